@@ -1,0 +1,81 @@
+"""Everything that this package raises on purpose, and the exit codes.
+
+Each message is one line that says what was found, where, and what to do. All exceptions pickle,
+because a worker process or a Dask worker may raise them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = [
+    "ExitCode",
+    "IncompleteError",
+    "IntervalError",
+    "ManifestError",
+    "NsysLlmError",
+    "OutputError",
+    "ReportError",
+    "UsageError",
+]
+
+
+class ExitCode(IntEnum):
+    """Exit status of a run. BAD_INPUT wins over INCOMPLETE, and that over GATE_FAILED."""
+
+    DONE = 0
+    GATE_FAILED = 1
+    BAD_INPUT = 2
+    INCOMPLETE = 3
+    FAULT = 4
+    INTERRUPTED = 130
+
+
+class NsysLlmError(Exception):
+    """Base of all errors that are told to the user in one line.
+
+    Attributes:
+        exit_code: What the process ends with when nobody handles the error.
+    """
+
+    exit_code: ExitCode = ExitCode.FAULT
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class UsageError(NsysLlmError):
+    """The command line asks for something impossible; nothing was read or written."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class ReportError(NsysLlmError):
+    """One report cannot be read. The other ranks go on without it."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class OutputError(NsysLlmError):
+    """The result cannot be written where it should go; nothing was changed there."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class IncompleteError(NsysLlmError):
+    """Ranks that were asked for are missing."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+
+class ManifestError(NsysLlmError):
+    """A manifest, or a table checked against one, is not what it says. A fault of ours."""
+
+    exit_code = ExitCode.FAULT
+
+
+class IntervalError(NsysLlmError):
+    """Intervals passed to the interval arithmetic are unsorted or overlapping. A fault of ours."""
+
+    exit_code = ExitCode.FAULT
