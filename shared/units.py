@@ -6,6 +6,7 @@ The only place where nanoseconds turn into anything else.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from nsys_llm.errors import UsageError
@@ -52,20 +53,19 @@ def _scaled_ns(number: str, unit: str) -> int:
 
 def format_ns(duration_ns: float) -> str:
     """Return a duration with three significant digits and the unit that suits it."""
-    size = abs(duration_ns)
-    for unit in ("s", "ms", "us"):
-        if size >= _NS_PER_UNIT[unit]:
-            return (
-                f"{duration_ns / _NS_PER_UNIT[unit]:.3g} {unit}"
-                if size < 1e12
-                else (f"{duration_ns / _NS_PER_UNIT[unit]:,.0f} {unit}")
-            )
-    return f"{duration_ns:.0f} ns"
+    return _scaled(duration_ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3)), "ns")
 
 
 def format_bytes(size_bytes: float) -> str:
     """Return a size with three significant digits in decimal units (1 GB = 10^9 bytes)."""
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(size_bytes) >= scale:
-            return f"{size_bytes / scale:.3g} {unit}"
-    return f"{size_bytes:.0f} B"
+    return _scaled(size_bytes, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
+
+
+def _scaled(number: float, units: Sequence[tuple[str, float]], smallest: str) -> str:
+    for unit, scale in units:
+        if abs(number) >= scale:
+            scaled = number / scale
+            decimals = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
+            digits = f"{scaled:,.{decimals}f}"
+            return f"{digits.rstrip('0').rstrip('.') if decimals else digits} {unit}"
+    return f"{number:.0f} {smallest}"

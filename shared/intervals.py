@@ -1,0 +1,178 @@
+"""Interval arithmetic on integer nanoseconds. Pure: numpy in, numpy out.
+
+Intervals are half-open, [start, end). All arrays are int64. A zero-length interval covers nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.errors import IntervalError
+
+__all__ = [
+    "IntArray",
+    "clip_to_windows",
+    "clipped_lengths",
+    "covered_ns",
+    "exclusive_ns",
+    "intersect_intervals",
+    "starts_inside",
+    "total_length_ns",
+    "union_intervals",
+]
+
+IntArray = npt.NDArray[np.int64]
+
+
+def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return the union as sorted, disjoint, non-touching intervals.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+
+    Returns:
+        Shape (m, 2), m <= n. Touching intervals are joined and zero-length ones left out, so the
+        lengths add up to the time covered by at least one interval.
+    """
+    real = end_ns > start_ns
+    starts, ends = start_ns[real], end_ns[real]
+    if starts.size == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    opens = np.concatenate(([True], starts[1:] > reach[:-1]))
+    closes = np.concatenate((opens[1:], [True]))
+    return np.column_stack((starts[opens], reach[closes]))
+
+
+def total_length_ns(intervals: IntArray) -> int:
+    """Return the summed length of disjoint intervals of shape (n, 2)."""
+    return int((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def intersect_intervals(left: IntArray, right: IntArray) -> IntArray:
+    """Return the time in both of two sets of intervals.
+
+    Args:
+        left: Shape (n, 2), sorted and disjoint (see `union_intervals`).
+        right: Shape (m, 2), likewise.
+
+    Returns:
+        Shape (k, 2), sorted and disjoint.
+
+    Raises:
+        IntervalError: One of the two is unsorted or overlapping.
+    """
+    _require_disjoint(left)
+    _require_disjoint(right)
+    _, starts, ends = clip_to_windows(left[:, 0], left[:, 1], right)
+    return np.column_stack((starts, ends))
+
+
+def clip_to_windows(
+    start_ns: IntArray, end_ns: IntArray, windows: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Cut intervals into the pieces that lie inside windows.
+
+    Args:
+        start_ns: Shape (n,), in any order, overlapping or not.
+        end_ns: Shape (n,).
+        windows: Shape (m, 2), sorted and disjoint.
+
+    Returns:
+        For each piece: the interval that it comes from, its start and its end; shape (k,) each.
+    """
+    first = np.searchsorted(windows[:, 1], start_ns, side="right")
+    last = np.searchsorted(windows[:, 0], end_ns, side="left")
+    pieces_n = np.maximum(last - first, 0)
+    owner = np.repeat(np.arange(start_ns.size), pieces_n)
+    nth = np.arange(owner.size) - np.repeat(np.cumsum(pieces_n) - pieces_n, pieces_n)
+    window = first[owner] + nth
+    starts = np.maximum(start_ns[owner], windows[window, 0])
+    ends = np.minimum(end_ns[owner], windows[window, 1])
+    return owner, starts, ends
+
+
+def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
+    """Return how much of the windows lies before each instant.
+
+    Args:
+        at_ns: Shape (n,), any instants.
+        windows: Shape (m, 2), sorted and disjoint.
+
+    Returns:
+        Shape (n,). The difference of two values is the window time between their instants.
+    """
+    if len(windows) == 0:
+        return np.zeros(at_ns.shape, dtype=np.int64)
+    lengths = windows[:, 1] - windows[:, 0]
+    before = np.cumsum(lengths) - lengths
+    index = np.searchsorted(windows[:, 0], at_ns, side="right") - 1
+    inside = np.clip(at_ns - windows[np.maximum(index, 0), 0], 0, lengths[np.maximum(index, 0)])
+    return np.where(index < 0, 0, before[np.maximum(index, 0)] + inside)
+
+
+def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> IntArray:
+    """Return the part of each interval, in ns, that lies inside the windows (sorted, disjoint)."""
+    return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
+
+
+def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell for each instant whether it lies in a window (sorted, disjoint, half-open)."""
+    if len(windows) == 0:
+        return np.zeros(start_ns.shape, dtype=bool)
+    index = np.searchsorted(windows[:, 0], start_ns, side="right") - 1
+    return np.asarray((index >= 0) & (start_ns < windows[np.maximum(index, 0), 1]))
+
+
+def exclusive_ns(start_ns: IntArray, end_ns: IntArray, tie_break: IntArray) -> IntArray:
+    """Split the time that intervals share among them, so that the shares add up to the union.
+
+    A segment of dt ns that k intervals cover gives each `dt // k`; the remainder goes to the one
+    that started earliest. Equal starts are ordered by end, then by `tie_break`.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+        tie_break: Shape (n,), makes the outcome independent of the order of rows.
+
+    Returns:
+        Shape (n,), each at most the interval's length; the sum equals the union's length exactly.
+    """
+    shares = end_ns - start_ns
+    if start_ns.size < 2:
+        return shares
+    order = np.argsort(start_ns, kind="stable")
+    if (np.maximum.accumulate(end_ns[order])[:-1] <= start_ns[order][1:]).all():
+        return shares  # nothing overlaps: one stream, the common case
+    if (np.diff(start_ns[order]) == 0).any():
+        order = np.lexsort((tie_break, end_ns, start_ns))
+    starts, ends = start_ns[order], end_ns[order]
+    bounds = _sorted_distinct(np.concatenate((starts, ends)))
+    first, last = np.searchsorted(bounds, starts), np.searchsorted(bounds, ends)
+    change = np.bincount(first, minlength=bounds.size) - np.bincount(last, minlength=bounds.size)
+    active_n = np.cumsum(change)[:-1]
+    length = np.diff(bounds)
+    each, rest = np.divmod(length, np.maximum(active_n, 1))
+    before = np.concatenate(([0], np.cumsum(np.where(active_n > 0, each, 0))))
+    sorted_shares = before[last] - before[first]
+    # The earliest started interval that is active at t is the first one whose end is beyond t.
+    odd = np.flatnonzero((rest > 0) & (active_n > 1))
+    earliest = np.searchsorted(np.maximum.accumulate(ends), bounds[odd], side="right")
+    np.add.at(sorted_shares, earliest, rest[odd])
+    shares = np.empty_like(shares)
+    shares[order] = sorted_shares
+    return shares
+
+
+def _sorted_distinct(values: IntArray) -> IntArray:
+    # np.unique hashes first since numpy 2.3, which is 40 times slower here (1M: 1.6 s, 0.04 s).
+    values = np.sort(values)
+    return values[np.concatenate(([True], values[1:] != values[:-1]))]
+
+
+def _require_disjoint(intervals: IntArray) -> None:
+    if (intervals[1:, 0] < intervals[:-1, 1]).any() or (intervals[:, 1] < intervals[:, 0]).any():
+        raise IntervalError("intervals must be sorted and disjoint; pass them by union_intervals.")
