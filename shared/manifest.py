@@ -1,0 +1,279 @@
+"""Manifests: the facts of a recipe as frozen objects, validated when they are read.
+
+`manifests/<recipe>.json` is the only place that lists options, tables read and columns written;
+`manifests/common.json` holds what all recipes share. Everything else is derived from the objects
+here: argument parsers, `metadata.json`, the reader's projection, the check of written tables, the
+README's glossary.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Final
+
+from nsys_llm.errors import ManifestError, UsageError
+from nsys_llm.units import COLUMN_SUFFIXES, UNITS
+
+__all__ = [
+    "Column",
+    "Manifest",
+    "Option",
+    "TableRead",
+    "TableWrite",
+    "load_manifest",
+    "recipe_names",
+]
+
+_DTYPES: Final = frozenset({"int64", "float64", "string", "bool"})
+_OPTION_TYPES: Final = frozenset(
+    {
+        "choice",
+        "count",
+        "flag",
+        "numbers",
+        "output",
+        "paths",
+        "step_range",
+        "text",
+        "time",
+        "time_range",
+    }
+)
+_COMMON: Final = "common"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One command-line option; `name` is the field, `--name-with-dashes` the flag.
+
+    Attributes:
+        excludes: Another option that cannot be given together with this one.
+        nsys_provides: Whether some release of Nsight Systems adds the option by itself.
+    """
+
+    name: str
+    type: str
+    help: str
+    group: str
+    default: Any = None
+    unit: str | None = None
+    metavar: str | None = None
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    excludes: str | None = None
+    nsys_provides: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The option as typed, with its dashes."""
+        return "--" + self.name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """One table of an export that a recipe reads, in our names (see `nsys_llm.tables`).
+
+    Attributes:
+        columns: Columns that are always read.
+        columns_with: Further columns, by the option that needs them.
+        only_with: Options of which one must be given for the table to be read; empty: always.
+        required: Whether a report without the table has nothing to say to this recipe.
+        lost: What the user does without if the table is missing.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    lost: str
+    required: bool = False
+    columns_with: Mapping[str, tuple[str, ...]] | None = None
+    only_with: tuple[str, ...] = ()
+
+    def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the columns to read under these options; empty if the table is not needed."""
+        if self.only_with and not any(options.get(name) for name in self.only_with):
+            return ()
+        extra = (cols for name, cols in (self.columns_with or {}).items() if options.get(name))
+        return tuple(dict.fromkeys([*self.columns, *(col for cols in extra for col in cols)]))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a written table. `dtype` is int64, float64, string or bool."""
+
+    name: str
+    dtype: str
+    meaning: str
+    nullable: bool
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """One written table.
+
+    Attributes:
+        file: Name without extension.
+        row: What one row is.
+        index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
+        planned: Why the table is not written yet; None once it is.
+    """
+
+    file: str
+    row: str
+    columns: tuple[Column, ...]
+    index: str | None = None
+    planned: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One recipe. `options` and `writes` include what all recipes share."""
+
+    name: str
+    title: str
+    class_name: str
+    description: str
+    type: str | None
+    tags: tuple[str, ...]
+    options: tuple[Option, ...]
+    reads: tuple[TableRead, ...]
+    writes: tuple[TableWrite, ...]
+
+    @property
+    def tables(self) -> tuple[TableWrite, ...]:
+        """The tables that a run writes today."""
+        return tuple(table for table in self.writes if table.planned is None)
+
+    def table(self, file: str) -> TableWrite:
+        """Return one written table by name.
+
+        Raises:
+            ManifestError: The recipe has no such table.
+        """
+        for table in self.tables:
+            if table.file == file:
+                return table
+        raise ManifestError(f"manifests/{self.name}.json writes no table '{file}'.")
+
+
+def recipe_names() -> tuple[str, ...]:
+    """Return the names of all recipes that have a manifest, sorted."""
+    folder = resources.files("nsys_llm.manifests")
+    names = (item.name.removesuffix(".json") for item in folder.iterdir() if _is_json(item.name))
+    return tuple(sorted(name for name in names if name != _COMMON))
+
+
+@lru_cache
+def load_manifest(recipe: str) -> Manifest:
+    """Read and validate the manifest of a recipe.
+
+    Raises:
+        UsageError: There is no such recipe; the message lists those there are.
+        ManifestError: The manifest contradicts itself.
+    """
+    if recipe not in recipe_names():
+        raise UsageError(f"unknown recipe '{recipe}'; there are: {', '.join(recipe_names())}.")
+    try:
+        manifest = _built(_read_json(recipe), _read_json(_COMMON))
+    except KeyError as error:
+        raise ManifestError(f"manifests/{recipe}.json: {error} is missing.") from error
+    except TypeError as error:
+        # A key that a dataclass does not know; Python's message names it.
+        raise ManifestError(f"manifests/{recipe}.json: {error}.") from error
+    _validate(manifest, recipe)
+    return manifest
+
+
+def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        name=own["name"],
+        title=own["title"],
+        class_name=own["class_name"],
+        description=own["description"],
+        type=own.get("type"),
+        tags=tuple(own.get("tags", ())),
+        options=tuple(_option(raw) for raw in [*common["options"], *own["options"]]),
+        reads=tuple(_read(raw) for raw in own["reads"]),
+        writes=tuple(_write(raw) for raw in [*common["writes"], *own["writes"]]),
+    )
+
+
+def _is_json(name: str) -> bool:
+    return name.endswith(".json")
+
+
+def _read_json(name: str) -> dict[str, Any]:
+    text = resources.files("nsys_llm.manifests").joinpath(f"{name}.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def _option(raw: Mapping[str, Any]) -> Option:
+    return Option(**{**raw, "choices": tuple(raw.get("choices", ()))})
+
+
+def _read(raw: Mapping[str, Any]) -> TableRead:
+    columns_with = {name: tuple(cols) for name, cols in raw.get("columns_with", {}).items()}
+    return TableRead(
+        table=raw["table"],
+        columns=tuple(raw["columns"]),
+        lost=raw["lost"],
+        required=raw["required"],
+        columns_with=columns_with,
+        only_with=tuple(raw.get("only_with", ())),
+    )
+
+
+def _write(raw: Mapping[str, Any]) -> TableWrite:
+    return TableWrite(**{**raw, "columns": tuple(Column(**column) for column in raw["columns"])})
+
+
+def _validate(manifest: Manifest, file_name: str) -> None:
+    problems = [
+        *_name_problems(manifest, file_name),
+        *(text for option in manifest.options for text in _option_problems(option, manifest)),
+        *(text for table in manifest.writes for text in _table_problems(table)),
+    ]
+    if problems:
+        raise ManifestError(f"manifests/{file_name}.json: {'; '.join(problems)}.")
+
+
+def _name_problems(manifest: Manifest, file_name: str) -> Iterable[str]:
+    if manifest.name != file_name:
+        yield f"name is '{manifest.name}'"
+    for kind, names in (
+        ("option", [option.name for option in manifest.options]),
+        ("table", [table.file for table in manifest.writes]),
+    ):
+        yield from (f"{kind} '{name}' twice" for name in set(names) if names.count(name) > 1)
+
+
+def _option_problems(option: Option, manifest: Manifest) -> Iterable[str]:
+    if option.type not in _OPTION_TYPES:
+        yield f"option '{option.name}' has the unknown type '{option.type}'"
+    if option.unit is not None and option.unit not in UNITS:
+        yield f"option '{option.name}' has the unknown unit '{option.unit}'"
+    if option.excludes and option.excludes not in {other.name for other in manifest.options}:
+        yield f"option '{option.name}' excludes '{option.excludes}', which does not exist"
+
+
+def _table_problems(table: TableWrite) -> Iterable[str]:
+    names = [column.name for column in table.columns]
+    yield from (f"{table.file}.{name} twice" for name in set(names) if names.count(name) > 1)
+    if table.index is not None and table.index not in names:
+        yield f"{table.file} has no column '{table.index}' for its index"
+    for column in table.columns:
+        if column.dtype not in _DTYPES:
+            yield f"{table.file}.{column.name} has the unknown dtype '{column.dtype}'"
+        if column.unit is None:
+            continue
+        if column.unit not in UNITS:
+            yield f"{table.file}.{column.name} has the unknown unit '{column.unit}'"
+        # Tables with an index keep NVIDIA's column names, which carry no unit.
+        suffix = COLUMN_SUFFIXES.get(column.unit, "")
+        if table.index is None and not column.name.endswith(suffix):
+            yield f"{table.file}.{column.name} must end in {suffix}"
