@@ -1,0 +1,239 @@
+"""Exports of `.nsys-rep` and `.qdrep` files: finds a valid one, or has `nsys export` make it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from glob import glob
+from pathlib import Path
+from typing import Final
+
+from nsys_llm.errors import ReportError
+from nsys_llm.parquet_report import ParquetReport
+from nsys_llm.sqlite_report import SqliteReport
+from nsys_llm.tables import table_source
+
+__all__ = ["ALWAYS_EXPORTED", "find_nsys", "open_export"]
+
+#: Tables that the frame itself reads of every report, in our names.
+ALWAYS_EXPORTED: Final = (
+    "capture",
+    "export",
+    "gpus",
+    "mpi_ranks",
+    "processes",
+    "session",
+    "strings",
+    "system",
+)
+
+# Tables that only some releases know, or only some export types write; their absence from a folder
+# of parquet files does not tell that they were not exported.
+_NOT_ALWAYS_WRITTEN: Final = frozenset({"capture", "graph_traces", "mpi_ranks"})
+
+# Parameters of an export that leave out time or move it.
+_PARTIAL_KEYS: Final = (
+    "EXPORT_PARAM_TIMES_TO_EXPORT",
+    "EXPORT_PARAM_TIME_NORMALIZE",
+    "EXPORT_PARAM_TIME_SHIFT",
+)
+
+_INSTALL_PATTERNS: Final = (
+    "/opt/nvidia/nsight-systems/*/bin/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+)
+
+
+def find_nsys(given: str | None = None) -> str | None:
+    """Return the `nsys` to export with, or None.
+
+    Args:
+        given: The one that runs us, if any; it wins. Then `NSYS_DIR`, PATH, and the newest below
+            `/opt/nvidia`.
+    """
+    candidates: list[str | None] = [given]
+    if folder := os.environ.get("NSYS_DIR"):
+        candidates += [f"{folder}/nsys", f"{folder}/bin/nsys", *glob(f"{folder}/target-*/nsys")]
+    candidates.append(shutil.which("nsys"))
+    for pattern in _INSTALL_PATTERNS:
+        candidates += _newest_first(glob(pattern))
+    usable = (path for path in candidates if path and os.access(path, os.X_OK))
+    return next((path for path in usable if Path(path).is_file()), None)
+
+
+@contextmanager
+def open_export(
+    report: Path, tables: Sequence[str], *, export_dir: str | None, nsys: str | None
+) -> Iterator[ParquetReport | SqliteReport]:
+    """Open a valid export of a report, making one if there is none.
+
+    Looked for beside the report, or in `export_dir` where given: parquet that has the tables, else
+    SQLite, both not older than the report. A new export holds the tables in parquet; where neither
+    folder can be written, it lives in a temporary folder for as long as it is open.
+
+    Args:
+        report: A `.nsys-rep` or `.qdrep` file.
+        tables: Our names of the tables that will be read.
+        export_dir: Where exports go.
+        nsys: The `nsys` that runs us, if any.
+
+    Raises:
+        ReportError: The report cannot be read or exported.
+    """
+    written_ns = _modified_ns(report)
+    folder = Path(export_dir) if export_dir else report.parent
+    name = _name_elsewhere(report) if export_dir else report.stem
+    wanted = tuple(dict.fromkeys([*tables, *ALWAYS_EXPORTED]))
+    parquet, sqlite = folder / f"{name}_pqtdir", folder / f"{name}.sqlite"
+    if (found := _valid_export(parquet, sqlite, tables, written_ns)) is not None:
+        with found:
+            yield found
+        return
+    with tempfile.TemporaryDirectory(prefix="nsys-llm-export-") as temporary:
+        # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
+        keep_out = parquet.is_dir() and not _is_whole(ParquetReport(parquet))
+        target = parquet if _writable(folder) and not keep_out else Path(temporary) / parquet.name
+        program = _require_nsys(report, nsys)
+        try:
+            _export(report, target, wanted, program)
+        except OSError as error:
+            where = error.filename or target.parent
+            raise ReportError(
+                f"{report.name}: cannot be exported with {program} ({where}: {error.strerror})."
+            ) from error
+        with ParquetReport(target) as opened:
+            yield opened
+
+
+def _valid_export(
+    parquet: Path, sqlite: Path, tables: Sequence[str], written_ns: int
+) -> ParquetReport | SqliteReport | None:
+    """Open the export beside a report, if it is newer, whole and readable."""
+    found: ParquetReport | SqliteReport
+    try:
+        if parquet.is_dir() and _has_tables(parquet, tables, written_ns):
+            found = ParquetReport(parquet)
+        elif sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
+            found = SqliteReport(sqlite)
+        else:
+            return None
+    except ReportError:
+        # An export that was interrupted; the report itself may be good.
+        return None
+    if _is_whole(found):
+        return found
+    with found:
+        return None
+
+
+def _is_whole(export: ParquetReport | SqliteReport) -> bool:
+    """Tell whether an export holds all of the capture's time, in the capture's own clock."""
+    found = dict(export.key_values("export", _PARTIAL_KEYS))
+    return not any(value not in ("", "0", "false") for value in found.values())
+
+
+def _name_elsewhere(report: Path) -> str:
+    """Return a name that reports of the same name from different folders do not share."""
+    origin = hashlib.sha256(os.fsencode(report.resolve())).hexdigest()
+    return f"{report.stem}-{origin[:8]}"
+
+
+def _has_tables(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
+    """Tell whether each table was exported after the report was written."""
+    listed = _tables_exported(folder, written_ns)
+    for table in (*tables, "strings"):
+        name = table_source(table).nsys
+        file = folder / f"{name}.parquet"
+        fresh = file.is_file() and file.stat().st_mtime_ns >= written_ns
+        # An export of this table left no file: it had no rows, or its nsys does not know it.
+        known_empty = listed is not None and (not listed or name in listed) and not file.is_file()
+        if (
+            not fresh
+            and not known_empty
+            and not (listed is not None and table in _NOT_ALWAYS_WRITTEN)
+        ):
+            return False
+    return True
+
+
+def _tables_exported(folder: Path, written_ns: int) -> frozenset[str] | None:
+    """Return the tables that the last full record says it exported; empty: all; None: no record."""
+    record = folder / f"{table_source('export').nsys}.parquet"
+    if not record.is_file() or record.stat().st_mtime_ns < written_ns:
+        return None
+    if not (folder / f"{table_source('strings').nsys}.parquet").is_file():
+        return None
+    rows = ParquetReport(folder).key_values("export", ("EXPORT_PARAM_TABLES_TO_EXPORT",))
+    names = rows[0][1] if rows else ""
+    return frozenset(names.replace(",", " ").split())
+
+
+def _require_nsys(report: Path, given: str | None) -> str:
+    nsys = find_nsys(given)
+    if nsys is None:
+        raise ReportError(
+            f"{report.name}: needs an export, and no nsys was found on PATH or below /opt/nvidia; "
+            f"make one where nsys is: nsys export --type sqlite --lazy false {report.name}."
+        )
+    return nsys
+
+
+def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> None:
+    """Export into a sibling folder, then move file by file: a reader never sees half a table."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    names = ",".join(table_source(table).nsys for table in tables)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        made = Path(scratch) / target.name
+        command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
+        command += ["true", "--tables", names, "--output", str(made), str(report)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode != 0 or not made.is_dir() or not any(made.iterdir()):
+            raise ReportError(
+                f"{report.name}: nsys export failed ({_last_words(done)}); check the file with: "
+                f"nsys stats {report.name}."
+            )
+        target.mkdir(exist_ok=True)
+        # The record of what was exported goes last; it vouches for the others.
+        files = sorted(made.iterdir(), key=lambda file: file.stem == table_source("export").nsys)
+        for file in files:
+            os.replace(file, target / file.name)
+
+
+def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.lstrip().startswith(("Processing", "["))]
+    words = " ".join((telling or lines or ["no message"])[-1].split("\r")[-1].split())
+    return f"exit {done.returncode}: {words[:200]}"
+
+
+def _writable(folder: Path) -> bool:
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    return os.access(existing, os.W_OK | os.X_OK)
+
+
+def _modified_ns(report: Path) -> int:
+    try:
+        state = report.stat()
+        with report.open("rb"):
+            pass
+    except OSError as error:
+        raise ReportError(f"{report.name}: cannot be read ({error.strerror}).") from error
+    if state.st_size == 0:
+        raise ReportError(f"{report.name}: the file is empty; profile again.")
+    return state.st_mtime_ns
+
+
+def _newest_first(installed: list[str]) -> list[str]:
+    def version(path: str) -> list[int]:
+        return [int(part) for part in Path(path).parts[-3].split(".") if part.isdigit()]
+
+    return sorted(installed, key=version, reverse=True)

@@ -1,0 +1,132 @@
+"""Reads a parquet export of a report: a folder with one file per table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nsys_llm.errors import ReportError
+from nsys_llm.tables import NULL_INT, Table, TableSource, table_source
+
+__all__ = ["ParquetReport"]
+
+T = TypeVar("T")
+
+_TEXT_TYPES: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+
+
+class ParquetReport:
+    """One `_pqtdir` folder. Use as a context manager.
+
+    Raises:
+        ReportError: The folder is missing, unreadable, or holds no table of Nsight Systems.
+    """
+
+    kind: Final = "parquet"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._files = {file.stem: file for file in path.iterdir() if file.suffix == ".parquet"}
+        except OSError as error:
+            raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
+        if not {"StringIds", "META_DATA_EXPORT"} & self._files.keys():
+            raise ReportError(
+                f"{path.name}: a folder, but not a parquet export of Nsight Systems (no "
+                "StringIds.parquet); make one with: nsys export --type parquetdir REPORT.nsys-rep."
+            )
+
+    def __enter__(self) -> ParquetReport:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Nothing stays open between reads."""
+
+    def has(self, table: str) -> bool:
+        """Tell whether the export has one of our tables."""
+        return table_source(table).nsys in self._files
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the names, as exported, of the columns of one of our tables."""
+        if not self.has(table):
+            return frozenset()
+        return frozenset(self._open(table).schema_arrow.names)
+
+    def read(self, table: str, columns: Sequence[str]) -> Table:
+        """Read columns, all in our names, all present in the export.
+
+        Raises:
+            ReportError: The file is damaged or holds something else where integers belong.
+        """
+        source = table_source(table)
+        names = list(dict.fromkeys(source.columns[column] for column in columns))
+        # ParquetFile.read is twice as fast as pq.read_table for the 2,048-row groups of nsys.
+        data = self._guarded(table, lambda: self._open(table).read(columns=names))
+        return self._guarded(
+            table,
+            lambda: Table({col: _values(data.column(source.columns[col]), col) for col in columns}),
+        )
+
+    def texts(self, ids: npt.NDArray[np.int64]) -> Mapping[int, str]:
+        """Return the strings behind these ids; ids without a string are left out."""
+        if not self.has("strings") or not len(ids):
+            return {}
+        strings = self.read("strings", ("id", "text"))
+        rows = np.flatnonzero(np.isin(strings["id"], ids))
+        pairs = zip(strings["id"][rows].tolist(), strings["text"][rows], strict=True)
+        return {key: value for key, value in pairs if value is not None}
+
+    def key_values(self, table: str, keys: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the rows of a name and value table that have one of these names."""
+        if not self.has(table):
+            return []
+        rows = self.read(table, ("key", "text"))
+        wanted = set(keys)
+        pairs = zip(rows["key"], rows["text"], strict=True)
+        return [(key, value) for key, value in pairs if key in wanted and value is not None]
+
+    def environment(self, names: Iterable[str]) -> dict[str, str]:
+        """Return these variables of the profiled command; parquet of 2023.4 records none."""
+        prefixes = tuple(f"{name}=" for name in names)
+        rows = self.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
+        pairs = (value.partition("=") for _, value in rows if value.startswith(prefixes))
+        return {name: value.strip('"') for name, _, value in pairs}
+
+    def _open(self, table: str) -> pq.ParquetFile:
+        path = self._files[table_source(table).nsys]
+        return self._guarded(table, lambda: pq.ParquetFile(path))
+
+    def _guarded(self, table: str, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except (pa.ArrowException, OSError) as error:
+            file = f"{self.path.name}/{table_source(table).nsys}.parquet"
+            reason = " ".join(str(error).split())[:200]
+            raise ReportError(
+                f"{file}: cannot be read ({reason}); export the report again."
+            ) from error
+
+
+def _values(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
+    if TableSource.is_text(name):
+        if not any(test(column.type) for test in _TEXT_TYPES):
+            raise pa.ArrowInvalid(f"column {name} holds {column.type} where texts belong")
+        texts: npt.NDArray[Any] = column.to_numpy()
+        return texts
+    if pa.types.is_null(column.type):
+        return np.full(len(column), NULL_INT, dtype=np.int64)
+    if not pa.types.is_integer(column.type):
+        raise pa.ArrowInvalid(f"column {name} holds {column.type} where integers belong")
+    # Identifiers are unsigned here and signed in SQLite; wrapping makes the two equal.
+    integers = pc.cast(column, pa.int64(), safe=False)
+    if integers.null_count:
+        integers = integers.fill_null(NULL_INT)
+    values: npt.NDArray[np.int64] = integers.to_numpy()
+    return values
