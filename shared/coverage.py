@@ -1,0 +1,138 @@
+"""What a report holds of one rank, counted before any filter, and what of it can be attributed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.attribution import duplicate_keys_n
+from nsys_llm.grouping import distinct_codes
+from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.tables import NULL_INT, Table, Trace
+
+__all__ = ["CoverageRow", "count_coverage", "opaque_launches_n"]
+
+_NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
+_EXACT_IN_DOUBLE: Final = 1 << 53
+_GRAPH_LAUNCH: Final = re.compile(r"cu(da)?GraphLaunch")
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """What a report holds of one kind of operation for one rank. See manifests/common.json."""
+
+    op: str
+    table_present: bool
+    total_n: int
+    total_ns: int
+    api_missing_n: int
+    api_missing_ns: int
+    range_missing_n: int | None
+    range_missing_ns: int | None
+    attributed_n: int
+    attributed_ns: int
+    selected_n: int
+    selected_ns: int
+    broken_n: int
+    zero_length_n: int
+    no_process_n: int
+    unknown_name_n: int
+    large_id_n: int
+    graph_node_n: int
+    duplicate_key_n: int
+    opaque_graph_launches_n: int | None
+
+
+def count_coverage(
+    name: str,
+    raw: Table,
+    op: Table,
+    rank_trace: RankTrace,
+    table_present: bool,
+    opaque_n: int | None,
+) -> CoverageRow:
+    """Count one kind of operation of one rank.
+
+    Args:
+        name: Our name of its table.
+        raw: All rows of the rank.
+        op: Those that are not broken, with their launches.
+        rank_trace: What the filters left.
+        table_present: Whether the report has the table.
+        opaque_n: Graph launches without an operation, see `opaque_launches_n`.
+    """
+    duration_ns = op["end_ns"] - op["start_ns"]
+    orphan = op["launch_row"] < 0
+    missing_ns = int(duration_ns[orphan].sum())
+    selected = rank_trace.tables[name]
+    calls = rank_trace.tables.get("api_calls")
+    return CoverageRow(
+        op=OP_TABLES[name],
+        table_present=table_present,
+        total_n=len(op),
+        total_ns=int(duration_ns.sum()),
+        api_missing_n=int(orphan.sum()),
+        api_missing_ns=missing_ns,
+        range_missing_n=None,
+        range_missing_ns=None,
+        attributed_n=len(op) - int(orphan.sum()),
+        attributed_ns=int(duration_ns.sum()) - missing_ns,
+        selected_n=int(rank_trace.starts_inside(selected).sum()),
+        selected_ns=int(rank_trace.clipped_ns(selected).sum()),
+        broken_n=len(raw) - len(op),
+        zero_length_n=int((duration_ns == 0).sum()),
+        no_process_n=int((raw["global_pid"] == NULL_INT).sum()),
+        unknown_name_n=_unknown_names_n(op, rank_trace.strings),
+        large_id_n=_large_ids_n(op),
+        graph_node_n=_graph_nodes_n(op),
+        duplicate_key_n=0
+        if calls is None
+        else duplicate_keys_n(op["correlation_id"], calls["correlation_id"]),
+        opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
+    )
+
+
+def _unknown_names_n(op: Table, strings: Mapping[int, str]) -> int:
+    columns = [column for column in _NAME_COLUMNS if column in op]
+    if not columns:
+        return 0
+    ids, codes = distinct_codes(op[columns[0]])
+    unknown = np.array([key not in strings for key in ids.tolist()], dtype=bool)
+    return int(unknown[codes].sum())
+
+
+def _large_ids_n(op: Table) -> int:
+    # NULL is negative, and so is an id whose highest bit is set: unsigned, it is above 2^63.
+    large = np.zeros(len(op), dtype=bool)
+    for column in ("global_pid", "correlation_id"):
+        ids = op[column]
+        large |= (ids > _EXACT_IN_DOUBLE) | ((ids < 0) & (ids != NULL_INT))
+    return int(large.sum())
+
+
+def _graph_nodes_n(op: Table) -> int:
+    if "graph_node_id" not in op:
+        return 0
+    return int(((op["graph_node_id"] != NULL_INT) & (op["graph_node_id"] != 0)).sum())
+
+
+def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:
+    """Count launches of CUDA graphs that left no operation; None if API calls were not traced.
+
+    Args:
+        ops: Operations of one rank, with their launches, by table.
+        trace: The report.
+        calls: The API calls of the rank.
+    """
+    if calls is None or "api_calls" in trace.absent or "name_id" not in calls:
+        return None
+    graph_ids = [key for key, name in trace.strings.items() if _GRAPH_LAUNCH.match(name)]
+    launches = np.isin(calls["name_id"], graph_ids)
+    seen = np.zeros(len(calls), dtype=bool)
+    for op in ops.values():
+        seen[op["launch_row"][op["launch_row"] >= 0]] = True
+    return int((launches & ~seen).sum())

@@ -1,0 +1,155 @@
+"""One rank out of a report: its rows, without broken ones, and what the filters leave of them.
+
+Sums and busy time are clipped to the windows; counts and percentiles take whole operations that
+start in them. `coverage` counts what was there before any filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.attribution import join_launches
+from nsys_llm.coverage import CoverageRow, count_coverage, opaque_launches_n
+from nsys_llm.filters import RANGE_OPTIONS, Launches, Selection, select
+from nsys_llm.intervals import clipped_lengths, starts_inside
+from nsys_llm.ranges import Ranges, read_ranges
+from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.tables import NULL_INT, Table, Trace, process_of_thread
+
+__all__ = ["gpu_processes", "select_rank"]
+
+_THREAD_TABLES: Final = ("api_calls", "nvtx_events")
+_LARGEST_TIME_NS: Final = 1 << 61
+
+
+def gpu_processes(trace: Trace) -> list[int]:
+    """Return the processes with GPU operations, as globalPid, sorted.
+
+    Rows that name no process belong to the only one that the report has; where it has none or
+    several, they are a process of their own, NULL_INT.
+    """
+    found: set[int] = set()
+    for name in OP_TABLES:
+        if name in trace and len(trace[name]):
+            processes = trace[name]["global_pid"]
+            first = int(processes[0])
+            found |= {first} if (processes == first).all() else set(np.unique(processes).tolist())
+    named = found - {NULL_INT}
+    return sorted(named if len(named) == 1 else found)
+
+
+def select_rank(
+    trace: Trace, global_pid: int, options: Mapping[str, Any]
+) -> tuple[RankTrace, tuple[CoverageRow, ...], tuple[str, ...]]:
+    """Cut one process out of a report and apply the filters.
+
+    Args:
+        trace: All that was read of the report.
+        global_pid: The process.
+        options: By option name; see manifests/common.json.
+
+    Returns:
+        The rank's rows, its coverage, and notes on filters that found nothing to act on.
+    """
+    mine = [global_pid]
+    if gpu_processes(trace) == mine:
+        mine.append(NULL_INT)
+    own = {name: _of_processes(name, table, mine) for name, table in trace.tables.items()}
+    calls = own.get("api_calls")
+    ops = {
+        name: _with_launches(_without_broken(own[name]), calls) for name in OP_TABLES if name in own
+    }
+    if "graph_traces" in ops and "kernels" in ops:
+        ops["graph_traces"] = _without_nodes(ops["graph_traces"], ops["kernels"])
+    launches = _launches(ops, calls)
+    selection = select(launches, _ranges(own, trace.strings, options, launches), options)
+    kept = _kept(ops, launches, selection, options.get("device"))
+    selected = {name: table.take(kept[name]) for name, table in ops.items()}
+    rank_trace = RankTrace({**own, **selected}, trace.strings, selection.windows_ns)
+    opaque_n = opaque_launches_n(ops, trace, calls)
+    coverage = tuple(
+        count_coverage(name, own[name], ops[name], rank_trace, name not in trace.absent, opaque_n)
+        for name in ops
+    )
+    return rank_trace, coverage, selection.notes
+
+
+def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
+    if name in OP_TABLES:
+        processes = table["global_pid"]
+    elif name in _THREAD_TABLES:
+        processes = process_of_thread(table["global_tid"])
+    else:
+        return table
+    if (processes == mine[0]).all():
+        return table
+    return table.take(np.isin(processes, mine))
+
+
+def _without_broken(table: Table) -> Table:
+    start_ns, end_ns = table["start_ns"], table["end_ns"]
+    sane = (end_ns >= start_ns) & (table["device_id"] != NULL_INT)
+    # NULL is far below, and times this large would overflow in a difference or a sum.
+    sane &= (start_ns > -_LARGEST_TIME_NS) & (end_ns < _LARGEST_TIME_NS)
+    return table.take(sane)
+
+
+def _with_launches(op: Table, calls: Table | None) -> Table:
+    if calls is None:
+        rows = np.full(len(op), -1, dtype=np.int64)
+    else:
+        starts = calls.columns.get("start_ns")
+        rows = join_launches(op["correlation_id"], calls["correlation_id"], starts)
+    return Table({**op.columns, "launch_row": rows})
+
+
+def _without_nodes(graphs: Table, kernels: Table) -> Table:
+    """Leave out whole-graph rows whose nodes were recorded too: their time would count twice."""
+    twice = np.isin(graphs["correlation_id"], kernels["correlation_id"])
+    return graphs.take(~(twice & (graphs["correlation_id"] != NULL_INT)))
+
+
+def _launches(ops: Mapping[str, Table], calls: Table | None) -> Launches:
+    """Line up the operations of all tables, in the order of `ops`."""
+    starts, ends, rows = (
+        np.concatenate([table[column] for table in ops.values()])
+        for column in ("start_ns", "end_ns", "launch_row")
+    )
+    if calls is None or "start_ns" not in calls or not len(calls):
+        nothing = np.zeros_like(starts)
+        return Launches(starts, ends, nothing, nothing, np.zeros(starts.shape, dtype=bool))
+    return Launches(starts, ends, calls["start_ns"][rows], calls["global_tid"][rows], rows >= 0)
+
+
+def _ranges(
+    own: Mapping[str, Table],
+    strings: Mapping[int, str],
+    options: Mapping[str, Any],
+    launches: Launches,
+) -> Ranges | None:
+    if not any(options.get(name) for name in RANGE_OPTIONS) or "nvtx_events" not in own:
+        return None
+    return read_ranges(own["nvtx_events"], strings, int(launches.end_ns.max(initial=0)))
+
+
+def _kept(
+    ops: Mapping[str, Table],
+    launches: Launches,
+    selection: Selection,
+    devices: Sequence[int] | None,
+) -> dict[str, npt.NDArray[np.bool_]]:
+    keep = np.ones(launches.start_ns.shape, dtype=bool)
+    if selection.launched is not None:
+        keep &= selection.launched
+    if (windows := selection.windows_ns) is not None:
+        reaches = clipped_lengths(launches.start_ns, launches.end_ns, windows) > 0
+        keep &= reaches | starts_inside(launches.start_ns, windows)
+    bounds = np.cumsum([len(table) for table in ops.values()])[:-1]
+    parts = dict(zip(ops, np.split(keep, bounds), strict=True))
+    if devices is None:
+        return parts
+    return {name: part & np.isin(ops[name]["device_id"], devices) for name, part in parts.items()}
