@@ -68,6 +68,12 @@ def test_the_standard_deviation_divides_by_one_less_than_the_number_of_values():
     assert sample_std(counts([(0, 1), (0, 3)]).moments(1))[0] == pytest.approx(2**0.5)
 
 
+def test_counts_beyond_what_their_product_holds_have_their_standard_deviation():
+    # 2^32 times 1 and as often 3: mean 2, each 1 off; n (n - 1) is near 2^66.
+    many = ValueCounts(np.array([0, 0]), np.array([1, 3]), np.array([2**32, 2**32]))
+    assert sample_std(many.moments(1))[0] == pytest.approx(1.0)
+
+
 def test_one_value_has_no_standard_deviation():
     assert np.isnan(sample_std(counts([(0, 4)]).moments(2))).tolist() == [True, True]
 

@@ -132,6 +132,7 @@ def test_names_ids_and_graph_nodes_are_counted():
             op(0, 1, 2**53 + 1, demangled_name_id=NULL_INT),
             op(1, 2, 2**53, demangled_name_id=99, graph_node_id=4),
             op(2, 3, -5, graph_node_id=0),
+            op(3, 4),
         )
     )
     row = coverage["kernel"]
@@ -147,7 +148,7 @@ def test_a_key_that_two_calls_claim_is_counted_and_the_earliest_taken():
 
 
 def test_a_whole_graph_is_left_out_where_its_nodes_are_recorded():
-    # Graph 5 has its node among the kernels, graph 6 has none, the third row and a kernel name no launch.
+    # Graph 5 has its node among the kernels, graph 6 has none; one row of each names no launch.
     rank, coverage = selected(
         trace(op(10, 12, 5), op(1, 2), graph_traces=[op(10, 14, 5), op(20, 24, 6), op(30, 34)])
     )

@@ -1,0 +1,226 @@
+"""Where GPU time goes: every kernel's statistics, per rank and over all ranks, and its category.
+
+Method. Each rank is reduced to integers: how often each kernel had each duration, and how much of
+the device's busy time is its own. Over all ranks the counts add up, so that percentiles are those
+of all launches together, not a median of medians. The time that k kernels share on a device is
+split among them (see `nsys_llm.intervals.exclusive_ns`), so exclusive times add up to the union of
+all kernels, exactly. Categories come from ordered rules (see `nsys_llm.categories`), applied to the
+demangled name whatever form is shown.
+
+Limits. Kernel time is GPU time with node-level tracing's cost in it; kernels inside a CUDA graph
+that was traced as a whole are not there (coverage says how many such launches there were).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.distributions import ValueCounts
+from nsys_llm.grouping import distinct, distinct_codes, summed
+from nsys_llm.identity import Rank, RankKey
+from nsys_llm.intervals import (
+    IntArray,
+    clip_to_windows,
+    exclusive_ns,
+    total_length_ns,
+    union_intervals,
+)
+from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.recipes.llm_hotspots import tabulation
+from nsys_llm.recipes.llm_hotspots.partial import (
+    DeviceTimes,
+    HotspotsPartial,
+    KernelRows,
+    RankHotspots,
+    SourceRows,
+    merged,
+)
+from nsys_llm.tables import NULL_INT, Table
+
+__all__ = ["empty", "map_rank", "merge", "tabulate"]
+
+
+def empty() -> HotspotsPartial:
+    """Return the identity of `merge`."""
+    return HotspotsPartial()
+
+
+def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> HotspotsPartial:
+    """Reduce one rank.
+
+    Args:
+        trace: Its rows and windows.
+        rank: Its key.
+        options: base and mangled choose the names shown.
+    """
+    kernels = trace.tables["kernels"]
+    names = _named(kernels, trace.strings, options)
+    inside = trace.starts_inside(kernels)
+    clipped_ns = trace.clipped_ns(kernels)
+    own_ns = _exclusive(kernels, names.source, trace.windows_ns)
+    devices, device = distinct_codes(kernels["device_id"])
+    whole_ns = (kernels["end_ns"] - kernels["start_ns"])[inside]
+    by_device = device * len(names.shown) + names.name
+    counts = ValueCounts.from_values(by_device[inside], whole_ns)
+    sums = _Sums(by_device, clipped_ns, own_ns, len(devices) * len(names.shown))
+    kernel_rows = _kernel_rows(counts, sums, devices, len(names.shown))
+    by_name = counts.regrouped(np.tile(np.arange(len(names.shown)), len(devices)))
+    stats = kernel_rows
+    if len(devices) > 1:
+        sums = _Sums(names.name, clipped_ns, own_ns, len(names.shown))
+        stats = _kernel_rows(by_name, sums, np.array([NULL_INT]), len(names.shown))
+    hotspots = RankHotspots(
+        names=names.shown,
+        kernels=kernel_rows,
+        stats=stats,
+        sources=_source_rows(names, inside, clipped_ns, own_ns),
+        devices=_device_times(trace),
+    )
+    return HotspotsPartial({rank: hotspots}, names.shown, by_name)
+
+
+def merge(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    return merged(parts)
+
+
+def tabulate(
+    partial: HotspotsPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables; see `nsys_llm.recipes.llm_hotspots.tabulation`."""
+    return tabulation.tabulate(partial, ranks, options)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Kernel names as codes: `name` into `shown`, `source` into the pairs (shown, full)."""
+
+    shown: tuple[str, ...]
+    name: IntArray
+    pairs: tuple[tuple[str, str], ...]
+    source: IntArray
+
+
+@dataclass(frozen=True)
+class _Sums:
+    group: IntArray
+    clipped_ns: IntArray
+    own_ns: IntArray
+    groups_n: int
+
+    def total_ns(self) -> IntArray:
+        return summed(self.group, self.clipped_ns, self.groups_n)
+
+    def exclusive_ns(self) -> IntArray:
+        return summed(self.group, self.own_ns, self.groups_n)
+
+
+def _named(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]) -> _Names:
+    full_ids = kernels["demangled_name_id"]
+    full, full_code = _texts(full_ids, strings)
+    if options["base"]:
+        shown, shown_code = _texts(kernels["short_name_id"], strings)
+    elif options["mangled"]:
+        # Not every kernel has a mangled name: one compiled as C has only the plain one.
+        ids = kernels["mangled_name_id"]
+        shown, shown_code = _texts(np.where(ids == NULL_INT, full_ids, ids), strings)
+    else:
+        pairs = tuple((name, name) for name in full)
+        return _Names(full, full_code, pairs, full_code)
+    used, source = distinct_codes(shown_code * len(full) + full_code)
+    split = (divmod(code, len(full)) for code in used.tolist())
+    return _Names(shown, shown_code, tuple((shown[i], full[k]) for i, k in split), source)
+
+
+def _texts(ids: IntArray, strings: Mapping[int, str]) -> tuple[tuple[str, ...], IntArray]:
+    """Return the distinct names behind ids, sorted, and each row's position among them."""
+    used, code = distinct_codes(ids)
+    texts = [_text(key, strings) for key in used.tolist()]
+    names = tuple(sorted(set(texts)))
+    position = {name: index for index, name in enumerate(names)}
+    return names, np.array([position[text] for text in texts], dtype=np.int64)[code]
+
+
+def _text(string_id: int, strings: Mapping[int, str]) -> str:
+    if string_id == NULL_INT:
+        return "[unnamed]"
+    return strings.get(string_id, f"[unknown name {string_id}]")
+
+
+def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) -> IntArray:
+    """Return each kernel's share of its device's busy time inside the windows."""
+    shares = np.zeros(len(kernels), dtype=np.int64)
+    for device in distinct(kernels["device_id"]):
+        mine = kernels["device_id"] == device
+        own, ties = kernels.take(mine), tie_break[mine]
+        if windows is None:
+            shares[mine] = exclusive_ns(own["start_ns"], own["end_ns"], ties)
+        else:
+            owner, starts, ends = clip_to_windows(own["start_ns"], own["end_ns"], windows)
+            shares[mine] = summed(owner, exclusive_ns(starts, ends, ties[owner]), len(own))
+    return shares
+
+
+def _kernel_rows(counts: ValueCounts, sums: _Sums, devices: IntArray, names_n: int) -> KernelRows:
+    """Return the groups (device, name) that occur; group = position of device * names_n + name."""
+    moments, order = counts.moments(sums.groups_n), counts.order_statistics(sums.groups_n)
+    used = distinct(sums.group)
+    return KernelRows(
+        device_id=devices[used // names_n] if names_n else used,
+        name=used % names_n if names_n else used,
+        total_ns=sums.total_ns()[used],
+        exclusive_ns=sums.exclusive_ns()[used],
+        moments=moments.take(used),
+        order=order.take(used),
+    )
+
+
+def _source_rows(
+    names: _Names, inside: npt.NDArray[np.bool_], clipped_ns: IntArray, own_ns: IntArray
+) -> SourceRows:
+    pairs_n = len(names.pairs)
+    return SourceRows(
+        name=tuple(name for name, _ in names.pairs),
+        full_name=tuple(full for _, full in names.pairs),
+        launches_n=np.bincount(names.source[inside], minlength=pairs_n).astype(np.int64),
+        total_ns=summed(names.source, clipped_ns, pairs_n),
+        exclusive_ns=summed(names.source, own_ns, pairs_n),
+    )
+
+
+def _device_times(trace: RankTrace) -> tuple[DeviceTimes, ...]:
+    return tuple(_device_time(trace, device) for device in trace.device_ids)
+
+
+def _device_time(trace: RankTrace, device: int) -> DeviceTimes:
+    ops = {name: trace.tables[name] for name in OP_TABLES if name in trace.tables}
+    own = {name: table.take(table["device_id"] == device) for name, table in ops.items()}
+    starts = np.concatenate([table["start_ns"] for table in own.values()])
+    ends = np.concatenate([table["end_ns"] for table in own.values()])
+    windows = trace.windows_ns
+    span = windows
+    if span is None:
+        span = np.array([[starts.min(), ends.max()]], dtype=np.int64)
+    kernels = own["kernels"]
+    return DeviceTimes(
+        device_id=device,
+        window_start_ns=int(span[0, 0]),
+        window_end_ns=int(span[-1, 1]),
+        window_ns=total_length_ns(span),
+        launches_n=int(trace.starts_inside(kernels).sum()),
+        kernel_total_ns=int(trace.clipped_ns(kernels).sum()),
+        kernel_busy_ns=_busy_ns(kernels["start_ns"], kernels["end_ns"], windows),
+        busy_ns=_busy_ns(starts, ends, windows),
+    )
+
+
+def _busy_ns(start_ns: IntArray, end_ns: IntArray, windows: IntArray | None) -> int:
+    if windows is not None:
+        _, start_ns, end_ns = clip_to_windows(start_ns, end_ns, windows)
+    return total_length_ns(union_intervals(start_ns, end_ns))

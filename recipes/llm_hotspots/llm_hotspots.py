@@ -1,0 +1,16 @@
+"""What `nsys recipe llm_hotspots` loads; the work is done in `analysis.py` beside it."""
+
+import sys
+from importlib.util import find_spec
+
+if find_spec("nsys_llm") is None:
+    raise ImportError(
+        f"nsys-llm-recipes is not installed in {sys.executable}; "
+        f"run: {sys.executable} -m pip install nsys-llm-recipes"
+    )
+
+from nsys_llm.nsys_adapter import RankRecipe
+
+
+class LlmHotspots(RankRecipe, recipe="llm_hotspots", version="0.1.0"):
+    """Entry point of the recipe under Nsight Systems."""

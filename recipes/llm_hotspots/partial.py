@@ -1,0 +1,119 @@
+"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.identity import RankKey
+from nsys_llm.intervals import IntArray
+
+__all__ = ["DeviceTimes", "HotspotsPartial", "KernelRows", "RankHotspots", "SourceRows", "merged"]
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    """Kernels by device and shown name, in that order; all arrays of shape (rows,).
+
+    Attributes:
+        device_id: CUDA device id.
+        name: Code into `RankHotspots.names`.
+        total_ns: Time inside the window.
+        exclusive_ns: Share of the union of kernels on the device.
+        moments: Of whole launches that start in the window.
+        order: Around the percentiles of those.
+    """
+
+    device_id: IntArray
+    name: IntArray
+    total_ns: IntArray
+    exclusive_ns: IntArray
+    moments: Moments
+    order: OrderStatistics
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """Kernels by shown and demangled name; categories follow the latter.
+
+    Attributes:
+        name: Shown names.
+        full_name: Demangled names; the pairs are distinct and sorted.
+        launches_n: Shape (rows,), launches that start in the window.
+        total_ns: Likewise, time inside the window.
+        exclusive_ns: Likewise, share of the union of kernels.
+    """
+
+    name: tuple[str, ...]
+    full_name: tuple[str, ...]
+    launches_n: IntArray
+    total_ns: IntArray
+    exclusive_ns: IntArray
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """One device of one rank. See the table `devices` of the manifest."""
+
+    device_id: int
+    window_start_ns: int
+    window_end_ns: int
+    window_ns: int
+    launches_n: int
+    kernel_total_ns: int
+    kernel_busy_ns: int
+    busy_ns: int
+
+
+@dataclass(frozen=True)
+class RankHotspots:
+    """One rank.
+
+    Attributes:
+        names: Shown kernel names, sorted.
+        kernels: By device and name.
+        stats: By name over the rank's devices; the same object as `kernels` for one device.
+        sources: By shown and demangled name.
+        devices: Sorted by id.
+    """
+
+    names: tuple[str, ...]
+    kernels: KernelRows
+    stats: KernelRows
+    sources: SourceRows
+    devices: tuple[DeviceTimes, ...]
+
+
+@dataclass(frozen=True)
+class HotspotsPartial:
+    """Many ranks.
+
+    Attributes:
+        ranks: Each rank by itself.
+        names: Shown kernel names over all ranks, sorted.
+        durations: How often a launch of each name (code into `names`) took how long.
+    """
+
+    ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    durations: ValueCounts = field(default_factory=ValueCounts.empty)
+
+
+def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
+    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    names = tuple(sorted({name for part in parts for name in part.names}))
+    code = {name: index for index, name in enumerate(names)}
+    counts = [
+        ValueCounts(
+            np.array([code[name] for name in part.names], dtype=np.int64)[part.durations.group],
+            part.durations.value,
+            part.durations.count,
+        )
+        for part in parts
+        if part.durations.group.size
+    ]
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return HotspotsPartial(ranks, names, ValueCounts.merge(counts))

@@ -1,0 +1,108 @@
+"""How a run ends, whatever happens: one line and an exit code, and no half-written folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from nsys_llm import __version__
+from nsys_llm.console import Console
+from nsys_llm.errors import ExitCode, NsysLlmError
+
+__all__ = ["RunOutcome", "run_guarded"]
+
+#: Set to anything, it makes a fault of ours print its traceback.
+_TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes:
+        exit_code: What the process should end with.
+        folder: Where the results are; None if nothing could be read.
+    """
+
+    exit_code: ExitCode
+    folder: Path | None
+
+
+def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
+    """Run, and turn whatever goes wrong into one line and an exit code.
+
+    Args:
+        console: Where the line goes.
+        run: Calls `nsys_llm.runner.run_recipe`, with whatever it takes to prepare that.
+    """
+    with _Guard(console) as guard, _stopped_by_sigterm():
+        return run()
+    return RunOutcome(guard.exit_code, None)
+
+
+class _Guard:
+    """Tells errors in one line each; a traceback only of our own faults, and only if asked for."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.exit_code = ExitCode.DONE
+
+    def __enter__(self) -> _Guard:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if error is None or isinstance(error, SystemExit):
+            return False
+        self.exit_code, line = _explained(error)
+        self._console.error(line)
+        if self.exit_code is ExitCode.FAULT and os.environ.get(_TRACEBACK_VARIABLE):
+            traceback.print_exception(error)
+        return True
+
+
+def _explained(error: BaseException) -> tuple[ExitCode, str]:
+    if isinstance(error, NsysLlmError):
+        return error.exit_code, error.message
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED, "interrupted; nothing was written."
+    if isinstance(error, BrokenExecutor):
+        return ExitCode.FAULT, (
+            "a worker process died, perhaps for lack of memory; nothing was written; "
+            "try --mode none, or NSYS_CONCURRENT_MAX_WORKERS=1."
+        )
+    words = " ".join(str(error).split())[:300]
+    return ExitCode.FAULT, (
+        f"fault of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); nothing was "
+        f"written; please report it with what {_TRACEBACK_VARIABLE}=1 prints."
+    )
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Let a batch system's SIGTERM unwind the stack, so that no half-written folder stays."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

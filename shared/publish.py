@@ -1,0 +1,206 @@
+"""Where results go: names of output folders, and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from nsys_llm.errors import OutputError, UsageError
+from nsys_llm.manifest import recipe_names
+
+__all__ = ["ANALYSIS_SUFFIX", "OutputFolder", "expand_pattern"]
+
+ANALYSIS_SUFFIX: Final = ".nsys-analysis"
+
+#: Folders that Jupyter and Python leave in an output folder that somebody worked in.
+_LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
+
+
+def expand_pattern(name: str) -> str:
+    """Replace %q{VAR}, %h, %p, %n and %% as Nsight Systems does.
+
+    Raises:
+        UsageError: The variable is not set, or the pattern is none of these.
+    """
+    counter = "\0"
+    expanded = re.sub(r"%(?:q\{([^}]*)\}|(.)|$)", lambda match: _replacement(match, counter), name)
+    if counter not in expanded:
+        return expanded
+    numbered = (expanded.replace(counter, str(number)) for number in range(1, 1_000_000))
+    return next(path for path in numbered if not os.path.lexists(path))
+
+
+def _replacement(match: re.Match[str], counter: str) -> str:
+    variable, letter = match.groups()
+    if variable is not None:
+        if (value := os.environ.get(variable)) is None:
+            raise UsageError(f"--output: the environment variable {variable} is not set.")
+        return value
+    simple: dict[str | None, Callable[[], str]] = {
+        "h": socket.gethostname,
+        "p": lambda: str(os.getpid()),
+        "n": lambda: counter,
+        "%": lambda: "%",
+    }
+    if letter not in simple:
+        raise UsageError(
+            f"--output: unknown pattern '{match[0]}'; there are %q{{VAR}} %h %p %n %%."
+        )
+    return simple[letter]()
+
+
+class OutputFolder:
+    """A folder being filled beside its final place. Use as a context manager.
+
+    Leaving the block without `publish` removes everything that was written.
+
+    Attributes:
+        path: Where to write.
+
+    Raises:
+        OutputError: The final place is taken, or cannot be written.
+    """
+
+    path: Path
+
+    def __init__(self, wanted: str | None, default: str, *, replace: bool) -> None:
+        self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
+        self._replace = replace
+        self._final = self._expanded()
+        self._made_parents: list[Path] = []
+        if os.path.lexists(self._final):
+            _require_replaceable(self._final, replace)
+
+    def __enter__(self) -> OutputFolder:
+        parent = self._final.parent
+        try:
+            self._make_parents(parent)
+            self.path = Path(tempfile.mkdtemp(prefix=f".{self._final.name}.partial-", dir=parent))
+            self.path.chmod(0o777 & ~_umask())
+        except OSError as error:
+            self._remove_parents()
+            raise OutputError(
+                f"{parent}: cannot write there ({error.strerror}); choose another --output."
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.path.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._remove_parents()
+
+    @property
+    def name(self) -> str:
+        """The final folder's name, also that of its .nsys-analysis file."""
+        return self._final.name
+
+    @property
+    def final(self) -> Path:
+        """Where the folder will stand."""
+        return self._final
+
+    def publish(self, analysis: dict[str, Any]) -> Path:
+        """Write the .nsys-analysis file, move the folder into place, and return that place.
+
+        Args:
+            analysis: Content of the file; `Files` is added: every file that was written.
+
+        Raises:
+            OutputError: The final place was taken meanwhile, or cannot be written.
+        """
+        if os.path.lexists(self._final):
+            # Another run may have taken the number meanwhile; a name without one stays the same.
+            self._final = self._expanded()
+        record = f"{self.name}{ANALYSIS_SUFFIX}"
+        files = sorted([record, *(file.name for file in self.path.iterdir())])
+        text = json.dumps({**analysis, "Files": files}, indent=4)
+        try:
+            (self.path / record).write_text(text, encoding="utf-8")
+            self._move()
+        except OSError as error:
+            raise OutputError(f"{self._final}: cannot be written ({error.strerror}).") from error
+        return self._final
+
+    def _move(self) -> None:
+        if not os.path.lexists(self._final):
+            self.path.rename(self._final)
+            return
+        _require_replaceable(self._final, self._replace)
+        aside = self.path.with_name(self.path.name.replace(".partial-", ".replaced-"))
+        self._final.rename(aside)
+        try:
+            self.path.rename(self._final)
+        except OSError:
+            aside.rename(self._final)
+            raise
+        # The new result stands; what cannot be deleted of the old one does not undo that.
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _expanded(self) -> Path:
+        return Path(os.path.abspath(expand_pattern(self._pattern)))
+
+    def _make_parents(self, folder: Path) -> None:
+        missing: list[Path] = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for parent in reversed(missing):
+            parent.mkdir()
+            self._made_parents.append(parent)
+
+    def _remove_parents(self) -> None:
+        for folder in reversed(self._made_parents):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _require_replaceable(folder: Path, replace: bool) -> None:
+    if not replace:
+        raise OutputError(
+            f"{folder}: exists already; give --force-overwrite to replace it, or another --output."
+        )
+    if (reason := _foreign(folder)) is not None:
+        raise OutputError(f"{folder}: not replaced, {reason}; remove it, or choose another.")
+
+
+def _foreign(folder: Path) -> str | None:
+    """Return why a folder is not wholly ours; None if it is."""
+    if folder.is_symlink() or not folder.is_dir():
+        return "it is not a folder"
+    try:
+        there = list(folder.iterdir())
+    except OSError as error:
+        return f"it cannot be looked into ({error.strerror})"
+    records = [entry for entry in there if entry.name.endswith(ANALYSIS_SUFFIX)]
+    if not there:
+        return None
+    if len(records) != 1:
+        return f"it is no result of ours ({len(records)} {ANALYSIS_SUFFIX} files)"
+    try:
+        record = json.loads(records[0].read_text("utf-8"))
+        recipe, files = record.get("RecipeName"), set(record.get("Files", ()))
+    except (OSError, ValueError, AttributeError, TypeError):
+        return f"{records[0].name} cannot be read"
+    if recipe not in recipe_names():
+        return f"it is a result of '{recipe}'"
+    others = {entry.name for entry in there} - files - _LEFT_BEHIND
+    return f"it also holds {', '.join(sorted(others)[:3])}" if others else None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

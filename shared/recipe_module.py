@@ -1,0 +1,40 @@
+"""What an analysis module offers, and how it is found by the recipe's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import pandas as pd
+
+from nsys_llm.identity import Rank, RankKey
+from nsys_llm.rank_trace import RankTrace
+
+__all__ = ["Analysis", "load_analysis"]
+
+
+class Analysis(Protocol):
+    """The functions of `nsys_llm.recipes.<name>.analysis`; see the design of each in its module.
+
+    A partial holds integers and strings only, so that the order of merging changes nothing.
+    """
+
+    def empty(self) -> Any:
+        """Return the identity of `merge`."""
+
+    def map_rank(self, trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Any:
+        """Reduce one rank to a partial; no I/O."""
+
+    def merge(self, parts: Sequence[Any]) -> Any:
+        """Join partials of distinct ranks; associative and commutative."""
+
+    def tabulate(
+        self, partial: Any, ranks: Sequence[Rank], options: Mapping[str, Any]
+    ) -> dict[str, pd.DataFrame]:
+        """Make the recipe's own tables, once; `ranks` are those with GPU work, in order."""
+
+
+def load_analysis(recipe: str) -> Analysis:
+    """Import the analysis of a recipe by name, so that nothing here depends on any recipe."""
+    return cast(Analysis, import_module(f"nsys_llm.recipes.{recipe}.analysis"))

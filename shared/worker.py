@@ -1,0 +1,192 @@
+"""The functions that are sent to workers, and what comes back.
+
+Only paths, a recipe's name and options travel; a worker needs this package and nothing else, not
+even `nsys_recipe`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nsys_llm.capture import CaptureFacts, read_facts
+from nsys_llm.coverage import CoverageRow
+from nsys_llm.errors import ReportError
+from nsys_llm.identity import RankKey
+from nsys_llm.inputs import ReportInput, open_report
+from nsys_llm.manifest import load_manifest
+from nsys_llm.reader import needed_tables, read_trace
+from nsys_llm.recipe_module import load_analysis
+from nsys_llm.selection import gpu_processes, select_rank
+
+__all__ = [
+    "MapResult",
+    "RankOutcome",
+    "ReportOutcome",
+    "map_reports",
+    "merge_results",
+    "probe_reports",
+]
+
+
+@dataclass(frozen=True)
+class RankOutcome:
+    """One rank that was mapped."""
+
+    key: RankKey
+    device_ids: tuple[int, ...]
+    coverage: tuple[CoverageRow, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReportOutcome:
+    """What became of one report.
+
+    Attributes:
+        facts: None if it could not be read.
+        ranks: Its processes with GPU work; none of a report without any.
+        reason: Why it could not be read.
+        fault: Where, if that was a fault of ours and not of the report.
+    """
+
+    path: str
+    label: str
+    facts: CaptureFacts | None
+    ranks: tuple[RankOutcome, ...] = ()
+    absent_tables: tuple[str, ...] = ()
+    reason: str | None = None
+    fault: str | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of a report that could be read."""
+        schema = self.facts.schema_note if self.facts else None
+        filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
+        return (*([schema] if schema else []), *filters)
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """The merged outcome of some reports.
+
+    Attributes:
+        reports: Sorted by path.
+        partial: The recipe's merged partial.
+    """
+
+    reports: tuple[ReportOutcome, ...]
+    partial: Any
+
+
+def map_reports(
+    inputs: Sequence[ReportInput],
+    *,
+    recipe: str,
+    options: Mapping[str, Any],
+    only: frozenset[RankKey] | None = None,
+) -> MapResult:
+    """Read some reports, one after the other, and reduce them to one result.
+
+    A report that cannot be read becomes an outcome with a reason; the others go on.
+
+    Args:
+        inputs: The reports.
+        recipe: Name of the recipe.
+        options: By option name, and `nsys`, the executable to export with.
+        only: The ranks to map; None for all.
+    """
+    analysis = load_analysis(recipe)
+    outcomes, partials = [], [analysis.empty()]
+    for report in inputs:
+        with _Boundary(report) as boundary:
+            outcome, parts = _map_report(report, recipe, options, only)
+            outcomes.append(outcome)
+            partials += parts
+        if boundary.failure is not None:
+            outcomes.append(boundary.failure)
+    return MapResult(tuple(sorted(outcomes, key=lambda one: one.path)), analysis.merge(partials))
+
+
+def probe_reports(
+    inputs: Sequence[ReportInput], *, recipe: str, options: Mapping[str, Any]
+) -> MapResult:
+    """Find the ranks of some reports without analysing them; the partial is the identity."""
+    return map_reports(inputs, recipe=recipe, options=options, only=frozenset())
+
+
+def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
+    """Join results of distinct reports. Associative and commutative."""
+    reports = sorted((one for part in parts for one in part.reports), key=lambda one: one.path)
+    merged = load_analysis(recipe).merge([part.partial for part in parts])
+    return MapResult(tuple(reports), merged)
+
+
+def _map_report(
+    report: ReportInput,
+    recipe: str,
+    options: Mapping[str, Any],
+    only: frozenset[RankKey] | None,
+) -> tuple[ReportOutcome, list[Any]]:
+    analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
+    with open_report(
+        report.path,
+        needed_tables(reads, options),
+        export_dir=options.get("export_dir"),
+        nsys=options.get("nsys"),
+    ) as opened:
+        facts = read_facts(opened)
+        trace = read_trace(opened, reads, options)
+    ranks, partials = [], []
+    for global_pid in gpu_processes(trace):
+        key = RankKey(report.path, global_pid)
+        if only is not None and key not in only:
+            ranks.append(RankOutcome(key, (), (), ()))
+            continue
+        rank_trace, coverage, notes = select_rank(trace, global_pid, options)
+        partials.append(analysis.map_rank(rank_trace, key, options))
+        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes))
+    absent = tuple(sorted(trace.absent))
+    return ReportOutcome(report.path, report.label, facts, tuple(ranks), absent), partials
+
+
+def _where(error: Exception) -> str:
+    """Return the frames of an error without the folders that this machine keeps its code in."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "\n".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
+
+
+class _Boundary:
+    """Keeps what goes wrong with one report from stopping the others."""
+
+    def __init__(self, report: ReportInput) -> None:
+        self._report = report
+        self.failure: ReportOutcome | None = None
+
+    def __enter__(self) -> _Boundary:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, ReportError):
+            self.failure = self._failed(error.message)
+        elif isinstance(error, Exception):
+            # Not the report's fault as far as we know: it is told as ours, and ends in exit 4.
+            words = " ".join(str(error).split())[:200]
+            kind_name = type(error).__name__
+            reason = f"{self._report.label}: fault of nsys-llm-recipes ({kind_name}: {words})."
+            self.failure = self._failed(reason, _where(error))
+        return self.failure is not None
+
+    def _failed(self, reason: str, fault: str | None = None) -> ReportOutcome:
+        return ReportOutcome(
+            self._report.path, self._report.label, None, reason=reason, fault=fault
+        )

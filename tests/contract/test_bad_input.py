@@ -1,0 +1,267 @@
+"""Input that cannot be read: one line for each cause, the right exit code, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from command_line import open_folder, row, rows, run, snapshot, unprivileged
+
+from nsys_llm import sqlite_report
+from nsys_llm.manifest import load_manifest
+from nsys_llm.trace_builder import TraceBuilder
+
+DTYPES = {"int64": "int64", "float64": "double", "string": "string", "bool": "bool"}
+
+
+@pytest.fixture(scope="module")
+def good_bytes(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("good") / "good.sqlite"
+    return report().write_sqlite(path).read_bytes()
+
+
+def report(duration_ns: int = 5) -> TraceBuilder:
+    return TraceBuilder().kernel("a", start_ns=10, duration_ns=duration_ns, launch=(1, 3))
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("CREATE TABLE people (id INTEGER); INSERT INTO people VALUES (1)")
+
+
+def assert_refused(folder: Path, entry: object, *telling: str) -> None:
+    """Assert exit 2, exactly one line with these words, and no change in the folder."""
+    before = snapshot(folder)
+    found = run("--input", entry, "--output", folder / "out")
+    assert (found.code, found.printed) == (2, [])
+    assert len(found.said) == len(found.errors) == 1, found.said
+    for words in telling:
+        assert words in found.said[0]
+    assert snapshot(folder) == before
+
+
+UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
+    ("e.sqlite", lambda path: path.touch(), "the file is empty"),
+    ("e.nsys-rep", lambda path: path.touch(), "the file is empty"),
+    ("j.sqlite", lambda path: path.write_bytes(b"junk\x00" * 99), "not an SQLite database"),
+    ("f.sqlite", foreign, "not an export of Nsight Systems"),
+    ("p_pqtdir", lambda path: path.mkdir(), "not a parquet export"),
+    ("x.txt", lambda path: path.touch(), "not a report"),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "words"), UNREADABLE)
+def test_what_is_no_report_is_refused_in_one_line(tmp_path, name, make, words):
+    make(tmp_path / name)
+    assert_refused(tmp_path, tmp_path / name, name, words)
+
+
+@pytest.mark.parametrize("kept", [1, 15, 16, 17, 99, 100, 101, 4095, 4096, 4097, 0.5, 0.9, -1])
+def test_an_sqlite_file_that_was_cut_off_is_refused(tmp_path, good_bytes, kept):
+    # Lengths in bytes: inside the header (100), about a page (4,096), parts of all, one byte less.
+    length = int(kept * len(good_bytes)) if isinstance(kept, float) else kept
+    (tmp_path / "cut.sqlite").write_bytes(good_bytes[:length])
+    words = "truncated" if length < 0 or length >= 100 else "not an SQLite database"
+    assert_refused(tmp_path, tmp_path / "cut.sqlite", "cut.sqlite", words)
+
+
+def test_an_sqlite_file_with_overwritten_pages_is_refused(tmp_path, good_bytes):
+    broken = good_bytes[:4096] + b"\xff" * (len(good_bytes) - 4096)
+    (tmp_path / "torn.sqlite").write_bytes(broken)
+    assert_refused(tmp_path, tmp_path / "torn.sqlite", "torn.sqlite", "damaged")
+
+
+def test_a_missing_path_is_refused_and_nothing_is_created(tmp_path):
+    assert_refused(tmp_path, tmp_path / "gone.sqlite", "gone.sqlite: does not exist")
+
+
+def test_a_path_that_is_too_long_is_refused(tmp_path):
+    assert_refused(tmp_path, "a" * 5000, "aaaa")
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    (tmp_path / "ranks").mkdir()
+    assert_refused(tmp_path, tmp_path / "ranks", "no reports in this folder")
+
+
+def test_a_folder_of_folders_is_refused_and_says_that_they_are_not_looked_at(tmp_path):
+    (tmp_path / "ranks" / "node1").mkdir(parents=True)
+    report().write_sqlite(tmp_path / "ranks" / "node1" / "rank0.sqlite")
+    assert_refused(tmp_path, tmp_path / "ranks", "no reports", "subfolders")
+
+
+def test_none_of_the_reports_of_a_folder_is_refused(tmp_path, rank_set):
+    assert_refused(tmp_path, f"{rank_set}:0", ":0")
+
+
+def test_the_first_report_of_a_folder_is_the_first_in_natural_order(tmp_path):
+    for number in (10, 2):
+        report(number).write_sqlite(tmp_path / f"rank{number}.sqlite")
+    assert run("--input", f"{tmp_path}:1", "--output", tmp_path / "out").code == 0
+    assert [one["Rank"] for one in rows(tmp_path / "out", "files")] == [2]
+
+
+def test_a_report_that_is_junk_is_refused_in_one_line_without_nsys(tmp_path, monkeypatch):
+    monkeypatch.setattr("nsys_llm.export.find_nsys", lambda given=None: None)
+    (tmp_path / "j.nsys-rep").write_bytes(b"junk")
+    assert_refused(tmp_path, tmp_path / "j.nsys-rep", "j.nsys-rep: needs an export", "nsys export")
+
+
+@pytest.mark.nsys
+def test_a_report_that_is_junk_is_refused_in_one_line_with_nsys(tmp_path, nsys, monkeypatch):
+    monkeypatch.setattr("nsys_llm.export.find_nsys", lambda given=None: nsys)
+    (tmp_path / "j.nsys-rep").write_bytes(b"junk" * 999)
+    assert_refused(tmp_path, tmp_path / "j.nsys-rep", "j.nsys-rep: nsys export failed")
+
+
+def test_a_locked_file_is_refused_and_read_once_it_is_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_report, "_BUSY_SECONDS", 0.05)
+    path = report().write_sqlite(tmp_path / "rank0.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        assert_refused(tmp_path, path, "rank0.sqlite: locked by another program")
+        writer.execute("ROLLBACK")
+    assert run("--input", path, "--output", tmp_path / "out").code == 0
+
+
+def test_a_file_without_read_permission_is_refused():
+    with open_folder() as folder:
+        path = report().write_sqlite(folder / "rank0.sqlite")
+        path.chmod(0)
+        with unprivileged():
+            found = run("--input", path, "--output", folder / "out")
+        assert found.code == 2
+        (line,) = found.said
+        assert "rank0.sqlite: cannot be read (Permission denied)" in line
+        assert os.listdir(folder) == ["rank0.sqlite"]
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+@pytest.mark.parametrize("entry", [".", "rank0.sqlite"])
+def test_a_folder_that_may_not_be_entered_is_refused(mode, entry):
+    with open_folder() as folder:
+        (folder / "ranks").mkdir()
+        report().write_sqlite(folder / "ranks" / "rank0.sqlite")
+        (folder / "ranks").chmod(mode)
+        with unprivileged():
+            found = run("--input", folder / "ranks" / entry, "--output", folder / "out")
+        assert found.code == 2
+        assert len(found.said) == len(found.errors) == 1, found.said
+        assert os.listdir(folder) == ["ranks"]
+
+
+def test_no_line_is_a_traceback_when_the_command_runs_by_itself(tmp_path, good_bytes):
+    (tmp_path / "cut.sqlite").write_bytes(good_bytes[:5000])
+    before = snapshot(tmp_path)
+    command = [sys.executable, "-m", "nsys_llm.cli", "llm_hotspots", "--input", "cut.sqlite"]
+    for arguments in ([], ["--mode", "none"], ["--quiet"]):
+        done = subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: cut.sqlite: truncated")
+        assert done.stderr.count("\n") == 1
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_report_without_gpu_work_gives_typed_empty_tables(tmp_path, lazy):
+    TraceBuilder(lazy=lazy).nvtx("step", 1, 5).write_sqlite(tmp_path / "idle.sqlite")
+    out = tmp_path / "out"
+    found = run("--input", tmp_path / "idle.sqlite", "--output", out)
+    assert (found.code, len(found.said)) == (0, 1)
+    assert "idle: a valid report, but without GPU work" in found.said[0]
+    assert row(out, "files", File="idle")["status"] == "no_gpu_work"
+    for table in load_manifest("llm_hotspots").tables:
+        schema = pq.read_schema(out / f"{table.file}.parquet")
+        types = {field.name: str(field.type) for field in schema}
+        assert types == {one.name: DTYPES[one.dtype] for one in table.columns}, table.file
+        if table.file != "files":
+            assert rows(out, table.file) == []
+
+
+def three_good_and_one_broken(folder: Path) -> Path:
+    """Make ranks 0, 1 and 3 with a kernel of 1, 2 and 4 ns, and rank 2 broken."""
+    folder.mkdir()
+    for rank in (0, 1, 3):
+        report(rank + 1).write_sqlite(folder / f"rank{rank}.sqlite")
+    (folder / "rank2.sqlite").write_bytes(b"junk")
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["none", "concurrent"])
+def test_one_broken_rank_costs_its_own_results_only(tmp_path, mode):
+    ranks, out = three_good_and_one_broken(tmp_path / "ranks"), tmp_path / "out"
+    before = snapshot(ranks)
+    found = run("--input", ranks, "--output", out, "--mode", mode)
+    assert found.code == 3
+    assert len(found.errors) == 2
+    assert [line for line in found.said if "rank2" in line] == [found.errors[0]]
+    assert "incomplete: 1 of 4 reports failed" in found.errors[1]
+    status = {one["Rank"]: one["status"] for one in rows(out, "files")}
+    assert status == {0: "ok", 1: "ok", 2: "failed", 3: "ok"}
+    assert "not an SQLite database" in row(out, "files", Rank=2)["reason"]
+    assert row(out, "kernels", name="a")["total_ns"] == 1 + 2 + 4
+    assert sorted(one["rank"] for one in rows(out, "rank_kernels")) == [0, 1, 3]
+    record = json.loads((out / "report.json").read_text("utf-8"))
+    assert record["exit_code"] == 3
+    assert list(record["failed"]) == ["rank2"]
+    assert snapshot(ranks) == before
+
+
+def test_missing_ranks_may_be_allowed(tmp_path):
+    ranks, out = three_good_and_one_broken(tmp_path / "ranks"), tmp_path / "out"
+    found = run("--input", ranks, "--output", out, "--allow-missing-ranks")
+    assert found.code == 0
+    assert len([line for line in found.errors if "rank2" in line]) == 1
+    assert row(out, "files", Rank=2)["status"] == "failed"
+
+
+def test_ranks_of_the_job_without_a_report_are_named(tmp_path, rank_set):
+    out = tmp_path / "out"
+    found = run("--input", rank_set, "--output", out, "--world-size", 4)
+    assert found.code == 3
+    assert len([line for line in found.said if "absent ranks: 2, 3 (2 of 4)" in line]) == 1
+    status = {one["Rank"]: one["status"] for one in rows(out, "files")}
+    assert status == {0: "ok", 1: "ok", 2: "absent", 3: "absent"}
+
+
+def test_nothing_is_written_when_every_report_is_broken(tmp_path):
+    for number in range(3):
+        (tmp_path / f"rank{number}.sqlite").write_bytes(b"junk")
+    before = snapshot(tmp_path)
+    found = run("--input", tmp_path, "--output", tmp_path / "out", "--allow-missing-ranks")
+    assert (found.code, len(found.said)) == (2, 3)
+    assert [number for number in range(3) if f"rank{number}" in found.errors[number]] == [0, 1, 2]
+    assert snapshot(tmp_path) == before
+
+
+def test_a_link_to_a_report_that_is_gone_is_a_failed_rank(tmp_path):
+    report().write_sqlite(tmp_path / "rank0.sqlite")
+    (tmp_path / "rank1.sqlite").symlink_to(tmp_path / "unmounted.sqlite")
+    found = run("--input", tmp_path, "--output", tmp_path / "out")
+    assert found.code == 3
+    assert row(tmp_path / "out", "files", File="rank1")["status"] == "failed"
+
+
+def test_a_broken_rank_that_was_asked_for_is_told_though_it_has_no_number(tmp_path):
+    # RANK numbers the readable reports; which rank the broken one is, nobody knows.
+    report().environment(RANK="0").write_sqlite(tmp_path / "a.sqlite")
+    (tmp_path / "b.sqlite").write_bytes(b"junk")
+    found = run("--input", tmp_path, "--output", tmp_path / "out", "--ranks", "0,1")
+    assert found.code == 3
+    assert len([line for line in found.errors if "b.sqlite: not an SQLite" in line]) == 1
+
+
+def test_an_input_is_not_changed_by_a_copy_being_read(tmp_path, rank_set):
+    copy = shutil.copytree(rank_set, tmp_path / "copy")
+    before = snapshot(copy)
+    assert run("--input", copy, "--output", tmp_path / "out").code == 0
+    assert snapshot(copy) == before

@@ -1,0 +1,206 @@
+"""Where input and output stand: odd names, the same name twice, existing and forbidden output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from command_line import open_folder, row, rows, run, snapshot, unprivileged
+
+from nsys_llm.trace_builder import TraceBuilder
+
+HOSTILE_NAMES = [
+    "a?mode=rw.sqlite",
+    "a#b.sqlite",
+    "50%25.sqlite",
+    "it's.sqlite",
+    'say "x".sqlite',
+    "with space .sqlite",
+    "line\nbreak.sqlite",
+    "tab\tand\x1b[31mred.sqlite",
+    "-rf.sqlite",
+    "rank:1.sqlite",
+    "ränge-数.sqlite",
+    "{0}%s$HOME`id`.sqlite",
+]
+
+
+def report(duration_ns: int = 5) -> TraceBuilder:
+    return TraceBuilder().kernel("a", start_ns=10, duration_ns=duration_ns, launch=(1, 3))
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_hostile_file_name_is_read_and_kept(tmp_path, name):
+    report().write_sqlite(tmp_path / name)
+    before = snapshot(tmp_path)
+    found = run("--input", tmp_path / name, "--output", tmp_path / "out", "--csv")
+    assert (found.code, found.said) == (0, [])
+    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
+    assert {key: state for key, state in snapshot(tmp_path).items() if key in before} == before
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_broken_file_of_a_hostile_name_is_told_in_one_line(tmp_path, name):
+    (tmp_path / name).write_bytes(b"junk")
+    found = run("--input", tmp_path / name, "--output", tmp_path / "out")
+    assert found.code == 2
+    assert len(found.said) == len(found.errors) == 1, found.said
+    assert found.said[0].isprintable()
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_file_name_that_is_not_utf8_is_read(tmp_path):
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank\xff1.sqlite"))
+    report(3).write_sqlite(tmp_path / "plain.sqlite").rename(odd)
+    report(5).write_sqlite(tmp_path / "rank2.sqlite")
+    found = run("--input", tmp_path, "--output", tmp_path / "out", "--csv")
+    assert (found.code, found.said) == (0, [])
+    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 3 + 5
+    assert len(rows(tmp_path / "out", "files")) == 2
+
+
+def test_a_database_in_wal_mode_gets_no_files_beside_it(tmp_path):
+    path = report().write_sqlite(tmp_path / "rank0.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
+    before = snapshot(tmp_path)
+    assert list(before) == ["rank0.sqlite"]
+    assert run("--input", path, "--output", tmp_path / "out").code == 0
+    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
+    after = {name: state for name, state in snapshot(tmp_path).items() if name[:3] != "out"}
+    assert after == before
+
+
+def test_what_a_writer_has_not_yet_moved_out_of_its_wal_is_read(tmp_path):
+    path = report().write_sqlite(tmp_path / "rank0.sqlite")
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute('UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "end" = "end" + 2')
+        writer.commit()
+        assert run("--input", path, "--output", tmp_path / "out").code == 0
+    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5 + 2
+
+
+def test_two_reports_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    for node, duration_ns in (("n1", 3), ("n2", 4)):
+        (tmp_path / node).mkdir()
+        report(duration_ns).write_sqlite(tmp_path / node / "rank.sqlite")
+    found = run("--input", tmp_path / "n1", tmp_path / "n2", "--output", tmp_path / "out")
+    assert (found.code, found.errors) == (0, [])
+    assert len([line for line in found.said if "told apart" in line]) == 1
+    total = {one["File"]: one["Total Time"] for one in rows(tmp_path / "out", "rank_stats")}
+    assert total == {"n1/rank": 3, "n2/rank": 4}
+
+
+@pytest.mark.parametrize("second", ["rank.sqlite", "../ranks/rank.sqlite", "link.sqlite", "."])
+def test_the_same_report_twice_is_read_once(tmp_path, second):
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    path = report().write_sqlite(folder / "rank.sqlite")
+    (tmp_path / "link.sqlite").symlink_to(path)
+    other = tmp_path / second if second == "link.sqlite" else folder / second
+    found = run("--input", path, other, "--output", tmp_path / "out")
+    assert (found.code, found.said) == (0, ["rank.sqlite: given twice, read once."])
+    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
+
+
+def test_existing_output_is_kept_and_nothing_is_read(tmp_path, rank_set):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("precious")
+    before = snapshot(tmp_path)
+    found = run("--input", rank_set, "--output", tmp_path / "out")
+    assert (found.code, len(found.said), found.printed) == (2, 1, [])
+    assert "exists already; give --force-overwrite" in found.said[0]
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("made", ["folder", "file", "link", "other_result"])
+def test_force_overwrite_never_removes_what_is_not_ours(tmp_path, rank_set, made):
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "mine.txt").write_text("precious")
+    if made == "folder":
+        mine.rename(out)
+    elif made == "file":
+        out.write_text("precious")
+    elif made == "link":
+        out.symlink_to(mine)
+    else:
+        assert run("--input", rank_set, "--output", out).code == 0
+        (out / "mine.txt").write_text("precious")
+    before = snapshot(tmp_path)
+    found = run("--input", rank_set, "--output", out, "--force-overwrite")
+    assert (found.code, len(found.said)) == (2, 1)
+    assert "not replaced" in found.said[0]
+    assert snapshot(tmp_path) == before
+
+
+def test_force_overwrite_replaces_a_result_of_ours(tmp_path, rank_set):
+    out = tmp_path / "out"
+    assert run("--input", rank_set, "--output", out, "--csv").code == 0
+    assert run("--input", f"{rank_set}:1", "--output", out, "--force-overwrite").code == 0
+    assert [one["File"] for one in rows(out, "files")] == ["rank0"]
+    assert not list(out.glob("*.csv"))
+    assert sorted(os.listdir(tmp_path)) == ["out", "ranks"]
+
+
+def test_a_result_survives_a_later_run_that_fails(tmp_path, rank_set):
+    out, junk = tmp_path / "out", tmp_path / "junk.sqlite"
+    assert run("--input", rank_set, "--output", out).code == 0
+    junk.write_bytes(b"junk")
+    before = snapshot(tmp_path)
+    assert run("--input", junk, "--output", out, "--force-overwrite").code == 2
+    assert snapshot(tmp_path) == before
+
+
+def test_output_where_nothing_may_be_written_is_refused():
+    with open_folder() as folder:
+        path = report().write_sqlite(folder / "rank0.sqlite")
+        (folder / "shut").mkdir(mode=0o555)
+        before = snapshot(folder)
+        with unprivileged():
+            found = run("--input", path, "--output", folder / "shut" / "new" / "out")
+        assert (found.code, len(found.said)) == (2, 1)
+        assert "cannot write there (Permission denied)" in found.said[0]
+        assert snapshot(folder) == before
+
+
+def test_output_below_a_file_is_refused(tmp_path, rank_set):
+    (tmp_path / "file").write_text("precious")
+    before = snapshot(tmp_path)
+    found = run("--input", rank_set, "--output", tmp_path / "file" / "out")
+    assert (found.code, len(found.said)) == (2, 1)
+    assert snapshot(tmp_path) == before
+
+
+def test_parents_made_for_a_run_that_failed_are_removed(tmp_path):
+    (tmp_path / "junk.sqlite").write_bytes(b"junk")
+    before = snapshot(tmp_path)
+    output = tmp_path / "new" / "deeper" / "out"
+    assert run("--input", tmp_path / "junk.sqlite", "--output", output).code == 2
+    assert snapshot(tmp_path) == before
+
+
+def test_only_the_analysis_file_holds_absolute_paths(tmp_path, rank_set):
+    out = tmp_path / "out"
+    assert run("--input", rank_set, "--output", out, "--csv", "--export-dir", tmp_path).code == 0
+    for path in out.iterdir():
+        held = os.fsencode(tmp_path) in path.read_bytes()
+        assert held == (path.name == "out.nsys-analysis"), path.name
+
+
+def test_the_command_by_itself_says_where_the_results_are(tmp_path, rank_set):
+    command = [sys.executable, "-W", "error", "-m", "nsys_llm.cli", "llm_hotspots"]
+    done = subprocess.run(
+        [*command, "--input", rank_set], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"Generated:\n    {tmp_path}/llm_hotspots-1\n"
+    record = json.loads((tmp_path / "llm_hotspots-1" / "report.json").read_text("utf-8"))
+    assert record["exit_code"] == 0

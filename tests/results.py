@@ -1,0 +1,187 @@
+"""Reading what a run wrote, and comparing two runs column by column, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nsys_llm.cli import main
+from nsys_llm.manifest import load_manifest
+
+RECIPE = "llm_hotspots"
+
+#: Where `NSYS_RECIPE_PATH` points in a checkout.
+RECIPES_FOLDER = Path(__file__).parents[1] / "recipes"
+
+#: Columns that name a rank or say how it was numbered; another layout of the same ranks may differ
+#: in these.
+LABELS = frozenset({"File", "file", "Min File", "Max File", "rank_source"})
+
+
+def read_results(folder: Path) -> dict[str, pa.Table]:
+    """Return every table of an output folder as it was written, types and null flags included."""
+    return {file.stem: pq.read_table(file) for file in sorted(folder.glob("*.parquet"))}
+
+
+def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
+    """Return every table of an output folder as pandas reads it."""
+    return {file.stem: pd.read_parquet(file) for file in sorted(folder.glob("*.parquet"))}
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return report.json of an output folder."""
+    return json.loads((folder / "report.json").read_text("utf-8"))
+
+
+def differences(
+    left: Mapping[str, pa.Table], right: Mapping[str, pa.Table], but: Collection[str] = ()
+) -> list[str]:
+    """Return one line for each table or column in which two results differ; bits, not tolerances.
+
+    Args:
+        left: As `read_results` gives it.
+        right: Likewise.
+        but: Names of columns that may differ.
+    """
+    found = [f"{name}: in one of the two only" for name in sorted(left.keys() ^ right.keys())]
+    for name in sorted(left.keys() & right.keys()):
+        one, other = left[name], right[name]
+        if one.column_names != other.column_names:
+            found.append(f"{name}: columns {one.column_names} and {other.column_names}")
+            continue
+        for field in one.schema:
+            same_field = field.equals(other.schema.field(field.name), check_metadata=True)
+            same = same_field and one[field.name].equals(other[field.name])
+            if not same and field.name not in but:
+                found.append(f"{name}.{field.name}: {one[field.name]} and {other[field.name]}")
+    return found
+
+
+def assert_same(left: Path, right: Path, *, but: Collection[str] = ()) -> None:
+    """Fail unless two output folders hold the full set of tables, equal but for some columns."""
+    one, other = read_results(left), read_results(right)
+    assert set(one) == {table.file for table in load_manifest(RECIPE).tables}
+    assert not (found := differences(one, other, but)), "\n".join(found)
+
+
+def analyse(output: Path, *inputs: Path | str, options: Iterable[str] = ()) -> Path:
+    """Run the standalone command in this process, in one thread unless `options` say otherwise."""
+    words = ["--output", str(output), "--mode", "none", "--quiet", *options, "--input"]
+    assert main([RECIPE, *words, *map(str, inputs)]) == 0
+    return output
+
+
+def tables_of(output: Path, *inputs: Path | str, options: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the tables of one standalone run as data frames."""
+    return read_frames(analyse(output, *inputs, options=options))
+
+
+def plain(frame: pd.DataFrame) -> dict[str, list[Any]]:
+    """Return a table as lists by column, index included, with None for null."""
+    if frame.index.name:
+        frame = frame.reset_index()
+    columns = {name: frame[name].astype(object) for name in frame.columns}
+    return {name: column.where(column.notna(), None).tolist() for name, column in columns.items()}
+
+
+def rows(frame: pd.DataFrame, columns: str) -> list[tuple[Any, ...]]:
+    """Return some columns, named with blanks between, as a list of rows."""
+    cells = plain(frame)
+    return list(zip(*(cells[name] for name in columns.split()), strict=True))
+
+
+#: The columns that durations alone decide, in our tables and in NVIDIA's.
+OURS = "mean_ns std_ns min_ns q1_ns p50_ns q3_ns p90_ns p95_ns p99_ns max_ns"
+NVIDIA = "Avg StdDev Min Q1 Med Q3 Max"
+_PERCENTS = {"q1": 25, "p50": 50, "med": 50, "q3": 75, "p90": 90, "p95": 95, "p99": 99}
+
+
+def spread(*launches: list[int], form: str = OURS) -> dict[str, list[Any]]:
+    """Return what numpy says of durations, by column; each argument is one row's durations."""
+    return {name: [_statistic(name, row) for row in launches] for name in form.split()}
+
+
+def _statistic(name: str, durations: list[int]) -> Any:
+    kind = name.lower().removesuffix("_ns")
+    if kind.startswith("std"):
+        return pytest.approx(np.std(durations, ddof=1), rel=1e-14) if len(durations) > 1 else None
+    if kind in _PERCENTS:
+        return pytest.approx(np.percentile(durations, _PERCENTS[kind]), rel=1e-14)
+    return pytest.approx({"mean": np.mean, "avg": np.mean, "min": min, "max": max}[kind](durations))
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return the environment of a child: this Python first on PATH, and no Dask or nsys settings.
+
+    Args:
+        changes: Variables to set besides.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DASK_", "NSYS_")) and name not in ("PYTHONPATH", "PYTHONWARNINGS")
+    }
+    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
+    return {**kept, **changes}
+
+
+def run(
+    command: Iterable[str | Path], cwd: Path, timeout_s: float = 90, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with both outputs in `stdout`."""
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def under_nsys(
+    nsys: str, cwd: Path, *words: str | Path, recipe: str = RECIPE, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `nsys recipe` with this checkout's recipes."""
+    where = {"NSYS_RECIPE_PATH": str(RECIPES_FOLDER), **changes}
+    return run([nsys, "recipe", recipe, *words], cwd, **where)
+
+
+@contextmanager
+def background(command: Iterable[str | Path], cwd: Path, **changes: str) -> Iterator[None]:
+    """Run a command beside the block; it and its children end with the block."""
+    with (cwd / "background.log").open("ab") as log:
+        child = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=cwd,
+            env=environment(**changes),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        # Its own group: the block may have failed, and no process may outlive the test.
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+        try:
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait(timeout=10)
