@@ -1,0 +1,271 @@
+"""The recipe under a real `nsys recipe`: the same tables as the standalone command."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from results import (
+    RECIPES_FOLDER,
+    analyse,
+    assert_same,
+    environment,
+    read_frames,
+    read_report,
+    read_results,
+    rows,
+    run,
+    under_nsys,
+)
+
+from nsys_llm.manifest import load_manifest
+
+pytestmark = pytest.mark.nsys
+
+NSYS_MODES = ["none", "concurrent", "dask-futures"]
+A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
+
+
+@pytest.fixture(scope="module")
+def inputs(nsys, traces, tmp_path_factory) -> dict[str, Path]:
+    """The inputs by kind; the three A100 reports are copies, and get their exports beside them."""
+    folder = tmp_path_factory.mktemp("inputs")
+    reports = folder / "a100"
+    reports.mkdir()
+    for name in A100:
+        shutil.copyfile(
+            traces / "a100_vector_add" / f"{name}.nsys-rep", reports / f"{name}.nsys-rep"
+        )
+    return {
+        "reports": reports,
+        "rank_set": traces / "h100_mfu_ranks" / "before",
+        "two_processes": traces / "h100_mfu" / "before.sqlite",
+    }
+
+
+@pytest.fixture(scope="module")
+def standalone(nsys, inputs, tmp_path_factory):
+    """One output folder of the standalone command for each input."""
+    folder = tmp_path_factory.mktemp("standalone")
+    for kind, path in inputs.items():
+        command = [Path(sys.executable).with_name("nsys-llm"), "llm_hotspots", "--input", path]
+        command += ["--output", folder / kind]
+        done = run(command, folder, NSYS_DIR=str(Path(nsys).parents[1]))
+        assert done.returncode == 0, done.stdout
+    return folder
+
+
+@pytest.mark.parametrize("mode", NSYS_MODES)
+@pytest.mark.parametrize("kind", ["reports", "rank_set", "two_processes"])
+@pytest.mark.traces
+def test_the_recipe_and_the_command_give_the_same_tables(
+    nsys, inputs, standalone, kind, mode, tmp_path
+):
+    # An empty export folder, so that each mode exports for itself.
+    words = ["--input", inputs[kind], "--mode", mode, "--export-dir", tmp_path / "exports"]
+    done = under_nsys(nsys, tmp_path, *words, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stdout
+    assert "Generated:" in done.stdout
+    assert_same(tmp_path / "out", standalone / kind)
+    assert (tmp_path / "exports").is_dir() == (kind == "reports")
+
+
+@pytest.mark.traces
+def test_the_inputs_hold_what_their_readme_says(standalone):
+    # Three processes of one report each; two ranks by file name; two processes by position.
+    files = {kind: read_frames(standalone / kind)["files"] for kind in ("reports", "rank_set")}
+    two = read_frames(standalone / "two_processes")["files"]
+    assert rows(files["reports"], "Rank File rank_source status") == [
+        (rank, name, "index", "ok") for rank, name in enumerate(A100)
+    ]
+    assert rows(files["rank_set"], "Rank File rank_source") == [
+        (0, "rank0", "file_name"),
+        (1, "rank1", "file_name"),
+    ]
+    assert rows(two, "Rank rank_source") == [(0, "index"), (1, "index")]
+
+
+@pytest.mark.traces
+def test_sqlite_and_parquet_of_a_report_give_the_same_tables(nsys, inputs, standalone, tmp_path):
+    # A lazy SQLite export, the default of `nsys export`, leaves out tables without rows.
+    kinds = {
+        "full.sqlite": (["--type", "sqlite", "--lazy", "false"], "{}.sqlite", ()),
+        "lazy.sqlite": (["--type", "sqlite"], "{}.sqlite", {"table_present"}),
+        "parquet": (["--type", "parquetdir", "--lazy", "false"], "{}_pqtdir", ()),
+    }
+    for kind, (words, name, but) in kinds.items():
+        (tmp_path / kind).mkdir()
+        for stem in A100:
+            target = tmp_path / kind / name.format(stem)
+            report = inputs["reports"] / f"{stem}.nsys-rep"
+            assert run([nsys, "export", *words, "-o", target, report], tmp_path).returncode == 0
+        done = under_nsys(nsys, tmp_path, "--input", kind, "--output", f"out_{kind}")
+        assert done.returncode == 0, done.stdout
+        assert_same(tmp_path / f"out_{kind}", standalone / "reports", but=but)
+
+
+def test_the_framework_s_own_record_is_kept(nsys, rank_set, tmp_path):
+    done = under_nsys(nsys, tmp_path, "--input", rank_set, "--mode", "none", "--output", "out")
+    assert done.returncode == 0, done.stdout
+    record = json.loads((tmp_path / "out" / "out.nsys-analysis").read_text("utf-8"))
+    assert record["RecipeName"] == "llm_hotspots"
+    assert record["DisplayName"] == "LLM hotspots"
+    assert record["RecipeJsonVersion"] == "1.2.0"
+    assert record["Mode"] == "none"
+    assert record["InputFiles"] == [str(rank_set / f"rank{n}.sqlite") for n in (0, 1)]
+    assert set(record["Outputs"]) == {
+        f"{table.file}.parquet" for table in load_manifest("llm_hotspots").tables
+    }
+    assert record["StartTime"] < record["EndTime"]
+
+
+def test_an_incomplete_run_ends_with_1_and_its_results_stay(nsys, rank_set, tmp_path):
+    done = under_nsys(
+        nsys, tmp_path, "--input", rank_set, "--world-size", "3", "--output", "out", "--csv"
+    )
+    assert done.returncode == 1
+    assert read_report(tmp_path / "out")["exit_code"] == 3
+    assert "absent ranks: 2 (1 of 3)." in done.stdout
+    assert "Generated:\n    out" in done.stdout
+    analyse(tmp_path / "all", rank_set, options=["--csv"])
+    assert rows(read_frames(tmp_path / "out")["files"], "Rank status")[-1] == (2, "absent")
+    assert (tmp_path / "out" / "kernels.csv").read_text() == (
+        (tmp_path / "all" / "kernels.csv").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--input", "nowhere.sqlite"],
+        ["--input", "{}", "--filter-time", "9/5"],
+        ["--input", "{}", "--no-such-option"],
+        ["--input", "{}", "--base", "--mangled"],
+        [],
+    ],
+)
+def test_bad_usage_ends_with_1_one_line_and_nothing_written(nsys, rank_set, words, tmp_path):
+    given = [word.format(rank_set) for word in words]
+    done = under_nsys(nsys, tmp_path, *given, "--output", "out")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
+    assert len(re.findall(r"error:", done.stdout)) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ranks"]
+
+
+def test_an_existing_output_is_refused_and_left_as_it_was(nsys, rank_set, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    for extra in ([], ["--force-overwrite"]):
+        done = under_nsys(nsys, tmp_path, "--input", rank_set, "--output", "out", *extra)
+        assert done.returncode == 1
+        assert done.stdout.count("error:") == 1
+        assert {entry.name for entry in tmp_path.iterdir()} == {"ranks", "out"}
+        assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["mine.txt"]
+        assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+
+
+def test_force_overwrite_replaces_a_result_of_ours(nsys, rank_set, tmp_path):
+    analyse(tmp_path / "out", rank_set, options=["--csv"])
+    done = under_nsys(nsys, tmp_path, "--input", rank_set, "--output", "out", "--force-overwrite")
+    assert done.returncode == 0, done.stdout
+    assert not list((tmp_path / "out").glob("*.csv"))
+    assert {entry.name for entry in tmp_path.iterdir()} == {"ranks", "out"}
+
+
+@pytest.mark.parametrize("mode", NSYS_MODES)
+def test_a_broken_rank_is_named_and_the_others_stay(nsys, rank_set, mode, tmp_path):
+    (rank_set / "rank2.sqlite").write_text("this is no database, but a note of some length\n" * 9)
+    done = under_nsys(
+        nsys, tmp_path, "--input", rank_set, "--mode", mode, "--output", tmp_path / "out"
+    )
+    assert done.returncode == 1
+    assert done.stdout.count("rank2.sqlite") == 1
+    assert "Traceback" not in done.stdout
+    report = read_report(tmp_path / "out")
+    assert report["exit_code"] == 3
+    assert list(report["failed"]) == ["rank2"]
+    frames = read_frames(tmp_path / "out")
+    assert rows(frames["files"], "Rank File status") == [
+        (0, "rank0", "ok"),
+        (1, "rank1", "ok"),
+        (2, "rank2", "failed"),
+    ]
+    # rank0: a 5 and 7, b 4; rank1: a 9, c 6 ns.
+    assert rows(frames["kernels"], "name total_ns launches_n") == [
+        ("a", 21, 3),
+        ("c", 6, 1),
+        ("b", 4, 1),
+    ]
+
+
+def test_the_launcher_finds_the_recipe_in_the_current_folder(nsys, rank_set, tmp_path):
+    done = run(
+        [nsys, "recipe", "llm_hotspots", "--input", rank_set, "--output", tmp_path / "out"],
+        RECIPES_FOLDER,
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+    assert done.returncode == 0, done.stdout
+    assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set))
+
+
+def test_relative_paths_are_those_of_the_working_folder(nsys, rank_set, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for mode in ("none", "concurrent"):
+        done = under_nsys(
+            nsys, tmp_path / "elsewhere", "--input", "../ranks", "--mode", mode, "--output", mode
+        )
+        assert done.returncode == 0, done.stdout
+        assert_same(tmp_path / "elsewhere" / mode, analyse(tmp_path / f"a_{mode}", rank_set))
+    done = under_nsys(nsys, tmp_path / "elsewhere", "--input", "../ranks/rank0.sqlite")
+    assert "Generated:\n    llm_hotspots-1" in done.stdout
+    assert set(read_results(tmp_path / "elsewhere" / "llm_hotspots-1")) == set(
+        read_results(tmp_path / "elsewhere" / "none")
+    )
+
+
+def test_help_lists_each_option_once(nsys, tmp_path):
+    done = under_nsys(nsys, tmp_path, "--help")
+    assert done.returncode == 0
+    listed = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", done.stdout, re.MULTILINE)
+    declared = [option.flag for option in load_manifest("llm_hotspots").options]
+    assert sorted(listed) == sorted([*declared, "--help", "--mode"])
+
+
+def test_quiet_prints_no_more_than_the_launcher_itself(nsys, rank_set, tmp_path):
+    done = under_nsys(nsys, tmp_path, "--input", rank_set, "--output", "out", "--quiet")
+    assert done.stdout.split() == ["Generated:", "out"]
+
+
+def test_a_script_of_another_version_is_refused_in_one_line(nsys, rank_set, tmp_path):
+    recipe = shutil.copytree(RECIPES_FOLDER / "llm_hotspots", tmp_path / "old" / "llm_hotspots")
+    script = recipe / "llm_hotspots.py"
+    text, changed_n = re.subn(r'version="[^"]+"', 'version="0.0.7"', script.read_text())
+    assert changed_n == 1
+    script.write_text(text)
+    done = under_nsys(nsys, tmp_path, "--input", rank_set, NSYS_RECIPE_PATH=str(tmp_path / "old"))
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    assert "0.0.7" in line
+    assert "install" in line
+
+
+def test_without_the_package_one_line_says_how_to_install_it(nsys, rank_set, tmp_path):
+    # A bare Python that sees every package of this one but ours: links, and no .pth files.
+    bare, libraries = tmp_path / "bare", tmp_path / "libraries"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True, timeout=60)
+    libraries.mkdir()
+    for package in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if "nsys_llm" not in package.name:
+            (libraries / package.name).symlink_to(package)
+    path = f"{bare / 'bin'}:{environment()['PATH']}"
+    done = under_nsys(nsys, tmp_path, "--input", rank_set, PATH=path, PYTHONPATH=str(libraries))
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    assert f"{bare / 'bin' / 'python3'} -m pip install nsys-llm-recipes" in line
