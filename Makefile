@@ -1,0 +1,22 @@
+# `make check` runs what CI runs, in the Python that is active. It needs an editable install: a
+# plain one, as install.py makes it, would be checked as it was when it was installed. Set up once:
+#   python3 -m venv .venv && . .venv/bin/activate && pip install -e '.[test]'
+
+PYTHON ?= python3
+
+.PHONY: check lint test
+
+check: lint test
+
+# mypy cannot follow an editable install whose folders are mapped, so it reads a wheel's content.
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && mkdir "$$copy/source" && \
+	$(PYTHON) -c 'import install, pathlib, sys; install.copy_sources(pathlib.Path(sys.argv[1]))' "$$copy/source" && \
+	$(PYTHON) -m pip install -q --no-deps --no-build-isolation --target "$$copy/wheel" "$$copy/source" && \
+	MYPYPATH="$$copy/wheel" $(PYTHON) -m mypy -p nsys_llm -m install
+	$(PYTHON) -m nsys_llm.derive --check
+
+test:
+	$(PYTHON) -m pytest -n auto
