@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.intervals import IntArray
 
-__all__ = ["duplicate_keys_n", "join_launches", "open_ranges_n", "owners_at"]
+__all__ = ["duplicate_keys_n", "join_launches", "open_ranges_n"]
 
 # While ids are dense, a lookup table takes a quarter of a sorted search's time (1M: 6 ms, 25 ms).
 _DENSE: Final = 8
@@ -73,18 +72,3 @@ def open_ranges_n(start_ns: IntArray, end_ns: IntArray, thread: IntArray) -> Int
         ended_n = np.searchsorted(np.sort(end_ns[rows]), start_ns[rows], side="right")
         depths[rows] = np.arange(rows.size) - ended_n
     return depths
-
-
-def owners_at(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.int64]:
-    """Return for each instant the interval that holds it, or -1.
-
-    Args:
-        at_ns: Shape (n,).
-        start_ns: Shape (m,), sorted; the intervals are disjoint.
-        end_ns: Shape (m,).
-    """
-    if start_ns.size == 0:
-        return np.full(at_ns.shape, -1, dtype=np.int64)
-    index = np.searchsorted(start_ns, at_ns, side="right") - 1
-    held = (index >= 0) & (at_ns < end_ns[np.maximum(index, 0)])
-    return np.where(held, index, -1)

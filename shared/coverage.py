@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,14 +10,16 @@ import numpy as np
 
 from nsys_llm.attribution import duplicate_keys_n
 from nsys_llm.grouping import distinct_codes
+from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table, Trace
 
 __all__ = ["CoverageRow", "count_coverage", "opaque_launches_n"]
 
 _NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
+_MAY_LACK: Final = ("mangled_name_id",)
 _EXACT_IN_DOUBLE: Final = 1 << 53
-_GRAPH_LAUNCH: Final = re.compile(r"cu(da)?GraphLaunch")
+_GRAPH_LAUNCHES: Final = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class CoverageRow:
     unknown_name_n: int
     large_id_n: int
     graph_node_n: int
+    replaced_n: int
     duplicate_key_n: int
     opaque_graph_launches_n: int | None
 
@@ -51,6 +53,7 @@ def count_coverage(
     name: str,
     raw: Table,
     op: Table,
+    broken_n: int,
     rank_trace: RankTrace,
     table_present: bool,
     opaque_n: int | None,
@@ -60,7 +63,8 @@ def count_coverage(
     Args:
         name: Our name of its table.
         raw: All rows of the rank.
-        op: Those that are not broken, with their launches.
+        op: Those that count, with their launches.
+        broken_n: Rows that are broken; what else is missing was replaced by other rows.
         rank_trace: What the filters left.
         table_present: Whether the report has the table.
         opaque_n: Graph launches without an operation, see `opaque_launches_n`.
@@ -83,12 +87,13 @@ def count_coverage(
         attributed_ns=int(duration_ns.sum()) - missing_ns,
         selected_n=int(rank_trace.starts_inside(selected).sum()),
         selected_ns=int(rank_trace.clipped_ns(selected).sum()),
-        broken_n=len(raw) - len(op),
+        broken_n=broken_n,
         zero_length_n=int((duration_ns == 0).sum()),
         no_process_n=int((raw["global_pid"] == NULL_INT).sum()),
         unknown_name_n=_unknown_names_n(op, rank_trace.strings),
         large_id_n=_large_ids_n(op),
         graph_node_n=_graph_nodes_n(op),
+        replaced_n=len(raw) - broken_n - len(op),
         duplicate_key_n=0
         if calls is None
         else duplicate_keys_n(op["correlation_id"], calls["correlation_id"]),
@@ -97,12 +102,16 @@ def count_coverage(
 
 
 def _unknown_names_n(op: Table, strings: Mapping[int, str]) -> int:
-    columns = [column for column in _NAME_COLUMNS if column in op]
-    if not columns:
-        return 0
-    ids, codes = distinct_codes(op[columns[0]])
-    unknown = np.array([key not in strings for key in ids.tolist()], dtype=bool)
-    return int(unknown[codes].sum())
+    unknown = np.zeros(len(op), dtype=bool)
+    for column in _NAME_COLUMNS:
+        if column in op:
+            ids, codes = distinct_codes(op[column])
+            # A kernel compiled as C has no mangled name; its plain one stands for it.
+            fine = [
+                key in strings or (key == NULL_INT and column in _MAY_LACK) for key in ids.tolist()
+            ]
+            unknown |= ~np.array(fine, dtype=bool)[codes]
+    return int(unknown.sum())
 
 
 def _large_ids_n(op: Table) -> int:
@@ -130,7 +139,9 @@ def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | Non
     """
     if calls is None or "api_calls" in trace.absent or "name_id" not in calls:
         return None
-    graph_ids = [key for key, name in trace.strings.items() if _GRAPH_LAUNCH.match(name)]
+    graph_ids = [
+        key for key, name in trace.strings.items() if strip_api_version(name) in _GRAPH_LAUNCHES
+    ]
     launches = np.isin(calls["name_id"], graph_ids)
     seen = np.zeros(len(calls), dtype=bool)
     for op in ops.values():

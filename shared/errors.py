@@ -10,7 +10,6 @@ from enum import IntEnum
 
 __all__ = [
     "ExitCode",
-    "IncompleteError",
     "IntervalError",
     "ManifestError",
     "NsysLlmError",
@@ -61,12 +60,6 @@ class OutputError(NsysLlmError):
     """The result cannot be written where it should go; nothing was changed there."""
 
     exit_code = ExitCode.BAD_INPUT
-
-
-class IncompleteError(NsysLlmError):
-    """Ranks that were asked for are missing."""
-
-    exit_code = ExitCode.INCOMPLETE
 
 
 class ManifestError(NsysLlmError):

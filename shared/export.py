@@ -96,7 +96,7 @@ def open_export(
         return
     with tempfile.TemporaryDirectory(prefix="nsys-llm-export-") as temporary:
         # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
-        keep_out = parquet.is_dir() and not _is_whole(ParquetReport(parquet))
+        keep_out = parquet.is_dir() and _is_partial(parquet)
         target = parquet if _writable(folder) and not keep_out else Path(temporary) / parquet.name
         program = _require_nsys(report, nsys)
         try:
@@ -118,6 +118,8 @@ def _valid_export(
     try:
         if parquet.is_dir() and _has_tables(parquet, tables, written_ns):
             found = ParquetReport(parquet)
+            for table in tables:
+                found.columns(table)  # reads the end of the file, where a cut-off one shows
         elif sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
             found = SqliteReport(sqlite)
         else:
@@ -129,6 +131,13 @@ def _valid_export(
         return found
     with found:
         return None
+
+
+def _is_partial(folder: Path) -> bool:
+    try:
+        return not _is_whole(ParquetReport(folder))
+    except ReportError:
+        return False  # an empty or half-made folder holds nothing to spoil
 
 
 def _is_whole(export: ParquetReport | SqliteReport) -> bool:

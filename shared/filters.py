@@ -78,12 +78,14 @@ def select(launches: Launches, ranges: Ranges | None, options: Mapping[str, Any]
 
 
 def _time_window(given: Sequence[int | None] | None, launches: Launches) -> IntArray | None:
-    """Return the one window given; an open side ends with the first or last operation."""
+    """Return the one window given; an open side reaches to the first or last operation."""
     if given is None or launches.start_ns.size == 0:
         return None
     start_ns, end_ns = given
     low = int(launches.start_ns.min()) if start_ns is None else start_ns
-    high = int(launches.end_ns.max()) if end_ns is None else end_ns
+    # An operation of no length at the very end has to start inside, too.
+    last_ns = max(int(launches.end_ns.max()), int(launches.start_ns.max()) + 1)
+    high = last_ns if end_ns is None else end_ns
     return np.array([[low, max(low, high)]], dtype=np.int64)
 
 

@@ -79,10 +79,11 @@ def _explained(error: BaseException) -> tuple[ExitCode, str]:
         return error.exit_code, error.message
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED, "interrupted; nothing was written."
-    if isinstance(error, BrokenExecutor):
+    # Dask's error is told by name, because distributed is imported only where it is used.
+    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
         return ExitCode.FAULT, (
             "a worker process died, perhaps for lack of memory; nothing was written; "
-            "try --mode none, or NSYS_CONCURRENT_MAX_WORKERS=1."
+            "try --mode none, or fewer workers (NSYS_CONCURRENT_MAX_WORKERS=1)."
         )
     words = " ".join(str(error).split())[:300]
     return ExitCode.FAULT, (

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from nsys_llm.tables import NULL_INT, pid_of
 
 __all__ = ["Rank", "RankEntry", "RankKey", "clock_offsets", "number_ranks", "read_rank_map"]
 
+_INDEX: Final = "index"
 _RANK_IN_NAME: Final = re.compile(r"(?<!local)(?<!local[_-])rank[_\-.=]?(\d+)", re.IGNORECASE)
 
 
@@ -98,12 +100,14 @@ def number_ranks(
     """
     ordered = sorted(entries, key=lambda entry: (natural_key(entry.key.path), entry.key.global_pid))
     workers = [entry for entry in ordered if entry.has_work]
+    # Rows of no process are no rank that a rule could know; reports without GPU work decide only
+    # if all are such.
+    named = [entry for entry in workers if entry.key.global_pid != NULL_INT]
     single = len({entry.key.path for entry in workers}) == len(workers)
+    decisive = named or workers or ordered
     rules = _rules(ordered, rank_map, single)
-    # Of reports that are all without GPU work, those are numbered.
-    decisive = workers or ordered
-    source, rule = next(named for named in rules if _numbers_all(named[1], decisive))
-    return _labelled(_numbered(ordered, rule), source)
+    source, rule = next(one for one in rules if _numbers_all(one[1], decisive))
+    return _labelled(_numbered(ordered, rule, source))
 
 
 def read_rank_map(path: str, labels: Sequence[str]) -> dict[tuple[str, int | None], int]:
@@ -187,7 +191,7 @@ def _rules(
     if single:
         rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
         rules.append(("file_name", _rank_in_name))
-    rules.append(("index", lambda entry: position[entry.key]))
+    rules.append((_INDEX, lambda entry: position[entry.key]))
     return rules
 
 
@@ -214,39 +218,52 @@ def _rank_in_name(entry: RankEntry) -> int | None:
     return int(match[1]) if match else None
 
 
-def _numbered(ordered: Sequence[RankEntry], rule: _Rule) -> list[tuple[RankEntry, int | None]]:
-    """Give the rule's numbers, each once: to ranks with work first, then in order."""
+def _numbered(
+    ordered: Sequence[RankEntry], rule: _Rule, source: str
+) -> list[tuple[RankEntry, int | None, str]]:
+    """Give the rule's numbers, each once: to ranks with work first, then in order.
+
+    Work that the rule cannot number comes after the others, as an index.
+    """
     numbers: dict[RankKey, int | None] = {}
     for entry in sorted(ordered, key=lambda entry: not entry.has_work):
         number = rule(entry)
         numbers[entry.key] = None if number in numbers.values() else number
-    return [(entry, numbers[entry.key]) for entry in ordered]
+    following = count(
+        max((number for number in numbers.values() if number is not None), default=-1) + 1
+    )
+    rows: list[tuple[RankEntry, int | None, str]] = []
+    for entry in ordered:
+        number = numbers[entry.key]
+        late = number is None and entry.has_work
+        rows.append((entry, next(following), _INDEX) if late else (entry, number, source))
+    return rows
 
 
-def _labelled(numbered: Sequence[tuple[RankEntry, int | None]], source: str) -> list[Rank]:
-    processes_n = Counter(entry.key.path for entry, _ in numbered)
+def _labelled(numbered: Sequence[tuple[RankEntry, int | None, str]]) -> list[Rank]:
+    processes_n = Counter(entry.key.path for entry, _, _ in numbered)
     ordered = sorted(numbered, key=lambda pair: (pair[1] is None, pair[1] or 0))
     plain = [
         f"{entry.label}.pid{pid_of(entry.key.global_pid)}"
         if processes_n[entry.key.path] > 1 and entry.key.global_pid != NULL_INT
         else entry.label
-        for entry, _ in ordered
+        for entry, _, _ in ordered
     ]
     ranked = [
-        label for label, (_, number) in zip(plain, ordered, strict=True) if number is not None
+        label for label, (_, number, _) in zip(plain, ordered, strict=True) if number is not None
     ]
-    width = len(str(max((number for _, number in ordered if number is not None), default=0)))
+    width = len(str(max((number for _, number, _ in ordered if number is not None), default=0)))
     if ranked == sorted(set(ranked)):
         files = plain
     else:
         # NVIDIA's diff pairs ranks by sorted label, so the labels must sort as the ranks do.
         files = [
             label if number is None else f"{number:0{width}d}:{label}"
-            for label, (_, number) in zip(plain, ordered, strict=True)
+            for label, (_, number, _) in zip(plain, ordered, strict=True)
         ]
     return [
         Rank(entry.key, number, file, None if number is None else source, entry.facts)
-        for file, (entry, number) in zip(files, ordered, strict=True)
+        for file, (entry, number, source) in zip(files, ordered, strict=True)
     ]
 
 

@@ -46,14 +46,19 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ReportInput], list[str]]
     Raises:
         UsageError: An entry does not exist, is nothing we read, or is a folder without reports.
     """
-    found: dict[Path, None] = {}
+    found: dict[str, Path] = {}
     notes: list[str] = []
     for entry in entries:
         for path in _expanded(entry):
-            if path in found:
+            # A link keeps its own name, which may tell the rank; what it leads to is read once.
+            target = os.path.realpath(path)
+            if target not in found:
+                found[target] = path
+            elif found[target] == path:
                 notes.append(f"{path.name}: given twice, read once.")
-            found[path] = None
-    paths, twins = _without_exports(list(found))
+            else:
+                notes.append(f"{path.name}: the same as {found[target].name}, read once.")
+    paths, twins = _without_exports(list(found.values()))
     notes += [f"{twin.name}: left out, {kept.name} is the same report." for twin, kept in twins]
     labels = label_reports(paths)
     if any("/" in label for label in labels):
@@ -128,7 +133,7 @@ def _reports_behind(entry: str) -> Iterable[Path]:
         raise UsageError(f"{entry}: does not exist; give report files, or folders that hold them.")
     if limit == 0:
         raise UsageError(f"{entry}: ':0' takes none of the reports; write :1 or more.")
-    path = path.resolve()
+    path = Path(os.path.abspath(path))
     if path.is_file():
         if limit is not None:
             raise UsageError(f"{entry}: ':n' is for folders, and this is a file.")

@@ -127,16 +127,19 @@ def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_
     return np.asarray((index >= 0) & (start_ns < windows[np.maximum(index, 0), 1]))
 
 
-def exclusive_ns(start_ns: IntArray, end_ns: IntArray, tie_break: IntArray) -> IntArray:
+def exclusive_ns(
+    start_ns: IntArray, end_ns: IntArray, tie_break: IntArray, since_ns: IntArray | None = None
+) -> IntArray:
     """Split the time that intervals share among them, so that the shares add up to the union.
 
     A segment of dt ns that k intervals cover gives each `dt // k`; the remainder goes to the one
-    that started earliest. Equal starts are ordered by end, then by `tie_break`.
+    that started earliest. Equal starts are ordered by `since_ns`, end, then by `tie_break`.
 
     Args:
         start_ns: Shape (n,), in any order.
         end_ns: Shape (n,), `end_ns >= start_ns`.
         tie_break: Shape (n,), makes the outcome independent of the order of rows.
+        since_ns: Shape (n,), when each really started, where `start_ns` was cut to a window.
 
     Returns:
         Shape (n,), each at most the interval's length; the sum equals the union's length exactly.
@@ -148,7 +151,8 @@ def exclusive_ns(start_ns: IntArray, end_ns: IntArray, tie_break: IntArray) -> I
     if (np.maximum.accumulate(end_ns[order])[:-1] <= start_ns[order][1:]).all():
         return shares  # nothing overlaps: one stream, the common case
     if (np.diff(start_ns[order]) == 0).any():
-        order = np.lexsort((tie_break, end_ns, start_ns))
+        since_ns = start_ns if since_ns is None else since_ns
+        order = np.lexsort((tie_break, end_ns, since_ns, start_ns))
     starts, ends = start_ns[order], end_ns[order]
     bounds = _sorted_distinct(np.concatenate((starts, ends)))
     first, last = np.searchsorted(bounds, starts), np.searchsorted(bounds, ends)

@@ -52,7 +52,6 @@ class Option:
 
     Attributes:
         excludes: Another option that cannot be given together with this one.
-        nsys_provides: Whether some release of Nsight Systems adds the option by itself.
     """
 
     name: str
@@ -65,7 +64,6 @@ class Option:
     required: bool = False
     choices: tuple[str, ...] = ()
     excludes: str | None = None
-    nsys_provides: bool = False
 
     @property
     def flag(self) -> str:

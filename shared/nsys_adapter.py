@@ -138,12 +138,16 @@ class _NsysExecutor:
         """See `nsys_llm.executors.Executor.reduce`."""
         # The pool forks its workers at the first task; that must not happen beside our threads.
         self._wait_for(_ready, None)
-        with ThreadPoolExecutor(max_workers=min(len(chunks), 4 * self.workers_n)) as threads:
+        threads = ThreadPoolExecutor(max_workers=min(len(chunks), self.workers_n))
+        try:
             tasks = {threads.submit(self._wait_for, function, chunk): chunk for chunk in chunks}
             for task in as_completed(tasks):
                 task.result()
                 done(len(tasks[task]))
-        return merge([task.result() for task in tasks])
+            return merge([task.result() for task in tasks])
+        finally:
+            # When interrupted, what has not begun never does; the pool holds no more than that.
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _wait_for(self, function: Callable[[Any], T], chunk: Any) -> T:
         return self._context.wait(self._context.launch(function, chunk))

@@ -18,22 +18,20 @@ __all__ = ["add_options", "resolved_options"]
 _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
 
 
-def add_options(parser: argparse.ArgumentParser, manifest: Manifest, group: Any = None) -> None:
+def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
     """Add a recipe's options to a parser, leaving out those that it has already.
 
     Args:
         parser: The parser; options that a newer Nsight Systems added to it stay as they are.
         manifest: The recipe.
-        group: Where all options go; None: one group for each group of the manifest.
     """
     groups: dict[str, Any] = {}
     for option in manifest.options:
         if option.flag in parser._option_string_actions:
             continue
-        target = group or groups.get(option.group)
-        if target is None:
-            target = groups[option.group] = parser.add_argument_group(option.group)
-        _add(target, option)
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        _add(groups[option.group], option)
 
 
 def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +85,7 @@ def _add(group: Any, option: Option) -> None:
     if option.choices:
         extra |= {"choices": option.choices, "metavar": None}
     if option.type == "paths":
-        extra["nargs"] = "+"
+        extra |= {"nargs": "+", "action": "extend"}
     if option.required:
         extra["required"] = True
     group.add_argument(option.flag, type=_for_argparse(_PARSERS[option.type]), **extra)

@@ -64,8 +64,8 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
 
 def write_tables(
     folder: Path, manifest: Manifest, tables: Mapping[str, pd.DataFrame], *, csv: bool
-) -> list[str]:
-    """Write every table of a manifest as parquet, and as CSV if asked; return the file names.
+) -> None:
+    """Write every table of a manifest as parquet, and as CSV if asked.
 
     Raises:
         ManifestError: The tables are not those that the manifest declares.
@@ -74,10 +74,8 @@ def write_tables(
     if tables.keys() != declared.keys():
         odd = sorted(tables.keys() ^ declared.keys())
         raise ManifestError(f"{manifest.name}: tables and manifest differ in {', '.join(odd)}.")
-    files = []
     for name, table in declared.items():
         pq.write_table(_arrow(table, tables[name]), folder / f"{name}.parquet")
-        files.append(f"{name}.parquet")
         if csv:
             # Lines end as RFC 4180 says; cells with a lone carriage return are quoted only then.
             _for_spreadsheets(tables[name]).to_csv(
@@ -85,8 +83,6 @@ def write_tables(
                 index=table.index is not None,
                 lineterminator="\r\n",
             )
-            files.append(f"{name}.csv")
-    return files
 
 
 def _typed(table: TableWrite, column: Column, values: Any) -> Any:

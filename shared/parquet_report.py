@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
 from nsys_llm.tables import NULL_INT, Table, TableSource, table_source
 
 __all__ = ["ParquetReport"]
 
 T = TypeVar("T")
-
-_TEXT_TYPES: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
 
 
 class ParquetReport:
@@ -116,10 +115,7 @@ class ParquetReport:
 
 def _values(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
     if TableSource.is_text(name):
-        if not any(test(column.type) for test in _TEXT_TYPES):
-            raise pa.ArrowInvalid(f"column {name} holds {column.type} where texts belong")
-        texts: npt.NDArray[Any] = column.to_numpy()
-        return texts
+        return texts(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), NULL_INT, dtype=np.int64)
     if not pa.types.is_integer(column.type):

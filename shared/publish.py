@@ -64,26 +64,28 @@ class OutputFolder:
 
     Attributes:
         path: Where to write.
+        final: Where the folder will stand.
 
     Raises:
         OutputError: The final place is taken, or cannot be written.
     """
 
     path: Path
+    final: Path
 
     def __init__(self, wanted: str | None, default: str, *, replace: bool) -> None:
         self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
         self._replace = replace
-        self._final = self._expanded()
+        self.final = self._expanded()
         self._made_parents: list[Path] = []
-        if os.path.lexists(self._final):
-            _require_replaceable(self._final, replace)
+        if os.path.lexists(self.final):
+            _require_replaceable(self.final, replace)
 
     def __enter__(self) -> OutputFolder:
-        parent = self._final.parent
+        parent = self.final.parent
         try:
             self._make_parents(parent)
-            self.path = Path(tempfile.mkdtemp(prefix=f".{self._final.name}.partial-", dir=parent))
+            self.path = Path(tempfile.mkdtemp(prefix=f".{self.final.name}.partial-", dir=parent))
             self.path.chmod(0o777 & ~_umask())
         except OSError as error:
             self._remove_parents()
@@ -105,12 +107,7 @@ class OutputFolder:
     @property
     def name(self) -> str:
         """The final folder's name, also that of its .nsys-analysis file."""
-        return self._final.name
-
-    @property
-    def final(self) -> Path:
-        """Where the folder will stand."""
-        return self._final
+        return self.final.name
 
     def publish(self, analysis: dict[str, Any]) -> Path:
         """Write the .nsys-analysis file, move the folder into place, and return that place.
@@ -121,9 +118,9 @@ class OutputFolder:
         Raises:
             OutputError: The final place was taken meanwhile, or cannot be written.
         """
-        if os.path.lexists(self._final):
+        if os.path.lexists(self.final):
             # Another run may have taken the number meanwhile; a name without one stays the same.
-            self._final = self._expanded()
+            self.final = self._expanded()
         record = f"{self.name}{ANALYSIS_SUFFIX}"
         files = sorted([record, *(file.name for file in self.path.iterdir())])
         text = json.dumps({**analysis, "Files": files}, indent=4)
@@ -131,20 +128,21 @@ class OutputFolder:
             (self.path / record).write_text(text, encoding="utf-8")
             self._move()
         except OSError as error:
-            raise OutputError(f"{self._final}: cannot be written ({error.strerror}).") from error
-        return self._final
+            raise OutputError(f"{self.final}: cannot be written ({error.strerror}).") from error
+        return self.final
 
     def _move(self) -> None:
-        if not os.path.lexists(self._final):
-            self.path.rename(self._final)
+        if not os.path.lexists(self.final):
+            self.path.rename(self.final)
             return
-        _require_replaceable(self._final, self._replace)
+        _require_replaceable(self.final, self._replace)
         aside = self.path.with_name(self.path.name.replace(".partial-", ".replaced-"))
-        self._final.rename(aside)
+        self.final.rename(aside)
         try:
-            self.path.rename(self._final)
-        except OSError:
-            aside.rename(self._final)
+            self.path.rename(self.final)
+        except BaseException:
+            # Also when interrupted between the two: the old result goes back.
+            aside.rename(self.final)
             raise
         # The new result stands; what cannot be deleted of the old one does not undo that.
         shutil.rmtree(aside, ignore_errors=True)

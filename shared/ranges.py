@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -131,7 +131,18 @@ def step_ranges(ranges: Ranges, choice: RangeChoice | None) -> Ranges:
 
     Names count without running numbers. The outermost level on which any name occurs at least
     three times decides; there the most frequent name, of equals the one with the most time, wins.
+    Where several threads mark steps, those of the thread with most are the steps of the process.
+    A step holds the launches of all threads, since a framework launches for a step from several.
     """
+    steps = _steps(ranges, choice)
+    if not len(steps.start_ns):
+        return steps
+    threads, codes = np.unique(steps.thread, return_inverse=True)
+    own = steps.take(steps.thread == threads[np.bincount(codes).argmax()])
+    return replace(own, any_thread=np.ones(len(own.start_ns), dtype=bool))
+
+
+def _steps(ranges: Ranges, choice: RangeChoice | None) -> Ranges:
     if choice is not None:
         return chosen_ranges(ranges, choice)
     candidates = ranges.take(~ranges.any_thread & (ranges.end_ns > ranges.start_ns))

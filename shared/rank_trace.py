@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.grouping import distinct
 from nsys_llm.intervals import IntArray, clipped_lengths, starts_inside
 from nsys_llm.tables import Table
 
@@ -34,19 +33,16 @@ class RankTrace:
             `tables["api_calls"]`, or -1.
         strings: Texts behind ids.
         windows_ns: Shape (n, 2), sorted, disjoint, the report's clock; None without a time filter.
+        unfiltered: The operation tables before any filter.
+        device_ids: The CUDA devices of the rank that --device leaves, sorted; the other filters
+            may leave one of them without an operation.
     """
 
     tables: Mapping[str, Table]
     strings: Mapping[int, str]
     windows_ns: IntArray | None
-
-    @property
-    def device_ids(self) -> tuple[int, ...]:
-        """The CUDA devices that the selected operations ran on, sorted."""
-        found = [
-            distinct(self.tables[name]["device_id"]) for name in OP_TABLES if name in self.tables
-        ]
-        return tuple(np.unique(np.concatenate(found)).tolist())
+    unfiltered: Mapping[str, Table]
+    device_ids: tuple[int, ...]
 
     def starts_inside(self, op: Table) -> npt.NDArray[np.bool_]:
         """Tell which operations start in the windows, and so count as launches."""

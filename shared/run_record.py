@@ -34,7 +34,9 @@ def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]
 
     A report that could not be read is not absent: it failed, and is counted as such.
     """
-    there = {rank.number for rank in ranks}
+    # Beside ranks with a number of the job, an index is no rank.
+    sources = {rank.source for rank in ranks} - {None}
+    there = {rank.number for rank in ranks if len(sources) == 1 or rank.source != "index"}
     wanted = options["ranks"] if options["ranks"] is not None else range(options["world_size"] or 0)
     return [number for number in wanted if number not in there]
 

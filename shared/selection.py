@@ -15,6 +15,7 @@ import numpy.typing as npt
 from nsys_llm.attribution import join_launches
 from nsys_llm.coverage import CoverageRow, count_coverage, opaque_launches_n
 from nsys_llm.filters import RANGE_OPTIONS, Launches, Selection, select
+from nsys_llm.grouping import distinct
 from nsys_llm.intervals import clipped_lengths, starts_inside
 from nsys_llm.ranges import Ranges, read_ranges
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
@@ -63,19 +64,55 @@ def select_rank(
     ops = {
         name: _with_launches(_without_broken(own[name]), calls) for name in OP_TABLES if name in own
     }
-    if "graph_traces" in ops and "kernels" in ops:
-        ops["graph_traces"] = _without_nodes(ops["graph_traces"], ops["kernels"])
+    broken_n = {name: len(own[name]) - len(op) for name, op in ops.items()}
+    if "graph_traces" in ops:
+        ops["graph_traces"] = _without_nodes(ops)
     launches = _launches(ops, calls)
     selection = select(launches, _ranges(own, trace.strings, options, launches), options)
     kept = _kept(ops, launches, selection, options.get("device"))
     selected = {name: table.take(kept[name]) for name, table in ops.items()}
-    rank_trace = RankTrace({**own, **selected}, trace.strings, selection.windows_ns)
+    rank_trace = RankTrace(
+        {**own, **selected}, trace.strings, selection.windows_ns, ops, _devices(ops, options)
+    )
     opaque_n = opaque_launches_n(ops, trace, calls)
     coverage = tuple(
-        count_coverage(name, own[name], ops[name], rank_trace, name not in trace.absent, opaque_n)
+        count_coverage(
+            name,
+            own[name],
+            ops[name],
+            broken_n[name],
+            rank_trace,
+            name not in trace.absent,
+            opaque_n,
+        )
         for name in ops
     )
-    return rank_trace, coverage, selection.notes
+    notes = list(selection.notes) or _empty_notes(launches, kept, options, trace)
+    if not launches.start_ns.size:
+        notes.append(f"all {sum(broken_n.values())} rows of GPU work are broken")
+    return rank_trace, coverage, tuple(notes)
+
+
+def _devices(ops: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[int, ...]:
+    found = [distinct(op["device_id"]) for op in ops.values()]
+    used = np.unique(np.concatenate(found)).tolist()
+    wanted = options.get("device")
+    return tuple(device for device in used if wanted is None or device in wanted)
+
+
+def _empty_notes(
+    launches: Launches,
+    kept: Mapping[str, npt.NDArray[np.bool_]],
+    options: Mapping[str, Any],
+    trace: Trace,
+) -> list[str]:
+    """Say so if the filters leave nothing, with what is there instead."""
+    if not launches.start_ns.size or any(part.any() for part in kept.values()):
+        return []
+    if "api_calls" in trace.absent and any(options.get(name) for name in RANGE_OPTIONS):
+        return ["no API calls were traced, so no launch can be told to be inside an NVTX range"]
+    first_ns, last_ns = int(launches.start_ns.min()), int(launches.end_ns.max())
+    return [f"the filters leave no GPU work; there is some from {first_ns} to {last_ns} ns"]
 
 
 def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
@@ -107,9 +144,13 @@ def _with_launches(op: Table, calls: Table | None) -> Table:
     return Table({**op.columns, "launch_row": rows})
 
 
-def _without_nodes(graphs: Table, kernels: Table) -> Table:
+def _without_nodes(ops: Mapping[str, Table]) -> Table:
     """Leave out whole-graph rows whose nodes were recorded too: their time would count twice."""
-    twice = np.isin(graphs["correlation_id"], kernels["correlation_id"])
+    graphs = ops["graph_traces"]
+    nodes = [op["correlation_id"] for name, op in ops.items() if name != "graph_traces"]
+    if not nodes or not len(graphs):
+        return graphs
+    twice = np.isin(graphs["correlation_id"], np.concatenate(nodes))
     return graphs.take(~(twice & (graphs["correlation_id"] != NULL_INT)))
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
 from nsys_llm.tables import NULL_INT, Table, TableSource, table_names, table_source
 
@@ -189,15 +190,20 @@ class SqliteReport:
 
 
 def _read_only_uri(path: Path) -> str:
+    file = path.resolve()
     # Percent-encoding keeps '?', '#' and '%' of a file name out of the URI's syntax.
-    uri = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro"
-    log = path.with_name(f"{path.name}-wal")
+    uri = f"file:{quote(os.fsencode(file))}?mode=ro"
+    with file.open("rb") as opened:
+        if opened.read(20)[18:20] != _WAL_MODE:
+            return uri
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists() and log.stat().st_size > 0:
+        raise ReportError(
+            f"{path.name}: {log.name} beside it holds rows that are not in it yet; "
+            f"wait for its writer, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint'."
+        )
     # Opening a database in WAL mode creates files beside it, unless it is said not to change.
-    if not log.exists() or log.stat().st_size == 0:
-        with path.open("rb") as file:
-            if file.read(20)[18:20] == _WAL_MODE:
-                uri += "&immutable=1"
-    return uri
+    return f"{uri}&immutable=1"
 
 
 def _check_file(path: Path) -> None:
@@ -251,7 +257,7 @@ def _selected(source: TableSource, column: str) -> str:
 
 def _concatenated(chunks: list[Any], column: str) -> npt.NDArray[Any]:
     if TableSource.is_text(column):
-        parts = [chunk.to_numpy(zero_copy_only=False) for chunk in chunks]
+        parts = [texts(chunk) for chunk in chunks]
         return np.concatenate(parts) if parts else np.empty(0, dtype=object)
     for chunk in chunks:
         if not pa.types.is_int64(chunk.type):

@@ -22,6 +22,7 @@ from nsys_llm.manifest import load_manifest
 from nsys_llm.reader import needed_tables, read_trace
 from nsys_llm.recipe_module import load_analysis
 from nsys_llm.selection import gpu_processes, select_rank
+from nsys_llm.tables import table_source
 
 __all__ = [
     "MapResult",
@@ -50,6 +51,8 @@ class ReportOutcome:
     Attributes:
         facts: None if it could not be read.
         ranks: Its processes with GPU work; none of a report without any.
+        absent_tables: Our names of the tables that it does not have.
+        lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
         fault: Where, if that was a fault of ours and not of the report.
     """
@@ -59,6 +62,7 @@ class ReportOutcome:
     facts: CaptureFacts | None
     ranks: tuple[RankOutcome, ...] = ()
     absent_tables: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
     reason: str | None = None
     fault: str | None = None
 
@@ -67,7 +71,7 @@ class ReportOutcome:
         """What the user should know of a report that could be read."""
         schema = self.facts.schema_note if self.facts else None
         filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
-        return (*([schema] if schema else []), *filters)
+        return (*([schema] if schema else []), *(self.lacking if self.ranks else ()), *filters)
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,13 @@ def _map_report(
         partials.append(analysis.map_rank(rank_trace, key, options))
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes))
     absent = tuple(sorted(trace.absent))
-    return ReportOutcome(report.path, report.label, facts, tuple(ranks), absent), partials
+    lacking = tuple(
+        f"no rows in {table_source(read.table).nsys}; {read.lost} are missing"
+        for read in reads
+        if read.required and not len(trace[read.table])
+    )
+    outcome = ReportOutcome(report.path, report.label, facts, tuple(ranks), absent, lacking)
+    return outcome, partials
 
 
 def _where(error: Exception) -> str:

@@ -82,7 +82,8 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
         sources=_source_rows(names, inside, clipped_ns, own_ns),
         devices=_device_times(trace),
     )
-    return HotspotsPartial({rank: hotspots}, names.shown, by_name)
+    all_names, _ = _texts(distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings)
+    return HotspotsPartial({rank: hotspots}, names.shown, by_name, all_names)
 
 
 def merge(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
@@ -163,7 +164,8 @@ def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) ->
             shares[mine] = exclusive_ns(own["start_ns"], own["end_ns"], ties)
         else:
             owner, starts, ends = clip_to_windows(own["start_ns"], own["end_ns"], windows)
-            shares[mine] = summed(owner, exclusive_ns(starts, ends, ties[owner]), len(own))
+            pieces_ns = exclusive_ns(starts, ends, ties[owner], own["start_ns"][owner])
+            shares[mine] = summed(owner, pieces_ns, len(own))
     return shares
 
 
@@ -203,15 +205,17 @@ def _device_time(trace: RankTrace, device: int) -> DeviceTimes:
     own = {name: table.take(table["device_id"] == device) for name, table in ops.items()}
     starts = np.concatenate([table["start_ns"] for table in own.values()])
     ends = np.concatenate([table["end_ns"] for table in own.values()])
-    windows = trace.windows_ns
-    span = windows
-    if span is None:
+    kernels, windows = own["kernels"], trace.windows_ns
+    if windows is not None:
+        span = windows
+    elif starts.size:
         span = np.array([[starts.min(), ends.max()]], dtype=np.int64)
-    kernels = own["kernels"]
+    else:
+        span = np.empty((0, 2), dtype=np.int64)
     return DeviceTimes(
         device_id=device,
-        window_start_ns=int(span[0, 0]),
-        window_end_ns=int(span[-1, 1]),
+        window_start_ns=int(span[0, 0]) if len(span) else None,
+        window_end_ns=int(span[-1, 1]) if len(span) else None,
         window_ns=total_length_ns(span),
         launches_n=int(trace.starts_inside(kernels).sum()),
         kernel_total_ns=int(trace.clipped_ns(kernels).sum()),

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 if find_spec("nsys_llm") is None:
     raise ImportError(
-        f"nsys-llm-recipes is not installed in {sys.executable}; "
-        f"run: {sys.executable} -m pip install nsys-llm-recipes"
+        f"nsys-llm-recipes is not installed in {sys.executable}; in its checkout, "
+        f"run: {sys.executable} install.py --current"
     )
 
 from nsys_llm.nsys_adapter import RankRecipe

@@ -59,8 +59,8 @@ class DeviceTimes:
     """One device of one rank. See the table `devices` of the manifest."""
 
     device_id: int
-    window_start_ns: int
-    window_end_ns: int
+    window_start_ns: int | None
+    window_end_ns: int | None
     window_ns: int
     launches_n: int
     kernel_total_ns: int
@@ -95,11 +95,14 @@ class HotspotsPartial:
         ranks: Each rank by itself.
         names: Shown kernel names over all ranks, sorted.
         durations: How often a launch of each name (code into `names`) took how long.
+        all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
+            the engine, whatever part of the run is looked at.
     """
 
     ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     durations: ValueCounts = field(default_factory=ValueCounts.empty)
+    all_names: tuple[str, ...] = ()
 
 
 def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
@@ -116,4 +119,5 @@ def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
         if part.durations.group.size
     ]
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
-    return HotspotsPartial(ranks, names, ValueCounts.merge(counts))
+    all_names = tuple(sorted({name for part in parts for name in part.all_names}))
+    return HotspotsPartial(ranks, names, ValueCounts.merge(counts), all_names)

@@ -49,7 +49,7 @@ def tabulate(
     full_names = sources["full_name"].unique().tolist()
     engine = options["engine"]
     if engine == "auto":
-        engine = detect_engine(full_names)
+        engine = detect_engine(partial.all_names)
     rules = load_rules(engine)
     known = {name: rules.classify(name) for name in full_names}
     sources["category"] = [known[name].category for name in sources["full_name"]]
@@ -124,7 +124,8 @@ def _kernels(
     devices: Columns,
 ) -> Columns:
     names, everywhere = _over_all_ranks(partial, sources)
-    ranks_n = sources.groupby("name")["rank"].nunique().reindex(names)
+    launched = sources[sources["launches_n"] > 0]
+    ranks_n = launched.groupby("name")["rank"].nunique().reindex(names, fill_value=0)
     columns = {
         "name": names,
         **class_columns([shown[name] for name in names]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ ODD_COUNTS = (
     "broken_n",
     "zero_length_n",
     "no_process_n",
+    "replaced_n",
     "unknown_name_n",
     "large_id_n",
     "graph_node_n",
@@ -57,10 +59,12 @@ def cells(folder: Path) -> list[Any]:
     return [cell for table in tables for one in rows(folder, table) for cell in one.values()]
 
 
-def assert_counted(report: TraceBuilder, folder: Path, **expected: int) -> dict[str, Any]:
+def assert_counted(
+    report: TraceBuilder, folder: Path, said: Sequence[str] = (), **expected: int
+) -> dict[str, Any]:
     """Assert the counts of the kernels' coverage row; those not named must be 0."""
     found = analysed(report, folder)
-    assert (found.code, found.said) == (0, [])
+    assert (found.code, found.said) == (0, [*said])
     counted = row(folder / "out", "coverage", op="kernel")
     odd = {name: counted[name] for name in ODD_COUNTS if counted[name]}
     assert odd == {name: count for name, count in expected.items() if name in ODD_COUNTS}
@@ -97,7 +101,8 @@ def test_a_report_of_broken_rows_only_says_so(tmp_path):
     report = TraceBuilder(duration_ns=9).raw(
         KERNEL, start=9, end=5, demangledName="bad", shortName="bad"
     )
-    assert_counted(report, tmp_path, broken_n=1, total_n=0, total_ns=0, selected_n=0)
+    said = ["warning: r: all 1 rows of GPU work are broken."]
+    assert_counted(report, tmp_path, said, broken_n=1, total_n=0, total_ns=0, selected_n=0)
     assert rows(tmp_path / "out", "kernels") == []
 
 

@@ -176,7 +176,7 @@ def test_files_say_what_each_rank_is(tables):
 
 def test_coverage_adds_up_to_all_operations(tables):
     none, zero = [None] * 8, [0] * 8
-    odd = "broken zero_length no_process unknown_name large_id graph_node duplicate_key"
+    odd = "broken zero_length no_process unknown_name large_id graph_node replaced duplicate_key"
     assert plain(tables["coverage"]) == {
         "rank": [0, 0, 0, 0, 1, 1, 1, 1],
         "file": ["rank0"] * 4 + ["rank1"] * 4,
@@ -251,8 +251,9 @@ CHOICES = [
     (["--filter-projected-nvtx", "step@default/0"], 1 + 8, 2),
     (["--steps", "1:2"], 2, 1),
     (["--steps", "1:"], 2 + 4, 2),
-    (["--steps", ":1"], 1, 1),
-    (["--steps", "0:1", "--step", "whole"], 1 + 2 + 4, 3),
+    # A step is its thread's, and holds what any thread launches during it: d too.
+    (["--steps", ":1"], 1 + 8, 2),
+    (["--steps", "0:1", "--step", "whole"], 1 + 2 + 4 + 8, 4),
     (["--steps", "1:2", "--step", "whole"], 0, 0),
     # The first step ends at 10; the launch of e is not known, it starts on the GPU later.
     (["--skip-warmup"], 2 + 4 + 16, 3),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_llm.attribution import duplicate_keys_n, join_launches, open_ranges_n, owners_at
+from nsys_llm.attribution import duplicate_keys_n, join_launches, open_ranges_n
 from nsys_llm.tables import NULL_INT
 
 relaxed = settings(deadline=None)
@@ -111,13 +111,3 @@ def test_depths_are_those_counted_range_by_range(rows):
     starts, ends = int64([row[0] for row in rows]), int64([row[0] + row[1] for row in rows])
     threads = int64([row[2] for row in rows])
     assert open_ranges_n(starts, ends, threads).tolist() == expected
-
-
-def test_an_instant_belongs_to_the_interval_that_holds_it():
-    # 2..4 and 4..5: the bound 4 belongs to the second; 5 and 1 to none.
-    owners = owners_at(int64([1, 2, 3, 4, 5]), int64([2, 4]), int64([4, 5]))
-    assert owners.tolist() == [-1, 0, 0, 1, -1]
-
-
-def test_without_intervals_no_instant_is_owned():
-    assert owners_at(int64([1, 2]), int64([]), int64([])).tolist() == [-1, -1]

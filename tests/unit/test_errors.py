@@ -23,7 +23,6 @@ DESIGNED = {
     "UsageError": 2,
     "ReportError": 2,
     "OutputError": 2,
-    "IncompleteError": 3,
     "ManifestError": 4,
     "IntervalError": 4,
     "NsysLlmError": 4,

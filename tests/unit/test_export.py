@@ -49,6 +49,31 @@ def test_only_the_needed_tables_are_exported(report, fake):
     assert {KERNEL, "StringIds", "META_DATA_EXPORT"} <= files
 
 
+def test_an_empty_export_beside_a_good_report_is_filled(report, fake):
+    (report.parent / "r_pqtdir").mkdir()
+    assert kernel_ns(report, fake) == 5
+    assert calls(fake) == 1
+
+
+@pytest.mark.parametrize("left_bytes", [0, 300])
+def test_a_cut_off_table_beside_a_good_report_is_exported_again(report, fake, left_bytes):
+    kernel_ns(report, fake)
+    table = report.parent / "r_pqtdir" / f"{KERNEL}.parquet"
+    table.write_bytes(table.read_bytes()[:left_bytes])
+    assert kernel_ns(report, fake) == 5
+    assert calls(fake) == 2
+
+
+def test_a_cut_off_sqlite_export_beside_a_good_report_is_not_used(report, fake):
+    export = (
+        TraceBuilder()
+        .kernel("k", start_ns=1, duration_ns=7)
+        .write_sqlite(report.with_suffix(".sqlite"))
+    )
+    export.write_bytes(export.read_bytes()[:5000])
+    assert kernel_ns(report, fake) == 5
+
+
 @pytest.mark.parametrize("suffix", [".sqlite", "_pqtdir"])
 def test_a_valid_export_of_any_kind_is_used_without_nsys(report, suffix):
     builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=7)

@@ -70,6 +70,16 @@ def test_a_rank_map_wins_over_everything():
     assert shown(entries, mapped) == [(2, "2:rank1", "rank_map"), (3, "3:rank0", "rank_map")]
 
 
+def test_work_of_no_process_breaks_no_rule_and_comes_last():
+    nobody = RankEntry(RankKey("/ranks/node.sqlite", NULL_INT), "node", facts(None, {}), True)
+    entries = [nobody, entry("node", 1, mpi=7), entry("node", 2, mpi=3)]
+    assert [(number, source) for number, _, source in shown(entries)] == [
+        (3, "mpi_ranks"),
+        (7, "mpi_ranks"),
+        (8, "index"),
+    ]
+
+
 def test_a_rank_map_tells_processes_of_one_report_apart_by_pid():
     entries = [entry("node", 11), entry("node", 12)]
     mapped = {("node", 11): 1, ("node", 12): 0}

@@ -166,12 +166,3 @@ def test_options_of_others_are_ignored_and_missing_ones_take_their_default():
 def test_the_input_must_be_given():
     with pytest.raises((argparse.ArgumentError, SystemExit)):
         parser().parse_args([])
-
-
-def test_an_option_added_to_one_group_stays_there():
-    made = argparse.ArgumentParser()
-    group = made.add_argument_group("Everything")
-    add_options(made, MANIFEST, group)
-    titles = {one.title for one in made._action_groups if one._group_actions}
-    assert "Everything" in titles
-    assert "Filter" not in titles

@@ -39,8 +39,9 @@ def one_column(dtype, *, nullable=True):
 
 
 def written(folder, table, frame, *, to_csv=False):
-    files = write_tables(folder, manifest(table), {table.file: frame}, csv=to_csv)
-    assert sorted(files) == sorted(path.name for path in folder.iterdir())
+    write_tables(folder, manifest(table), {table.file: frame}, csv=to_csv)
+    files = [f"{table.file}.parquet"] + [f"{table.file}.csv"] * to_csv
+    assert sorted(path.name for path in folder.iterdir()) == sorted(files)
     return pq.read_table(folder / f"{table.file}.parquet")
 
 

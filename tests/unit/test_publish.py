@@ -270,6 +270,23 @@ def test_a_replacement_that_cannot_be_moved_in_puts_the_old_result_back(place, m
     assert tree(place) == before
 
 
+@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt])
+def test_a_replacement_that_is_interrupted_puts_the_old_result_back(place, monkeypatch, stop):
+    publish(content="old")
+    before = tree(place)
+    rename = Path.rename
+
+    def stopped_between_the_two(path, target):
+        if ".partial-" in path.name:
+            raise stop
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", stopped_between_the_two)
+    with pytest.raises(stop):
+        publish(replace=True)
+    assert tree(place) == before
+
+
 def test_an_old_result_that_cannot_be_deleted_does_not_undo_the_new_one(place, monkeypatch):
     publish(content="old")
     remove = shutil.rmtree

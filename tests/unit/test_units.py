@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_llm.errors import UsageError
-from nsys_llm.units import COLUMN_SUFFIXES, UNITS, format_bytes, format_ns, parse_duration_ns
+from nsys_llm.units import COLUMN_SUFFIXES, UNITS, parse_duration_ns
 
 
 @pytest.mark.parametrize(
@@ -43,38 +43,6 @@ def test_what_is_no_time_is_refused_and_named(text):
 @given(*[st.integers(0, 999)] * 4)
 def test_the_parts_of_a_time_add_up(s, ms, us, ns):
     assert parse_duration_ns(f"{s}s{ms}ms{us}us{ns}ns") == ((s * 1000 + ms) * 1000 + us) * 1000 + ns
-
-
-@pytest.mark.parametrize(
-    ("duration_ns", "text"),
-    [
-        (0, "0 ns"),
-        (999, "999 ns"),
-        (1_000, "1 us"),
-        (1_234, "1.23 us"),
-        (45_600_000, "45.6 ms"),
-        (-45_600_000, "-45.6 ms"),
-        (2_500_000_000, "2.5 s"),
-        (4_321_000_000_000, "4,321 s"),
-    ],
-)
-def test_a_time_is_shown_with_three_digits_and_a_fitting_unit(duration_ns, text):
-    assert format_ns(duration_ns) == text
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "text"),
-    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (1_234_000, "1.23 MB"), (80e9, "80 GB")],
-)
-def test_a_size_is_shown_in_decimal_units(size_bytes, text):
-    assert format_bytes(size_bytes) == text
-
-
-@pytest.mark.parametrize("show", [format_ns, format_bytes])
-@pytest.mark.parametrize("number", [999_499, 999_500, 999_700, 999_999, 999_600_000, 5e15])
-def test_numbers_shown_to_people_have_no_exponent(show, number):
-    # 999.7 of a unit has three digits as 1000, never as 1e+03.
-    assert "e" not in show(number)
 
 
 def test_only_known_units_demand_an_ending():
