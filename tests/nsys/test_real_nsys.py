@@ -268,4 +268,5 @@ def test_without_the_package_one_line_says_how_to_install_it(nsys, rank_set, tmp
     done = under_nsys(nsys, tmp_path, "--input", rank_set, PATH=path, PYTHONPATH=str(libraries))
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
-    assert f"{bare / 'bin' / 'python3'} -m pip install nsys-llm-recipes" in line
+    assert "nsys-llm-recipes is not installed" in line
+    assert f"{bare / 'bin' / 'python3'} install.py --current" in line
