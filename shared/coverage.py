@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.attribution import duplicate_keys_n
 from nsys_llm.grouping import distinct_codes
+from nsys_llm.intervals import IntArray
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table, Trace
@@ -56,6 +56,7 @@ def count_coverage(
     broken_n: int,
     rank_trace: RankTrace,
     table_present: bool,
+    duplicates: IntArray,
     opaque_n: int | None,
 ) -> CoverageRow:
     """Count one kind of operation of one rank.
@@ -67,13 +68,13 @@ def count_coverage(
         broken_n: Rows that are broken; what else is missing was replaced by other rows.
         rank_trace: What the filters left.
         table_present: Whether the report has the table.
+        duplicates: Correlation ids that several API calls claim.
         opaque_n: Graph launches without an operation, see `opaque_launches_n`.
     """
     duration_ns = op["end_ns"] - op["start_ns"]
     orphan = op["launch_row"] < 0
     missing_ns = int(duration_ns[orphan].sum())
     selected = rank_trace.tables[name]
-    calls = rank_trace.tables.get("api_calls")
     return CoverageRow(
         op=OP_TABLES[name],
         table_present=table_present,
@@ -94,9 +95,7 @@ def count_coverage(
         large_id_n=_large_ids_n(op),
         graph_node_n=_graph_nodes_n(op),
         replaced_n=len(raw) - broken_n - len(op),
-        duplicate_key_n=0
-        if calls is None
-        else duplicate_keys_n(op["correlation_id"], calls["correlation_id"]),
+        duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
         opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
     )
 

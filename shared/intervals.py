@@ -20,6 +20,7 @@ __all__ = [
     "starts_inside",
     "total_length_ns",
     "union_intervals",
+    "union_length_ns",
 ]
 
 IntArray = npt.NDArray[np.int64]
@@ -45,6 +46,22 @@ def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
     opens = np.concatenate(([True], starts[1:] > reach[:-1]))
     closes = np.concatenate((opens[1:], [True]))
     return np.column_stack((starts[opens], reach[closes]))
+
+
+def union_length_ns(start_ns: IntArray, end_ns: IntArray) -> int:
+    """Return the time covered by at least one interval, as the lengths of `union_intervals` sum.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+    """
+    if start_ns.size == 0:
+        return 0
+    order = np.argsort(start_ns, kind="stable")
+    starts, reach = start_ns[order], np.maximum.accumulate(end_ns[order])
+    # Each interval adds what it reaches beyond all that started before it.
+    added_ns = reach[1:] - np.maximum(starts[1:], reach[:-1])
+    return int(reach[0] - starts[0] + np.maximum(added_ns, 0).sum())
 
 
 def total_length_ns(intervals: IntArray) -> int:

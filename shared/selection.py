@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.attribution import join_launches
+from nsys_llm.attribution import duplicate_keys, join_launches
 from nsys_llm.coverage import CoverageRow, count_coverage, opaque_launches_n
 from nsys_llm.filters import RANGE_OPTIONS, Launches, Selection, select
 from nsys_llm.grouping import distinct
@@ -24,7 +24,8 @@ from nsys_llm.tables import NULL_INT, Table, Trace, process_of_thread
 __all__ = ["gpu_processes", "select_rank"]
 
 _THREAD_TABLES: Final = ("api_calls", "nvtx_events")
-_LARGEST_TIME_NS: Final = 1 << 61
+#: 104 days: no capture is as long, and a thousand such times still fit into a sum.
+_LARGEST_TIME_NS: Final = 1 << 53
 
 
 def gpu_processes(trace: Trace) -> list[int]:
@@ -74,6 +75,8 @@ def select_rank(
     rank_trace = RankTrace(
         {**own, **selected}, trace.strings, selection.windows_ns, ops, _devices(ops, options)
     )
+    no_calls = np.empty(0, dtype=np.int64)
+    duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
     opaque_n = opaque_launches_n(ops, trace, calls)
     coverage = tuple(
         count_coverage(
@@ -83,6 +86,7 @@ def select_rank(
             broken_n[name],
             rank_trace,
             name not in trace.absent,
+            duplicates,
             opaque_n,
         )
         for name in ops
@@ -130,7 +134,7 @@ def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
 def _without_broken(table: Table) -> Table:
     start_ns, end_ns = table["start_ns"], table["end_ns"]
     sane = (end_ns >= start_ns) & (table["device_id"] != NULL_INT)
-    # NULL is far below, and times this large would overflow in a difference or a sum.
+    # NULL is far below; times this large would overflow in a difference or a sum.
     sane &= (start_ns > -_LARGEST_TIME_NS) & (end_ns < _LARGEST_TIME_NS)
     return table.take(sane)
 

@@ -29,7 +29,7 @@ from nsys_llm.intervals import (
     clip_to_windows,
     exclusive_ns,
     total_length_ns,
-    union_intervals,
+    union_length_ns,
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots import tabulation
@@ -227,4 +227,4 @@ def _device_time(trace: RankTrace, device: int) -> DeviceTimes:
 def _busy_ns(start_ns: IntArray, end_ns: IntArray, windows: IntArray | None) -> int:
     if windows is not None:
         _, start_ns, end_ns = clip_to_windows(start_ns, end_ns, windows)
-    return total_length_ns(union_intervals(start_ns, end_ns))
+    return union_length_ns(start_ns, end_ns)

@@ -19,6 +19,7 @@ from nsys_llm.intervals import (
     starts_inside,
     total_length_ns,
     union_intervals,
+    union_length_ns,
 )
 
 END = 40  # the bitmaps reach from 0 to here
@@ -62,6 +63,22 @@ def test_a_gap_of_one_nanosecond_splits_a_union():
 def test_an_interval_inside_a_longer_one_changes_no_union():
     # The short one ends first; the union must remember the reach of the long one.
     assert union_of([(0, 9), (1, 2), (5, 6)]).tolist() == [[0, 9]]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "covered"),
+    [
+        ([], 0),
+        ([(4, 4)], 0),
+        ([(1, 3), (3, 5)], 4),  # touching
+        ([(4, 5), (1, 3)], 3),  # unsorted, a gap of 1
+        ([(0, 9), (1, 2), (5, 6)], 9),  # inside
+        ([(0, 4), (2, 7), (6, 6)], 7),  # overlapping, and one of no length inside
+        ([(0, 1), (5, 5), (8, 9)], 2),  # one of no length in a gap
+    ],
+)
+def test_the_length_of_a_union_needs_no_union(pairs, covered):
+    assert union_length_ns(*columns(pairs)) == covered == total_length_ns(union_of(pairs))
 
 
 def test_zero_length_intervals_cover_nothing():
