@@ -255,7 +255,9 @@ def _selected(source: TableSource, column: str) -> str:
     return f"coalesce({name}, {null})"
 
 
-def _concatenated(chunks: list[Any], column: str) -> npt.NDArray[Any]:
+def _concatenated(batches: list[Any], column: str) -> npt.NDArray[Any]:
+    # A batch without rows has whatever type the driver makes up for it.
+    chunks = [chunk for chunk in batches if len(chunk)]
     if TableSource.is_text(column):
         parts = [texts(chunk) for chunk in chunks]
         return np.concatenate(parts) if parts else np.empty(0, dtype=object)
