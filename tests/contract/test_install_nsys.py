@@ -235,7 +235,11 @@ def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(
     nsight, packages, checkout, tmp_path
 ):
     (checkout / "shared/of_old.py").touch()
+    for stale in ("shared/build/stale.py", "recipes/.stale.py"):
+        (checkout / stale).parent.mkdir(exist_ok=True)
+        (checkout / stale).touch()
     assert_done(install("--nsys", nsight, root=checkout, folder=tmp_path))
+    assert not [path for path in packages.rglob("*stale.py")]
     assert (packages / "nsys_llm/of_old.py").is_file()
     (checkout / "shared/of_old.py").unlink()
     set_version(checkout, "0.10.0")
@@ -359,15 +363,21 @@ def test_a_kill_never_mixes_versions_and_the_next_call_goes_on(tmp_path, n):
     assert {path.name for path in root.iterdir()} == {"first", "second", placement.RECORD}
 
 
-@pytest.mark.parametrize("path", ["../outside", "/outside", "elsewhere/a.py", "."])
+@pytest.mark.parametrize(
+    "path", ["../outside", "/outside", "elsewhere/a.py", ".", "first/../../outside"]
+)
 def test_a_record_that_points_elsewhere_is_refused(tmp_path, path):
     root = tmp_path / "root"
     placement.place(root, sources_of(tmp_path / "1", "old"), "1.0")
     record = json.loads((root / placement.RECORD).read_text())
-    record["files"][path] = "0"
-    (root / placement.RECORD).write_text(json.dumps(record))
-    with pytest.raises(UsageError, match="is damaged"):
-        placement.remove(root)
+    for bad in (
+        {**record, "files": {path: "0"}},
+        {**record, "replaced": {path: "0"}},
+        {**record, "folders": [path, "first"]} if path != "elsewhere/a.py" else {},
+    ):
+        (root / placement.RECORD).write_text(json.dumps(bad))
+        with pytest.raises(UsageError, match="is damaged"):
+            placement.remove(root)
     assert (root / "first/a.py").is_file()
 
 

@@ -61,7 +61,9 @@ def bare_python(tmp_path_factory) -> Path:
 
 
 def run(command, folder: Path, python: Path, nsight: Path):
-    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "NSYS_RECIPE_PATH")}
+    # Caches must be written, for they must be removed.
+    but = ("PYTHONPATH", "NSYS_RECIPE_PATH", "PYTHONDONTWRITEBYTECODE")
+    variables = {name: value for name, value in os.environ.items() if name not in but}
     variables["PATH"] = os.pathsep.join([str(python), str(nsight / "bin"), "/usr/bin:/bin"])
     return subprocess.run(
         list(map(str, command)), cwd=folder, env=variables, timeout=120,
