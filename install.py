@@ -3,6 +3,8 @@
 
 python3 install.py --venv .venv --demo   sets up, and analyses a made-up rank set
 python3 install.py --venv .venv --test   sets up, and runs all checks of the project
+python3 install.py --nsys                adds the recipes to Nsight Systems; --uninstall undoes it
+python3 install.py --check               says what `nsys recipe` would run, and what is missing
 
 Exit codes: 0 done, 1 a step failed, 2 bad usage or nowhere to install to, 130 interrupted.
 
@@ -10,7 +12,6 @@ The file is valid Python 3.6, so that an old Python gets one line and no SyntaxE
 that it could not evaluate are quoted, and everything newer runs after the check in `main`.
 """
 
-import argparse
 import importlib.util
 import os
 import shlex
@@ -18,8 +19,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 OLDEST_PYTHON = (3, 10)
 ROOT = Path(__file__).resolve().parent
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parent
 #: What the package is built from. A copy of it is built, so that the checkout stays as it is and
 #: what an earlier build left there goes into no wheel.
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shared", "recipes", "manifests")
+MISPLACED = "run install.py where it was cloned to"
 NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build", ".*")
 
 #: The checks of --test: a name, and the module with its arguments. mypy reads the installed copy;
@@ -39,21 +42,11 @@ CHECKS = (
     ("pytest", ("pytest", "-n", "auto")),
 )
 
-DEMO = Path("nsys-llm-demo")
+ARCHIVE, DEMO = "nsys-llm-recipes.tar.gz", Path("nsys-llm-demo")
 #: Lists the traces that --demo made, the only files of the folder that it may replace.
 DEMO_RECORD = ".made-by-install"
 MAKE_DEMO = "import pathlib, sys, nsys_llm.demo as d; d.write_demo(pathlib.Path(sys.argv[1]))"
 FIND_RECIPES = "import nsys_llm.recipes; print(*nsys_llm.recipes.__path__)"
-
-#: A text in pip's output, and what we say about it. The first that fits counts.
-PIP_ADVICE = (
-    ("externally-managed-environment", "{} takes no packages itself (PEP 668); use --venv DIR"),
-    ("No module named pip", "{} has no pip; use --venv DIR, or: apt install python3-pip"),
-    ("Permission denied", "no permission to write for {}; use --venv DIR, a folder of yours"),
-    ("connection broken", "no network, it seems; check it, or name a mirror in PIP_INDEX_URL"),
-    ("No matching distribution", "the package index lacks something, or there is no network"),
-    ("", "could not install into {}"),
-)
 
 
 class InstallError(Exception):
@@ -77,10 +70,10 @@ class Target(NamedTuple):
     commands: str
     quiet: bool
 
-    def say(self, text: str) -> None:
-        """Print a line of progress."""
+    def say(self, *lines: str) -> None:
+        """Print lines of progress."""
         if not self.quiet:
-            print(text, flush=True)
+            print(*lines, sep="\n", flush=True)
 
     def run(self, module: "tuple[str, ...]", folder: Path) -> int:
         """Run `python -m MODULE ARGUMENTS` as in an activated environment; return its exit code.
@@ -98,9 +91,8 @@ def main(arguments: "list[str] | None" = None) -> int:
     if sys.version_info < OLDEST_PYTHON:
         version = ".".join(map(str, sys.version_info[:3]))
         return _failed(f"Python 3.10 or newer is needed; this is {version} ({sys.executable})", 2)
-    options = _parse(arguments)
     try:
-        return _install(options)
+        return _install(_ours("install_options", "parse", arguments, DEMO))
     except InstallError as error:
         return _failed(str(error), error.exit_code)
     except OSError as error:
@@ -109,31 +101,17 @@ def main(arguments: "list[str] | None" = None) -> int:
         return _failed("interrupted", 130)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        sys.exit(_failed(f"{message}; try: python3 install.py --venv .venv --demo, or --help", 2))
-
-
-def _parse(arguments: "list[str] | None") -> argparse.Namespace:
-    parser = _Parser(prog="install.py", description="Install nsys-llm-recipes.", allow_abbrev=False)
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--current", action="store_true", help="install into the Python run here")
-    where.add_argument("--venv", metavar="DIR", help="install into this environment; make it first")
-    parser.add_argument("--test", action="store_true", help="then run all checks of the project")
-    parser.add_argument(
-        "--demo", action="store_true", help=f"then analyse a made-up rank set, in ./{DEMO}"
-    )
-    parser.add_argument("--quiet", action="store_true", help="show errors only")
-    options = parser.parse_args(arguments)
-    if options.venv == "":
-        parser.error("--venv: the folder's name is empty")
-    return options
-
-
-def _install(options: argparse.Namespace) -> int:
+def _install(options: Any) -> int:
+    if options.uninstall or options.check:
+        return _look_or_remove(options)
     target = _venv(options) if options.venv else Target(sys.executable, "", options.quiet)
-    _install_package(target, extra="[test]" if options.test else "")
-    _say_usage(target)
+    if options.tar:
+        _write_archive(target)
+    if options.current or options.venv:
+        _install_package(target, "[test]" if options.test else "", options.untar)
+        _say_usage(target)
+    if options.nsys is not None or options.recipe_path:
+        _place(target, options)
     if options.demo:
         _run_demo(target)
     if options.test:
@@ -141,7 +119,44 @@ def _install(options: argparse.Namespace) -> int:
     return 0
 
 
-def _venv(options: argparse.Namespace) -> Target:
+def _place(target: Target, options: Any) -> None:
+    if options.nsys is not None:
+        lines, python = _ours("install_steps", "place_beside_nsys", ROOT, options.nsys or None)
+        target.say(*lines)
+        if python:
+            _install_package(Target(python, "", target.quiet), "", options.untar)
+    if options.recipe_path:
+        target.say(*_ours("install_steps", "place_recipe_path", ROOT, options.recipe_path))
+
+
+def _look_or_remove(options: Any) -> int:
+    if options.check:
+        lines, works = _ours("install_check", "check", ROOT, options.nsys or None)
+        print("\n".join(lines))
+        return 0 if works else 1
+    lines, kept = _ours("install_steps", "uninstall", options.nsys, options.recipe_path)
+    Target("", "", options.quiet).say(*lines)
+    if kept:
+        raise InstallError(f"kept, because it was changed or added: {', '.join(kept)}")
+    return 0
+
+
+def _ours(module: str, function: str, *arguments: object) -> Any:
+    """Call a function of the package in this checkout, whatever is installed."""
+    sys.dont_write_bytecode = True
+    if not (ROOT / "pyproject.toml").is_file():
+        raise InstallError(f"{ROOT / 'pyproject.toml'} is missing: {MISPLACED}", 2)
+    if "nsys_llm" not in sys.modules:
+        package = sys.modules["nsys_llm"] = types.ModuleType("nsys_llm")
+        package.__path__ = [str(ROOT / "shared")]
+    errors = importlib.import_module("nsys_llm.errors")
+    try:
+        return getattr(importlib.import_module(f"nsys_llm.{module}"), function)(*arguments)
+    except errors.NsysLlmError as error:
+        raise InstallError(str(error), int(error.exit_code)) from None
+
+
+def _venv(options: Any) -> Target:
     """Return the Python of an environment, which is made unless it is there and has pip."""
     folder = Path(options.venv).expanduser()
     commands = folder / ("Scripts" if os.name == "nt" else "bin")
@@ -166,26 +181,42 @@ def _venv(options: argparse.Namespace) -> Target:
     return target
 
 
-def _install_package(target: Target, extra: str) -> None:
+def _install_package(target: Target, extra: str, archive: "str | None") -> None:
     target.say("installing nsys-llm-recipes and what it needs (the first time, some minutes) ...")
     with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
-        source = Path(folder, "source")
-        source.mkdir()
-        copy_sources(source)
-        pip = [target.python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        # With its own temporary files here, pip leaves none behind when it is interrupted.
-        code, output = _run([*pip, "install", "-q", f"{source}{extra}"], TMPDIR=folder)
+        if archive:
+            wheels = _ours("wheelhouse", "unpack", Path(archive).expanduser(), Path(folder))
+            offline = ("--no-index", "--find-links", str(wheels), "nsys-llm-recipes")
+            _pip(target, folder, "install", "-q", *offline)
+        else:
+            _pip(target, folder, "install", "-q", f"{copy_sources(Path(folder, 'source'))}{extra}")
+
+
+def _write_archive(target: Target) -> None:
+    target.say("collecting the wheels of nsys-llm-recipes and of what it needs ...")
+    with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
+        wheels = str(Path(folder, "wheels"))
+        _pip(target, folder, "wheel", "-q", "-w", wheels, str(copy_sources(Path(folder, "source"))))
+        _ours("wheelhouse", "pack", Path(wheels), Path(ARCHIVE))
+    target.say(f"wrote {ARCHIVE}; there: python3 install.py --venv .venv --untar {ARCHIVE}")
+
+
+def _pip(target: Target, folder: str, *words: str) -> None:
+    pip = [target.python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    # With its own temporary files here, pip leaves none behind when it is interrupted.
+    code, output = _run([*pip, *words], TMPDIR=folder)
     if code:
-        advice = next(advice for sign, advice in PIP_ADVICE if sign in output)
-        raise InstallError(f"{advice.format(target.python)} (pip: {_last_line(output)})")
+        advice = _ours("wheelhouse", "pip_advice", output).format(target.python)
+        raise InstallError(f"{advice} (pip: {_last_line(output)})")
 
 
-def copy_sources(destination: Path) -> None:
-    """Copy what the package is built from into an existing folder.
+def copy_sources(destination: Path) -> Path:
+    """Copy what the package is built from into a folder, made if need be; return that.
 
     Raises:
         InstallError: This file does not lie in a checkout.
     """
+    destination.mkdir(exist_ok=True)
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
@@ -195,7 +226,8 @@ def copy_sources(destination: Path) -> None:
         elif name == "README.md":
             (destination / name).touch()
         else:
-            raise InstallError(f"{source} is missing: run install.py where it was cloned to", 2)
+            raise InstallError(f"{source} is missing: {MISPLACED}", 2)
+    return destination
 
 
 def _say_usage(target: Target) -> None:
@@ -214,7 +246,7 @@ def _run_demo(target: Target) -> None:
         code, output = _run([target.python, "-c", MAKE_DEMO, folder])
         if code:
             raise InstallError(f"failed: demo: {_last_line(output)}")
-        _move_files(Path(folder), DEMO)
+        _ours("install_steps", "move_files", Path(folder), DEMO, DEMO_RECORD)
     results = DEMO / "llm_hotspots"
     arguments = ("llm_hotspots", "--input", str(DEMO / "baseline"), "--output", str(results))
     target.say(f"demo: {target.commands}nsys-llm {' '.join(arguments)}")
@@ -223,21 +255,6 @@ def _run_demo(target: Target) -> None:
         raise InstallError("failed: demo: nsys-llm llm_hotspots")
     report = results / "report.md"
     target.say(f"demo: the results are in {results}" + f"; read {report}" * report.is_file())
-
-
-def _move_files(source: Path, destination: Path) -> None:
-    """Move all files of a folder into another, over those that an earlier call moved there."""
-    record = destination / DEMO_RECORD
-    ours = record.read_text("utf-8").splitlines() if record.is_file() else []
-    new = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
-    for name in new:
-        if name not in ours and os.path.lexists(str(destination / name)):
-            raise InstallError(f"{destination / name} was not made by --demo; move it away", 2)
-    destination.mkdir(exist_ok=True)
-    record.write_text("\n".join(new), "utf-8")
-    for name in new:
-        (destination / name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(str(source / name), str(destination / name))
 
 
 def _run_checks(target: Target) -> None:
@@ -271,12 +288,7 @@ def _run(
 
 
 def _last_line(output: str) -> str:
-    """Return the last line that tells of an error, else the last line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error: ")]
-    # Says only that another program, whose words stand above, has failed.
-    errors = [line for line in errors if not line.endswith("subprocess-exited-with-error")]
-    return (errors or lines or ["no message"])[-1]
+    return str(_ours("wheelhouse", "last_line", output))
 
 
 def _failed(message: str, exit_code: int) -> int:

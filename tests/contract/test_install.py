@@ -106,7 +106,7 @@ def test_an_old_python_can_read_the_file_up_to_that_line():
     annotations += [node.annotation for node in ast.walk(TREE) if isinstance(node, ast.arg)]
     annotations += [node.annotation for node in ast.walk(TREE) if isinstance(node, ast.AnnAssign)]
     shapes = {type(annotation) for annotation in annotations if annotation is not None}
-    assert shapes == {ast.Name, ast.Attribute, ast.Constant}
+    assert shapes == {ast.Name, ast.Constant}
 
 
 def test_it_needs_the_standard_library_only_and_stays_short():
