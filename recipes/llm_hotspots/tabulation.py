@@ -56,10 +56,11 @@ def tabulate(
     sources["rule_id"] = [known[name].rule_id or UNMATCHED for name in sources["full_name"]]
     shown = shown_classes(sources, known)
     devices = _devices(rows)
+    names, everywhere = _over_all_ranks(partial, sources)
     columns = {
         "rank_stats": _rank_stats(rows),
-        "all_stats": _all_stats(partial, rows, sources),
-        "kernels": _kernels(partial, sources, shown, devices),
+        "all_stats": _all_stats(names, everywhere, rows),
+        "kernels": _kernels(names, everywhere, sources, shown, devices),
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
@@ -109,8 +110,7 @@ def _rank_stats(rows: _RankRows) -> Columns:
     return sorted_columns(columns, "Rank", "-Total Time", "Name")
 
 
-def _all_stats(partial: HotspotsPartial, rows: _RankRows, sources: pd.DataFrame) -> Columns:
-    names, everywhere = _over_all_ranks(partial, sources)
+def _all_stats(names: _Names, everywhere: KernelRows, rows: _RankRows) -> Columns:
     columns = _nvidia_columns(names, everywhere, everywhere.total_ns.sum())
     shortest, longest = _extreme_files(rows, names, everywhere.moments)
     columns |= {"Min File": shortest, "Max File": longest}
@@ -118,12 +118,12 @@ def _all_stats(partial: HotspotsPartial, rows: _RankRows, sources: pd.DataFrame)
 
 
 def _kernels(
-    partial: HotspotsPartial,
+    names: _Names,
+    everywhere: KernelRows,
     sources: pd.DataFrame,
     shown: Mapping[str, Classification],
     devices: Columns,
 ) -> Columns:
-    names, everywhere = _over_all_ranks(partial, sources)
     launched = sources[sources["launches_n"] > 0]
     ranks_n = launched.groupby("name")["rank"].nunique().reindex(names, fill_value=0)
     columns = {
