@@ -103,9 +103,8 @@ def number_ranks(
     # Rows of no process are no rank that a rule could know; reports without GPU work decide only
     # if all are such.
     named = [entry for entry in workers if entry.key.global_pid != NULL_INT]
-    single = len({entry.key.path for entry in workers}) == len(workers)
     decisive = named or workers or ordered
-    rules = _rules(ordered, rank_map, single)
+    rules = _rules(ordered, rank_map)
     source, rule = next(one for one in rules if _numbers_all(one[1], decisive))
     return _labelled(_numbered(ordered, rule, source))
 
@@ -178,9 +177,7 @@ def _after_first(clock_ns: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def _rules(
-    ordered: Sequence[RankEntry],
-    rank_map: Mapping[tuple[str, int | None], int] | None,
-    single: bool,
+    ordered: Sequence[RankEntry], rank_map: Mapping[tuple[str, int | None], int] | None
 ) -> list[tuple[str, _Rule]]:
     """Return all rules by name; the last one always applies."""
     position = {entry.key: index for index, entry in enumerate(ordered)}
@@ -188,9 +185,9 @@ def _rules(
     if rank_map is not None:
         rules.append(("rank_map", lambda entry: _mapped(entry, rank_map)))
     rules.append(("mpi_ranks", _mpi_rank))
-    if single:
-        rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
-        rules.append(("file_name", _rank_in_name))
+    # These give all processes of a report one number, so they decide only where each has one.
+    rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
+    rules.append(("file_name", _rank_in_name))
     rules.append((_INDEX, lambda entry: position[entry.key]))
     return rules
 
