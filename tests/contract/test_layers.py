@@ -11,7 +11,10 @@ from nsys_llm import __version__
 from nsys_llm.manifest import load_manifest, recipe_names
 
 ROOT = Path(__file__).parents[2]
-SHARED = {f"nsys_llm.{path.stem}": path for path in sorted((ROOT / "shared").glob("*.py"))}
+SHARED = {
+    ".".join(["nsys_llm", *path.relative_to(ROOT / "shared").with_suffix("").parts]): path
+    for path in sorted((ROOT / "shared").rglob("*.py"))
+}
 SCRIPTS = {name: ROOT / "recipes" / name / f"{name}.py" for name in recipe_names()}
 RECIPES = {
     ".".join(["nsys_llm", *path.relative_to(ROOT).with_suffix("").parts]): path
@@ -33,9 +36,14 @@ ALLOWED = {
     "intervals": {"errors"},
     "names": set(),
     "ranges": {"attribution", "errors", "intervals", "names", "tables"},
+    "findings": {"errors"},
     "tables": {"intervals"},
     "units": {"errors"},
+    "view.text": set(),
 }
+
+#: Is copied beside every notebook, and runs there alone.
+COPIED = "nsys_llm.view."
 
 #: Imported inside the functions that need them only: they take long, or may not be there.
 LATE = {"dask", "distributed", "plotly", "nbformat"}
@@ -56,9 +64,15 @@ def imported(nodes):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"relative import in line {node.lineno}"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            # Only the modules of `view` import each other relatively.
+            module = f"{COPIED}{node.module}" if node.level else node.module
+            names |= {f"{module}.{alias.name}" for alias in node.names}
     return names
+
+
+def relative(path):
+    nodes = ast.walk(parsed(path))
+    return {node.lineno for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
 
 
 def top_level(tree):
@@ -102,6 +116,20 @@ def texts(tree):
 def test_the_modules_are_found():
     assert {"nsys_llm.intervals", "nsys_llm.runner", "nsys_llm.cli"} <= SHARED.keys()
     assert "nsys_llm.recipes.llm_hotspots.analysis" in RECIPES
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith(COPIED)])
+def test_imports_are_absolute(module):
+    assert not relative(MODULES[module])
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith(COPIED)])
+def test_what_is_copied_beside_a_notebook_imports_its_own_kind_only(module):
+    inside = {name for name in imported(ast.walk(parsed(MODULES[module]))) if "nsys_llm" in name}
+    assert {name for name in inside if not name.startswith(COPIED)} == set()
+    assert all(
+        node.level < 2 for node in ast.walk(parsed(MODULES[module])) if hasattr(node, "level")
+    )
 
 
 @pytest.mark.parametrize("module", SHARED)

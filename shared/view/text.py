@@ -1,0 +1,103 @@
+"""Numbers and names as people read them. Standard library only."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+__all__ = [
+    "NOT_KNOWN",
+    "format_bytes",
+    "format_count",
+    "format_ns",
+    "format_percent",
+    "format_value",
+    "quoted",
+    "shortened",
+]
+
+#: Stands where a table has null.
+NOT_KNOWN: Final = "-"
+
+_NS_STEPS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
+_BYTE_STEPS: Final = (
+    (1_000_000_000_000, "TB"),
+    (1_000_000_000, "GB"),
+    (1_000_000, "MB"),
+    (1_000, "kB"),
+    (1, "B"),
+)
+_FIGURES: Final = 3
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+
+
+def format_ns(value_ns: float) -> str:
+    """Return a time in the unit that suits it, with three figures: `1.23 ms`."""
+    return _scaled(value_ns, _NS_STEPS)
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Return a size in decimal units, with three figures: `1.23 MB`."""
+    return _scaled(size_bytes, _BYTE_STEPS)
+
+
+def format_percent(value_pct: float) -> str:
+    """Return a share, 0 to 100, with one decimal; two below one percent: `12.3 %`, `0.04 %`."""
+    digits = 2 if 0 < abs(value_pct) < 1 else 1
+    return f"{value_pct:.{digits}f} %"
+
+
+def format_count(value: float) -> str:
+    """Return a whole number with thousands apart: `1,234`."""
+    return f"{round(value):,}"
+
+
+def format_value(value: Any, unit: str | None) -> str:
+    """Return one cell of a table.
+
+    Args:
+        value: As a table holds it; null in any form gives `NOT_KNOWN`.
+        unit: Of its column, as the manifest has it.
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
+        return NOT_KNOWN
+    if isinstance(value, str) or unit is None:
+        return str(value)
+    known = {"ns": format_ns, "bytes": format_bytes, "%": format_percent, "count": format_count}
+    if unit in known:
+        return known[unit](value)
+    return f"{_rounded(float(value))}{'' if unit == 'ratio' else f' {unit}'}"
+
+
+def quoted(name: object) -> str:
+    """Return a name out of a trace for use in prose: in backticks, on one line.
+
+    Every renderer knows text in backticks as foreign, and escapes it as its format needs.
+    """
+    return f"`{_UNPRINTABLE.sub(' ', str(name)).replace('`', chr(39)).strip() or '(no name)'}`"
+
+
+def shortened(name: str, length: int = 60) -> str:
+    """Return a name cut in the middle, so that its begin and its end stay readable."""
+    name = _UNPRINTABLE.sub(" ", name)
+    if len(name) <= length:
+        return name
+    tail = (length - 3) // 3
+    return f"{name[: length - 3 - tail]}...{name[len(name) - tail :]}"
+
+
+def _scaled(value: float, steps: tuple[tuple[int, str], ...]) -> str:
+    for scale, unit in steps:
+        # 999,500 ns would be shown as 1000 us; it is 1 ms.
+        if abs(value) >= scale * (1 - 0.5 * 10**-_FIGURES) or scale == 1:
+            return f"{_rounded(value / scale)} {unit}"
+    raise AssertionError("the last step is 1")
+
+
+def _rounded(value: float) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = _FIGURES - 1 - math.floor(math.log10(abs(value)))
+    text = f"{value:,.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,108 @@
+"""Times, sizes, shares and names as people read them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.view.text import (
+    NOT_KNOWN,
+    format_bytes,
+    format_count,
+    format_ns,
+    format_percent,
+    format_value,
+    quoted,
+    shortened,
+)
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "text"),
+    [
+        (0, "0 ns"),
+        (7, "7 ns"),
+        (999, "999 ns"),
+        (1_000, "1 us"),
+        (1_234, "1.23 us"),
+        (12_345, "12.3 us"),
+        (123_456, "123 us"),
+        (999_499, "999 us"),
+        # Three figures of this would be 1000 us.
+        (999_500, "1 ms"),
+        (1_500_000, "1.5 ms"),
+        (83_203_799_240, "83.2 s"),
+        (4_512_000_000_000, "4,512 s"),
+        (-1_500, "-1.5 us"),
+        (0.5, "0.5 ns"),
+    ],
+)
+def test_a_time_has_three_figures_in_a_unit_that_suits_it(value_ns, text):
+    assert format_ns(value_ns) == text
+
+
+def test_sizes_are_decimal():
+    assert format_bytes(0) == "0 B"
+    assert format_bytes(2_500) == "2.5 kB"
+    assert format_bytes(80_000_000_000) == "80 GB"
+
+
+def test_small_shares_keep_two_decimals():
+    assert [format_percent(one) for one in (0, 0.04, 0.999, 1, 99.96)] == [
+        "0.0 %",
+        "0.04 %",
+        "1.00 %",
+        "1.0 %",
+        "100.0 %",
+    ]
+
+
+def test_counts_have_thousands_apart():
+    assert format_count(1234567) == "1,234,567"
+
+
+@pytest.mark.parametrize("null", [None, pd.NA, np.nan, float("nan"), pd.NaT])
+@pytest.mark.parametrize("unit", ["ns", "%", None, "count"])
+def test_null_is_shown_as_not_known_whatever_its_form(null, unit):
+    assert format_value(null, unit) == NOT_KNOWN
+
+
+def test_a_value_is_shown_in_its_unit():
+    assert format_value(1_500, "ns") == "1.5 us"
+    assert format_value(2, "bytes") == "2 B"
+    assert format_value(12.34, "%") == "12.3 %"
+    assert format_value(1234, "count") == "1,234"
+    assert format_value(1.5, "ratio") == "1.5"
+    assert format_value(1555.2, "GB/s") == "1,555 GB/s"
+    assert format_value("name", "ns") == "name"
+    assert format_value(4101, None) == "4101"
+    assert format_value(np.int64(7), None) == "7"
+
+
+@given(st.integers(1, 2**62))
+def test_a_shown_time_is_within_half_a_percent_of_the_true_one(value_ns):
+    number, unit = format_ns(value_ns).replace(",", "").split()
+    scale = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert float(number) * scale == pytest.approx(value_ns, rel=0.0051)
+
+
+def test_a_name_in_prose_is_in_backticks_on_one_line():
+    assert quoted("void f<int>(a*)") == "`void f<int>(a*)`"
+    assert quoted("a`b\nc\x1b[31md") == "`a'b c [31md`"
+    assert quoted("") == "`(no name)`"
+
+
+def test_a_long_name_keeps_its_begin_and_its_end():
+    name = "begin" + "x" * 100 + "end"
+    short = shortened(name, 20)
+    # 20 = 12 of the begin, three dots, 5 of the end.
+    assert short == "beginxxxxxxx...xxend"
+    assert shortened("short", 20) == "short"
+
+
+@given(st.text(max_size=200), st.integers(10, 80))
+def test_a_shortened_name_never_exceeds_its_length(name, length):
+    assert len(shortened(name, length)) <= length
