@@ -28,6 +28,7 @@ NEWEST_SCHEMA: Final = (3, 30)
 
 _SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion")
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
+_TRACED_KEYS: Final = ("CAPTURE_EVENT_TYPE",)
 _GRAPH_MODE_KEYS: Final = (
     "CUDA_GRAPH_TRACE_OPTIONS:MODE",
     "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE",
@@ -45,6 +46,7 @@ class CaptureFacts:
         rank_variables: Environment variable -> rank, of the launched command.
         mpi_ranks: globalPid -> MPI rank.
         graph_mode: How CUDA graphs were traced: graph (whole) or node.
+        traced: What was traced, in Nsight Systems' words, sorted: Cuda, NvtxEvents, ...
     """
 
     host: str | None
@@ -59,6 +61,7 @@ class CaptureFacts:
     rank_variables: Mapping[str, int]
     mpi_ranks: Mapping[int, int]
     graph_mode: str | None
+    traced: tuple[str, ...] = ()
 
     @property
     def schema_note(self) -> str | None:
@@ -96,6 +99,7 @@ def read_facts(report: ParquetReport | SqliteReport) -> CaptureFacts:
         rank_variables=_rank_variables(report),
         mpi_ranks=_mpi_ranks(report),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
+        traced=tuple(sorted({kind for _, kind in report.key_values("capture", _TRACED_KEYS)})),
     )
 
 

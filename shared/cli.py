@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     outcome = run_guarded(console, run)
     if outcome.folder is not None and not console.quiet:
-        print(f"Generated:\n    {outcome.folder}")
+        print(*outcome.summary, "", "Generated:", f"    {outcome.folder}", sep="\n")
     return int(outcome.exit_code)
 
 

@@ -31,10 +31,12 @@ class RunOutcome:
     Attributes:
         exit_code: What the process should end with.
         folder: Where the results are; None if nothing could be read.
+        summary: The report in one screen, line by line.
     """
 
     exit_code: ExitCode
     folder: Path | None
+    summary: tuple[str, ...] = ()
 
 
 def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:

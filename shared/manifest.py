@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any, Final
 
 from nsys_llm.errors import ManifestError, UsageError
+from nsys_llm.sections import Section, read_section, section_problems
 from nsys_llm.units import COLUMN_SUFFIXES, UNITS
 
 __all__ = [
@@ -81,6 +82,7 @@ class TableRead:
         only_with: Options of which one must be given for the table to be read; empty: always.
         required: Whether a report without the table has nothing to say to this recipe.
         lost: What the user does without if the table is missing.
+        capture: Flags of `nsys profile` that would have recorded it.
     """
 
     table: str
@@ -89,6 +91,7 @@ class TableRead:
     required: bool = False
     columns_with: Mapping[str, tuple[str, ...]] | None = None
     only_with: tuple[str, ...] = ()
+    capture: str | None = None
 
     def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the columns to read under these options; empty if the table is not needed."""
@@ -129,10 +132,16 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One recipe. `options` and `writes` include what all recipes share."""
+    """One recipe. `options`, `writes` and `sections` include what all recipes share.
+
+    Attributes:
+        question: What the recipe answers, as a user asks it.
+        sections: What the report and the notebook show, from coarse to fine.
+    """
 
     name: str
     title: str
+    question: str
     class_name: str
     description: str
     type: str | None
@@ -140,6 +149,7 @@ class Manifest:
     options: tuple[Option, ...]
     reads: tuple[TableRead, ...]
     writes: tuple[TableWrite, ...]
+    sections: tuple[Section, ...]
 
     @property
     def tables(self) -> tuple[TableWrite, ...]:
@@ -190,6 +200,7 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     return Manifest(
         name=own["name"],
         title=own["title"],
+        question=own["question"],
         class_name=own["class_name"],
         description=own["description"],
         type=own.get("type"),
@@ -197,6 +208,7 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         options=tuple(_option(raw) for raw in [*common["options"], *own["options"]]),
         reads=tuple(_read(raw) for raw in own["reads"]),
         writes=tuple(_write(raw) for raw in [*common["writes"], *own["writes"]]),
+        sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
     )
 
 
@@ -223,6 +235,7 @@ def _read(raw: Mapping[str, Any]) -> TableRead:
         required=raw["required"],
         columns_with=columns_with,
         only_with=tuple(raw.get("only_with", ())),
+        capture=raw.get("capture"),
     )
 
 
@@ -235,9 +248,14 @@ def _validate(manifest: Manifest, file_name: str) -> None:
         *_name_problems(manifest, file_name),
         *(text for option in manifest.options for text in _option_problems(option, manifest)),
         *(text for table in manifest.writes for text in _table_problems(table)),
+        *section_problems(manifest.sections, _columns_by_table(manifest)),
     ]
     if problems:
         raise ManifestError(f"manifests/{file_name}.json: {'; '.join(problems)}.")
+
+
+def _columns_by_table(manifest: Manifest) -> dict[str, set[str]]:
+    return {table.file: {column.name for column in table.columns} for table in manifest.tables}
 
 
 def _name_problems(manifest: Manifest, file_name: str) -> Iterable[str]:

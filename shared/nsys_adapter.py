@@ -94,6 +94,8 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
 
         outcome = run_guarded(console, run)
         if outcome.folder is not None:
+            if not console.quiet:
+                print(*outcome.summary, "", sep="\n")
             # The launcher prints this on success.
             self._output_dir = os.path.relpath(outcome.folder)
             record = outcome.folder / f"{outcome.folder.name}{ANALYSIS_SUFFIX}"

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 import pandas as pd
 
+from nsys_llm.findings import Finding
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.rank_trace import RankTrace
 
@@ -33,6 +34,12 @@ class Analysis(Protocol):
         self, partial: Any, ranks: Sequence[Rank], options: Mapping[str, Any]
     ) -> dict[str, pd.DataFrame]:
         """Make the recipe's own tables, once; `ranks` are those with GPU work, in order."""
+
+    def answer(self, tables: Mapping[str, pd.DataFrame]) -> str:
+        """Answer the recipe's question in two sentences, from its tables."""
+
+    def findings(self, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+        """Return what stands out in the tables, in no order."""
 
 
 def load_analysis(recipe: str) -> Analysis:

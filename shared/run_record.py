@@ -15,18 +15,22 @@ from nsys_llm.errors import ExitCode
 from nsys_llm.identity import Rank, RankKey, clock_offsets
 from nsys_llm.manifest import Manifest
 from nsys_llm.outputs import declared_frame
-from nsys_llm.worker import MapResult, ReportOutcome
+from nsys_llm.report import Report, report_record
+from nsys_llm.worker import MapResult, ReportOutcome, report_notes
 
 __all__ = [
+    "FORMAT",
     "REPORT_NAME",
     "absent_ranks",
-    "report_notes",
     "run_record",
     "run_tables",
     "write_record",
 ]
 
 REPORT_NAME: Final = "report.json"
+
+#: Version of what report.json holds; it grows when a key changes its meaning or goes.
+FORMAT: Final = 1
 
 
 def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
@@ -39,18 +43,6 @@ def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]
     there = {rank.number for rank in ranks if len(sources) == 1 or rank.source != "index"}
     wanted = options["ranks"] if options["ranks"] is not None else range(options["world_size"] or 0)
     return [number for number in wanted if number not in there]
-
-
-def report_notes(result: MapResult) -> list[str]:
-    """Return what is to be known of the reports, one line a note, however many reports share it."""
-    labels: dict[str, list[str]] = {}
-    for report in result.reports:
-        for note in report.notes:
-            labels.setdefault(note, []).append(report.label)
-    return [
-        f"{who[0] if len(who) == 1 else f'{who[0]} and {len(who) - 1} more'}: {note}."
-        for note, who in labels.items()
-    ]
 
 
 def run_tables(
@@ -73,10 +65,12 @@ def run_record(
     tables: Mapping[str, pd.DataFrame],
     code: ExitCode,
     notes: Sequence[str],
+    report: Report,
 ) -> dict[str, Any]:
     """Return what report.json holds: how the run ended, the capture's facts, what was lost."""
     lost = {read.table: read.lost for read in manifest.reads}
     return {
+        "format": FORMAT,
         "recipe": manifest.name,
         "version": __version__,
         "exit_code": int(code),
@@ -92,7 +86,8 @@ def run_record(
             for report in result.reports
             if report.absent_tables
         },
-        "notes": [*notes, *report_notes(result)],
+        "notes": [*notes, *(f"{who}: {note}." for who, note in report_notes(result))],
+        "report": report_record(report),
         "tables": {name: len(table) for name, table in tables.items()},
     }
 

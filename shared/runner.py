@@ -19,15 +19,16 @@ from nsys_llm.manifest import Manifest, load_manifest
 from nsys_llm.outputs import write_tables
 from nsys_llm.publish import OutputFolder
 from nsys_llm.recipe_module import load_analysis
+from nsys_llm.report import build_report, findings_table
+from nsys_llm.report_files import write_report
 from nsys_llm.run_record import (
     absent_ranks,
-    report_notes,
     run_record,
     run_tables,
     write_record,
 )
 from nsys_llm.tables import NULL_INT
-from nsys_llm.worker import MapResult, map_reports, merge_results, probe_reports
+from nsys_llm.worker import MapResult, map_reports, merge_results, probe_reports, report_notes
 
 __all__ = ["run_recipe"]
 
@@ -68,8 +69,10 @@ def run_recipe(
         code = _exit_code(result, ranks, options, console)
         tables = _tables(manifest, result, ranks, options)
         write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
-        record = run_record(manifest, options, result, ranks, tables, code, notes)
+        report = build_report(manifest, result, ranks, tables)
+        record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         write_record(folder.path, record)
+        summary, written = write_report(folder.path, report, console)
         place = folder.publish(
             {
                 **_framework_record(manifest, executor, started),
@@ -77,10 +80,10 @@ def run_recipe(
                 "RecipeVersion": __version__,
                 "EndTime": str(datetime.now()),
                 "InputFiles": [report.path for report in inputs],
-                "Outputs": {f"{name}.parquet": "Table" for name in tables},
+                "Outputs": {**{f"{name}.parquet": "Table" for name in tables}, **written},
             }
         )
-    return RunOutcome(code, place)
+    return RunOutcome(code, place, summary)
 
 
 def _rank_map(
@@ -164,8 +167,8 @@ def _tell_failures(result: MapResult, console: Console) -> None:
             console.error(report.reason)
         elif not report.ranks:
             console.warn(f"{report.label}: a valid report, but without GPU work.")
-    for note in report_notes(result):
-        console.warn(note)
+    for who, note in report_notes(result):
+        console.warn(f"{who}: {note}.")
 
 
 def _unreadable(result: MapResult) -> ExitCode:
@@ -200,7 +203,8 @@ def _tables(
     working = {rank.key for report in result.reports for rank in report.ranks}
     analysed = [rank for rank in ranks if rank.key in working]
     own = load_analysis(manifest.name).tabulate(result.partial, analysed, options)
-    return {**run_tables(manifest, result, ranks, options), **own}
+    tables = {**run_tables(manifest, result, ranks, options), **own}
+    return {**tables, "findings": findings_table(manifest, tables)}
 
 
 def _framework_record(manifest: Manifest, executor: Executor, started: datetime) -> dict[str, Any]:

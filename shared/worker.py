@@ -31,6 +31,7 @@ __all__ = [
     "map_reports",
     "merge_results",
     "probe_reports",
+    "report_notes",
 ]
 
 
@@ -128,6 +129,18 @@ def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
     reports = sorted((one for part in parts for one in part.reports), key=lambda one: one.path)
     merged = load_analysis(recipe).merge([part.partial for part in parts])
     return MapResult(tuple(reports), merged)
+
+
+def report_notes(result: MapResult) -> list[tuple[str, str]]:
+    """Return what is to be known of the reports: which ones, and one note however many share it."""
+    labels: dict[str, list[str]] = {}
+    for report in result.reports:
+        for note in report.notes:
+            labels.setdefault(note, []).append(report.label)
+    return [
+        (who[0] if len(who) == 1 else f"{who[0]} and {len(who) - 1} more", note)
+        for note, who in labels.items()
+    ]
 
 
 def _map_report(

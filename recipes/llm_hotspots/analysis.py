@@ -33,6 +33,7 @@ from nsys_llm.intervals import (
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots import tabulation
+from nsys_llm.recipes.llm_hotspots.findings import answer, findings
 from nsys_llm.recipes.llm_hotspots.partial import (
     DeviceTimes,
     HotspotsPartial,
@@ -43,7 +44,7 @@ from nsys_llm.recipes.llm_hotspots.partial import (
 )
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["empty", "map_rank", "merge", "tabulate"]
+__all__ = ["answer", "empty", "findings", "map_rank", "merge", "tabulate"]
 
 
 def empty() -> HotspotsPartial:

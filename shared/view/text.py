@@ -15,6 +15,7 @@ __all__ = [
     "format_value",
     "quoted",
     "shortened",
+    "spans",
 ]
 
 #: Stands where a table has null.
@@ -44,7 +45,7 @@ def format_bytes(size_bytes: float) -> str:
 
 def format_percent(value_pct: float) -> str:
     """Return a share, 0 to 100, with one decimal; two below one percent: `12.3 %`, `0.04 %`."""
-    digits = 2 if 0 < abs(value_pct) < 1 else 1
+    digits = 2 if 0 < abs(value_pct) < 0.995 else 1
     return f"{value_pct:.{digits}f} %"
 
 
@@ -76,6 +77,15 @@ def quoted(name: object) -> str:
     Every renderer knows text in backticks as foreign, and escapes it as its format needs.
     """
     return f"`{_UNPRINTABLE.sub(' ', str(name)).replace('`', chr(39)).strip() or '(no name)'}`"
+
+
+def spans(prose: str) -> list[tuple[bool, str]]:
+    """Return the parts of a text as (whether it stood in backticks, part), none of them empty."""
+    parts = prose.split("`")
+    if len(parts) % 2 == 0:
+        # A lone backtick opens nothing.
+        parts[-2:] = ["`".join(parts[-2:])]
+    return [(index % 2 == 1, part) for index, part in enumerate(parts) if part]
 
 
 def shortened(name: str, length: int = 60) -> str:

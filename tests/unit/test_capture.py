@@ -178,7 +178,7 @@ def test_no_output_holds_any_other_variable(tmp_path, capfd, kind, broken):
     out = tmp_path / "out"
     code = main(["llm_hotspots", "--input", str(tmp_path), "--output", str(out), "--csv"])
     assert code == (3 if broken else 0)
-    written = list(out.iterdir())
+    written = [path for path in out.rglob("*") if path.is_file()]
     assert {"files.parquet", "coverage.csv", "report.json", "out.nsys-analysis"} <= {
         file.name for file in written
     }

@@ -31,7 +31,7 @@ CELLS = {
 
 
 def manifest(*tables):
-    return Manifest("recipe", "title", "Class", "text", None, (), (), (), tables)
+    return Manifest("recipe", "title", "why?", "Class", "text", None, (), (), (), tables, ())
 
 
 def one_column(dtype, *, nullable=True):

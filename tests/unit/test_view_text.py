@@ -51,10 +51,11 @@ def test_sizes_are_decimal():
 
 
 def test_small_shares_keep_two_decimals():
-    assert [format_percent(one) for one in (0, 0.04, 0.999, 1, 99.96)] == [
+    assert [format_percent(one) for one in (0, 0.04, 0.994, 0.999, 1, 99.96)] == [
         "0.0 %",
         "0.04 %",
-        "1.00 %",
+        "0.99 %",
+        "1.0 %",
         "1.0 %",
         "100.0 %",
     ]

@@ -1,0 +1,128 @@
+"""What llm_hotspots tells its reader: the answer in two sentences, and findings.
+
+Made from finished tables alone. Thresholds come from nsys-llm-explainer 0.1 where they say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.categories import UNMATCHED
+from nsys_llm.findings import Finding
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+
+__all__ = ["answer", "findings"]
+
+_Tables = Mapping[str, pd.DataFrame]
+
+#: Share of the busy time from which one kernel dominates; thresholds of nsys-llm-explainer 0.1.
+_DOMINANT_HIGH_PCT: Final = 50.0
+_DOMINANT_MEDIUM_PCT: Final = 25.0
+#: Unmatched share above which categories say too little; ours.
+_UNMATCHED_PCT: Final = 10.0
+_TOP_CATEGORIES: Final = 3
+
+
+def answer(tables: _Tables) -> str:
+    """Return where the GPU time goes, in two sentences."""
+    devices, categories = tables["devices"], tables["categories"]
+    busy_ns, window_ns = int(devices["kernel_busy_ns"].sum()), int(devices["window_ns"].sum())
+    if not busy_ns:
+        return "No kernel ran in what was looked at. The tables are there, without rows."
+    ranks_n, devices_n = devices["rank"].nunique(), len(devices)
+    where = f"{ranks_n} {'rank' if ranks_n == 1 else 'ranks'}"
+    if devices_n != ranks_n:
+        where += f" with {devices_n} devices"
+    first = (
+        f"At least one kernel ran for {format_percent(100 * busy_ns / window_ns)} of the window "
+        f"({format_ns(busy_ns)} of {format_ns(window_ns)}, {where} together)."
+    )
+    top = categories[categories["exclusive_ns"] > 0].head(_TOP_CATEGORIES)
+    shares = [
+        f"{quoted(name)} {format_percent(share)}"
+        for name, share in zip(top["category"], top["busy_pct"], strict=True)
+    ]
+    heaviest = tables["kernels"].iloc[0]
+    return (
+        f"{first} Most of that is {_and(shares)}; the heaviest kernel is "
+        f"{quoted(heaviest['name'])} with {format_percent(heaviest['busy_pct'])}."
+    )
+
+
+def findings(tables: _Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    return [*_dominant_kernel(tables), *_unmatched(tables)]
+
+
+def _dominant_kernel(tables: _Tables) -> list[Finding]:
+    kernels = tables["kernels"]
+    heavy = kernels[kernels["busy_pct"].fillna(0) >= _DOMINANT_MEDIUM_PCT]
+    return [_dominant(tables, row) for _, row in heavy.iterrows()]
+
+
+def _dominant(tables: _Tables, kernel: pd.Series) -> Finding:
+    name = str(kernel["name"])
+    own = tables["rank_kernels"]
+    most = own[own["name"] == name].sort_values("exclusive_ns", ascending=False).iloc[0]
+    share = format_percent(kernel["busy_pct"])
+    what = f" ({kernel['operation']})" if pd.notna(kernel["operation"]) else ""
+    return Finding(
+        rule="dominant_kernel",
+        severity="high" if kernel["busy_pct"] >= _DOMINANT_HIGH_PCT else "medium",
+        scope="kernel",
+        name=name,
+        rank=int(most["rank"]),
+        device_id=int(most["device_id"]),
+        window_ns=_window(tables["devices"], most),
+        title=f"{quoted(name)}{what} takes {share} of the kernel time",
+        evidence=f"{format_ns(kernel['exclusive_ns'])} of "
+        f"{format_ns(tables['devices']['kernel_busy_ns'].sum())} with a kernel running, in "
+        f"{format_count(kernel['launches_n'])} launches on {kernel['ranks_n']} ranks; median "
+        f"{format_ns(kernel['p50_ns'])}, p99 {format_ns(kernel['p99_ns'])}. Most of it on rank "
+        f"{most['rank']}.",
+        tables=("kernels", "rank_kernels", "devices"),
+        recommendation="Whatever makes this kernel faster, or rarer, moves the whole run: look at "
+        "its shapes and launch configurations first (`--kernel`), then at it alone in Nsight "
+        "Compute.",
+        impact_ns=int(kernel["exclusive_ns"]),
+    )
+
+
+def _unmatched(tables: _Tables) -> list[Finding]:
+    categories = tables["categories"]
+    rows = categories[categories["category"] == UNMATCHED]
+    if rows.empty or not rows["busy_pct"].fillna(0).iloc[0] >= _UNMATCHED_PCT:
+        return []
+    row, kernels = rows.iloc[0], tables["kernels"]
+    unknown = kernels[kernels["category"] == UNMATCHED]
+    heaviest = f"; the heaviest is {quoted(unknown['name'].iloc[0])}" if len(unknown) else ""
+    return [
+        Finding(
+            rule="unmatched_kernels",
+            severity="low",
+            scope="category",
+            name=UNMATCHED,
+            title=f"No rule knows the kernels of {format_percent(row['busy_pct'])} of the kernel "
+            "time",
+            evidence=f"{format_count(row['kernels_n'])} kernel names, "
+            f"{format_ns(row['exclusive_ns'])}{heaviest}.",
+            tables=("categories", "kernels", "rules"),
+            recommendation="Read the other categories as lower bounds. `--engine` chooses another "
+            "rule file if the engine was not told by the names.",
+            impact_ns=int(row["exclusive_ns"]),
+        )
+    ]
+
+
+def _window(devices: pd.DataFrame, row: pd.Series) -> tuple[int, int] | None:
+    mine = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
+    if mine.empty or mine["window_start_ns"].isna().iloc[0]:
+        return None
+    return int(mine["window_start_ns"].iloc[0]), int(mine["window_end_ns"].iloc[0])
+
+
+def _and(parts: list[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]

@@ -1,0 +1,181 @@
+"""What to know of a capture before its numbers: its facts, its caveats, what it did not record.
+
+All texts are prose in which names out of a report stand in backticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.capture import CaptureFacts
+from nsys_llm.identity import Rank
+from nsys_llm.manifest import Manifest
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+from nsys_llm.worker import MapResult
+
+__all__ = ["capture_caveats", "capture_facts", "unrecorded"]
+
+_MOST_SHOWN: Final = 3
+#: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
+#: that the design names.
+_NODE_TRACING: Final = "30 to 60 %"
+
+
+def capture_facts(
+    result: MapResult, ranks: Sequence[Rank], tables: Mapping[str, pd.DataFrame]
+) -> list[tuple[str, str]]:
+    """Return what the reports say of themselves, as (label, text).
+
+    Args:
+        result: All reports.
+        ranks: Those that were numbered.
+        tables: The run's tables; `devices` gives the window, where the recipe has it.
+    """
+    facts = [report.facts for report in result.reports if report.facts is not None]
+    working = [rank for report in result.reports for rank in report.ranks]
+    hosts = {one.host for one in facts if one.host}
+    sources = {rank.source for rank in ranks if rank.source is not None}
+    numbered = f", numbered by {quoted(sorted(sources)[0])}" if sources else ""
+    shown = [
+        (
+            "ranks",
+            f"{len(working)} with GPU work, in {_plural(len(result.reports), 'report')}{numbered}",
+        ),
+        ("hosts", _values(facts, lambda one: one.host) + _more_than(len(hosts))),
+        ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
+        ("window", _window(tables)),
+        ("driver", _values(facts, lambda one: one.driver_version)),
+        ("CUDA", _values(facts, lambda one: one.cuda_version)),
+        ("Nsight Systems", _values(facts, lambda one: one.nsys_version)),
+        ("export schema", _values(facts, lambda one: one.schema_version)),
+        ("traced", _values(facts, lambda one: ", ".join(one.traced) or None)),
+        ("CUDA graphs", _values(facts, lambda one: one.graph_mode)),
+    ]
+    return [(label, text) for label, text in shown if text]
+
+
+def capture_caveats(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return what makes the numbers differ from those of an unprofiled run, or incomplete."""
+    return [
+        *_absent_caveats(tables["files"]),
+        *_graph_caveats(tables["coverage"]),
+        *_join_caveats(tables["coverage"]),
+        *_row_caveats(tables["coverage"]),
+    ]
+
+
+def unrecorded(manifest: Manifest, result: MapResult) -> list[str]:
+    """Return what the reports could not show, and the flags that would have shown it.
+
+    A table that no flag records is not spoken of: its absence says nothing.
+    """
+    lines = []
+    readable = [report for report in result.reports if report.reason is None]
+    for read in manifest.reads:
+        lacking = [report for report in readable if read.table in report.absent_tables]
+        if not lacking or not read.capture:
+            continue
+        who = f"{len(lacking)} of {len(readable)} reports have no"
+        if len(lacking) == len(readable):
+            who = "No report has"
+        lines.append(
+            f"{who} {_words(read.table)}: {read.lost}. None happened, or it was not recorded; "
+            f"{quoted(read.capture)} records it."
+        )
+    return lines
+
+
+def _absent_caveats(files: pd.DataFrame) -> Iterable[str]:
+    for status, words in (("failed", "could not be read"), ("absent", "were not given")):
+        labels = files.loc[files["status"] == status, "File"].tolist()
+        if labels:
+            yield (
+                f"{_plural(len(labels), 'rank or report', 'ranks or reports')} {words}: "
+                f"{_listed(labels)}. All sums are without them."
+            )
+
+
+def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    nodes_n, total_n = _sum(coverage, "graph_node_n"), _sum(coverage, "total_n")
+    if nodes_n:
+        yield (
+            f"{format_count(nodes_n)} of {format_count(total_n)} GPU operations ran inside CUDA "
+            f"graphs that were traced node by node. That lengthens absolute times by about "
+            f"{_NODE_TRACING}; shares and comparisons hold better than absolute times."
+        )
+    opaque_n = _sum(coverage, "opaque_graph_launches_n")
+    if opaque_n:
+        yield (
+            f"{format_count(opaque_n)} launches of CUDA graphs left no GPU operation in the "
+            "report, so GPU work is missing and idle time is not known. Record with "
+            f"{quoted('--cuda-graph-trace=node')} to see it."
+        )
+
+
+def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    missing_n, total_n = _sum(coverage, "api_missing_n"), _sum(coverage, "total_n")
+    missing_ns, total_ns = _sum(coverage, "api_missing_ns"), _sum(coverage, "total_ns")
+    if missing_n and total_ns:
+        yield (
+            f"{format_count(missing_n)} of {format_count(total_n)} GPU operations "
+            f"({format_ns(missing_ns)}, {format_percent(100 * missing_ns / total_ns)} of their "
+            "time) have no API call in the report: a trimmed window, or a launch that was not "
+            "traced."
+        )
+
+
+def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    for column, words in (
+        ("broken_n", "rows are broken (end before start, or without a time) and left out"),
+        ("unknown_name_n", "kernels have no name in the report"),
+        ("duplicate_key_n", "join keys are claimed by several API calls; the earliest is taken"),
+        ("no_process_n", "rows name no process"),
+    ):
+        if count := _sum(coverage, column):
+            yield f"{format_count(count)} {words}."
+
+
+def _window(tables: Mapping[str, pd.DataFrame]) -> str:
+    if "devices" not in tables or not len(tables["devices"]):
+        return ""
+    windows = tables["devices"]["window_ns"].astype("int64")
+    shortest, longest = format_ns(int(windows.min())), format_ns(int(windows.max()))
+    return f"{shortest if shortest == longest else f'{shortest} to {longest}'} a device"
+
+
+def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | None]) -> str:
+    """Return the distinct values of a fact, with how many reports have each if they differ."""
+    counts: dict[str, int] = {}
+    for one in facts:
+        value = of(one)
+        if value:
+            counts[value] = counts.get(value, 0) + 1
+    if len(counts) == 1:
+        return quoted(next(iter(counts)))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{quoted(value)} ({_plural(n, 'report')})" for value, n in ordered[:_MOST_SHOWN]]
+    return ", ".join(shown)
+
+
+def _more_than(values_n: int) -> str:
+    return f" and {values_n - _MOST_SHOWN} more" if values_n > _MOST_SHOWN else ""
+
+
+def _listed(labels: Sequence[Any]) -> str:
+    shown = ", ".join(quoted(label) for label in labels[:_MOST_SHOWN])
+    return shown + _more_than(len(labels))
+
+
+def _sum(table: pd.DataFrame, column: str) -> int:
+    return int(table[column].sum()) if len(table) else 0
+
+
+def _plural(n: int, one: str, many: str | None = None) -> str:
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def _words(table: str) -> str:
+    return table.replace("_", " ")

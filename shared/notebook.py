@@ -1,0 +1,136 @@
+"""Builds analysis.ipynb: everything drawn and stored, and every cell runs again from the tables.
+
+The figures are made by the package that is copied beside the notebook, here and when it is run, so
+that both show the same.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from pprint import pformat
+from typing import Any, Final
+
+from nsys_llm.markdown import capture_markdown, head_markdown, html_prose
+from nsys_llm.report import Report
+from nsys_llm.sections import Section
+from nsys_llm.view.results import Results
+from nsys_llm.view.tables import Html
+
+__all__ = ["NOTEBOOK_NAME", "VIEW_PACKAGE", "build_notebook", "write_notebook"]
+
+NOTEBOOK_NAME: Final = "analysis.ipynb"
+
+#: The name under which `nsys_llm.view` is copied beside a notebook.
+VIEW_PACKAGE: Final = "nsys_llm_view"
+
+_SET_UP: Final = f"""\
+# Needs pandas, pyarrow and Jupyter with plotly; reads the parquet files beside this notebook.
+from {VIEW_PACKAGE}.results import Results
+
+results = Results()"""
+
+_CLOSING: Final = """\
+## Go on from here
+
+Every table is a data frame away: `results.table("NAME")`. A chart is changed by changing its words,
+or as a plotly figure: `results.chart(...).figure()`. The folder can be moved as a whole."""
+
+
+def write_notebook(folder: Path, report: Report, results: Results) -> None:
+    """Write the notebook and the package that it needs.
+
+    Raises:
+        ImportError: nbformat is not installed; nothing was written.
+    """
+    notebook = build_notebook(report, results)
+    text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    (folder / NOTEBOOK_NAME).write_text(text, encoding="utf-8")
+    _copy_view(folder / VIEW_PACKAGE)
+
+
+def build_notebook(report: Report, results: Results) -> Any:
+    """Return the notebook as nbformat has it.
+
+    Raises:
+        ImportError: nbformat is not installed.
+    """
+    from nbformat import v4 as untyped
+
+    v4: Any = untyped
+    links = {section.table: section.title for section in reversed(report.manifest.sections)}
+    cells = _Cells(v4)
+    cells.text(head_markdown(report, html_prose, links))
+    cells.code(_SET_UP, None)
+    cells.text(capture_markdown(report, html_prose))
+    for section in report.manifest.sections:
+        _add_section(cells, section, results)
+    cells.text(_CLOSING)
+    python = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": python, "language_info": {"name": "python"}}
+    return v4.new_notebook(cells=cells.cells, metadata=metadata)
+
+
+class _Cells:
+    """Cells in order; ids and execution counts follow their place, so that runs compare."""
+
+    def __init__(self, v4: Any) -> None:
+        self._v4 = v4
+        self.cells: list[Any] = []
+        self._count = 0
+
+    def text(self, source: str) -> None:
+        """Add a Markdown cell."""
+        self.cells.append(self._v4.new_markdown_cell(source, id=self._id()))
+
+    def code(self, source: str, shown: Mapping[str, Any] | None) -> None:
+        """Add a code cell that was run, and what it showed."""
+        self._count += 1
+        cell = self._v4.new_code_cell(source, id=self._id(), execution_count=self._count)
+        if shown is not None:
+            # The figure is what one comes for; the words that make it are a click away.
+            cell.metadata["jupyter"] = {"source_hidden": True}
+            cell.outputs = [
+                self._v4.new_output(
+                    "execute_result", data=shown, execution_count=self._count, metadata={}
+                )
+            ]
+        self.cells.append(cell)
+
+    def _id(self) -> str:
+        return f"cell-{len(self.cells)}"
+
+
+def _add_section(cells: _Cells, section: Section, results: Results) -> None:
+    cells.text(f"## {section.title}\n\n{section.shows}")
+    for chart in section.charts:
+        if len(results.table(section.table)):
+            words = _call("chart", section.table, chart)
+            cells.code(words, results.chart(section.table, **chart)._repr_mimebundle_())
+    words = _call(
+        "rows", section.table, {"rows_n": section.rows_n, "columns": list(section.columns)}
+    )
+    cells.code(words, _shown(results.rows(section.table, section.rows_n, section.columns)))
+
+
+def _call(method: str, table: str, arguments: Mapping[str, Any]) -> str:
+    """Return the call as a person would write it, one argument a line."""
+    lines = [
+        f"    {name}={pformat(value, width=84, compact=True)}," for name, value in arguments.items()
+    ]
+    return "\n".join([f"results.{method}(", f'    "{table}",', *lines, ")"])
+
+
+def _shown(html: Html) -> dict[str, str]:
+    return {"text/html": html.html, "text/plain": html.text}
+
+
+def _copy_view(target: Path) -> None:
+    target.mkdir()
+    for source in resources.files("nsys_llm.view").iterdir():
+        if source.name.endswith(".py"):
+            with resources.as_file(source) as path:
+                shutil.copyfile(path, target / source.name)

@@ -1,0 +1,98 @@
+"""One report as data: what the Markdown, the notebook, the terminal and report.json all tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from nsys_llm.capture_story import capture_caveats, capture_facts, unrecorded
+from nsys_llm.findings import Finding, finding_columns, ranked
+from nsys_llm.identity import Rank
+from nsys_llm.manifest import Manifest
+from nsys_llm.outputs import declared_frame
+from nsys_llm.recipe_module import load_analysis
+from nsys_llm.run_findings import run_findings
+from nsys_llm.view.text import quoted
+from nsys_llm.worker import MapResult, report_notes
+
+__all__ = ["Report", "build_report", "findings_table", "report_record", "where_to_look"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run tells. All texts are prose with names out of a trace in backticks.
+
+    Attributes:
+        answer: The recipe's question answered, in two sentences.
+        findings: In the order in which to read them.
+        facts: Of the capture, as (label, text).
+        caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
+        unrecorded: What the capture could not show, and the flags that would have shown it.
+    """
+
+    manifest: Manifest
+    answer: str
+    findings: tuple[Finding, ...]
+    facts: tuple[tuple[str, str], ...]
+    caveats: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+
+
+def findings_table(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the table `findings` of a run, made from all of its other tables."""
+    columns = finding_columns(_findings(manifest.name, tables))
+    return declared_frame(manifest.table("findings"), columns)
+
+
+def build_report(
+    manifest: Manifest,
+    result: MapResult,
+    ranks: Sequence[Rank],
+    tables: Mapping[str, pd.DataFrame],
+) -> Report:
+    """Put together what a run tells.
+
+    Args:
+        manifest: Of the recipe.
+        result: All reports.
+        ranks: Those that were numbered.
+        tables: All of the run's tables.
+    """
+    notes = (f"{quoted(who)}: {note}." for who, note in report_notes(result))
+    return Report(
+        manifest=manifest,
+        answer=load_analysis(manifest.name).answer(tables),
+        findings=tuple(_findings(manifest.name, tables)),
+        facts=tuple(capture_facts(result, ranks, tables)),
+        caveats=(*capture_caveats(tables), *notes),
+        unrecorded=tuple(unrecorded(manifest, result)),
+    )
+
+
+def report_record(report: Report) -> dict[str, Any]:
+    """Return the report as report.json holds it."""
+    return {
+        "title": report.manifest.title,
+        "question": report.manifest.question,
+        "answer": report.answer,
+        "findings": [vars(finding) for finding in report.findings],
+        "facts": dict(report.facts),
+        "caveats": list(report.caveats),
+        "unrecorded": list(report.unrecorded),
+    }
+
+
+def where_to_look(finding: Finding) -> str | None:
+    """Return the rank and the time window of a finding, as options of a next run; None if none."""
+    parts = [] if finding.rank is None else [f"--ranks {finding.rank}"]
+    if finding.window_ns is not None:
+        start_ns, end_ns = finding.window_ns
+        parts.append(f"--filter-time {start_ns}/{end_ns}")
+    return quoted(" ".join(parts)) if parts else None
+
+
+def _findings(recipe: str, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    return ranked([*run_findings(tables), *load_analysis(recipe).findings(tables)])

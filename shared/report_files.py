@@ -1,0 +1,43 @@
+"""Writes what people read: report.md, the notebook, and the summary for the terminal."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from nsys_llm.console import Console
+from nsys_llm.markdown import report_markdown
+from nsys_llm.notebook import NOTEBOOK_NAME, write_notebook
+from nsys_llm.report import Report
+from nsys_llm.summary import summary_lines
+from nsys_llm.view.results import Results
+
+__all__ = ["MARKDOWN_NAME", "write_report"]
+
+MARKDOWN_NAME: Final = "report.md"
+
+
+def write_report(
+    folder: Path, report: Report, console: Console
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Write the report in all of its forms.
+
+    Args:
+        folder: Where the tables are already; the report shows what is in the files.
+        report: What to tell.
+        console: Told in one line if there can be no notebook.
+
+    Returns:
+        The summary's lines, and the files written, each with its label for Nsight Systems.
+    """
+    results = Results(folder)
+    (folder / MARKDOWN_NAME).write_text(report_markdown(report, results), encoding="utf-8")
+    written = {MARKDOWN_NAME: "Report"}
+    try:
+        write_notebook(folder, report, results)
+        written[NOTEBOOK_NAME] = "Notebook"
+    except ImportError as error:
+        console.warn(f"no {NOTEBOOK_NAME} was made: {error.name} is missing; pip install nbformat.")
+    width = shutil.get_terminal_size((100, 40)).columns
+    return tuple(summary_lines(report, results, width)), written

@@ -1,0 +1,102 @@
+"""Findings that every recipe shares: what is missing from a run. Made from its tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.findings import Finding
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+
+__all__ = ["run_findings"]
+
+#: Below this share of GPU time with a known API call, what is told by launch is doubtful. The
+#: 70 % below which nsys-llm-explainer warns of low NVTX coverage.
+_LOW_COVERAGE_PCT: Final = 70.0
+_NODE_TRACE: Final = "--cuda-graph-trace=node"
+_MOST_NAMED: Final = 5
+
+
+def run_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return findings about the tables `files` and `coverage`."""
+    return [
+        *_missing_ranks(tables["files"]),
+        *_opaque_graphs(tables["coverage"]),
+        *_low_coverage(tables["coverage"]),
+    ]
+
+
+def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
+    missing = files[files["status"].isin(["failed", "absent"])]
+    if missing.empty:
+        return []
+    names = ", ".join(quoted(name) for name in missing["File"].head(_MOST_NAMED))
+    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+    reasons = "; ".join(
+        f"{quoted(row.File)}: {quoted(row.reason)}"
+        for row in missing.head(_MOST_NAMED).itertuples()
+    )
+    return [
+        Finding(
+            rule="missing_ranks",
+            severity="high",
+            scope="run",
+            title=f"{len(missing)} of {len(files)} ranks or reports are missing from every number",
+            evidence=f"Missing: {names}{more}. {reasons}.",
+            tables=("files",),
+            recommendation="Mend or supply them before you compare ranks: a slow rank may be "
+            "among those that are not here.",
+        )
+    ]
+
+
+def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
+    opaque = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
+    if opaque.empty:
+        return []
+    launches_n = int(opaque["opaque_graph_launches_n"].sum())
+    ranks_n = opaque["rank"].nunique()
+    return [
+        Finding(
+            rule="opaque_graphs",
+            severity="high",
+            scope="run",
+            title=f"{format_count(launches_n)} CUDA graph launches left no GPU work in the reports",
+            evidence=f"On {ranks_n} of {coverage['rank'].nunique()} ranks graphs were launched "
+            "whose kernels the capture does not hold, nor a row for the graph. Kernel times, busy "
+            "time and shares are without them, and idle time is not known.",
+            tables=("coverage",),
+            recommendation="Do not read idle time or shares of the whole from this capture.",
+            capture=f"nsys profile {_NODE_TRACE}",
+        )
+    ]
+
+
+def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
+    by_rank = coverage.groupby(["rank", "file"], sort=True)[
+        ["total_n", "total_ns", "attributed_n", "attributed_ns"]
+    ].sum()
+    by_rank = by_rank[by_rank["total_ns"] > 0].reset_index()
+    by_rank["pct"] = 100.0 * by_rank["attributed_ns"] / by_rank["total_ns"]
+    low = by_rank[by_rank["pct"] < _LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
+    if low.empty:
+        return []
+    worst = low.iloc[0]
+    return [
+        Finding(
+            rule="low_api_coverage",
+            severity="medium",
+            scope="rank",
+            rank=int(worst["rank"]),
+            title=f"Only {format_percent(worst['pct'])} of the GPU time of {quoted(worst['file'])} "
+            "can be led back to an API call",
+            evidence=f"{format_ns(worst['attributed_ns'])} of {format_ns(worst['total_ns'])}; "
+            f"{len(low)} of {len(by_rank)} ranks are below {_LOW_COVERAGE_PCT:.0f} %.",
+            tables=("coverage",),
+            recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "
+            "ranges. Kernel times themselves are complete.",
+            capture="nsys profile --trace=cuda,nvtx, started before the first launch",
+        )
+    ]

@@ -1,0 +1,97 @@
+"""What a report and a notebook show of one table, as the manifest has it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Section", "read_section", "section_problems"]
+
+#: Kinds of charts (see `nsys_llm.view.figures`), and what each takes: the keys whose values are
+#: columns, those that must be there first.
+_CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "bars": (("x", "y"), ("color", "menu")),
+    "heat": (("x", "y", "value"), ("menu",)),
+    "spread": (("y", "low", "q1", "median", "q3", "high"), ("color", "menu")),
+    "stacked": (("x", "y", "color"), ("menu",)),
+}
+_CHART_OTHERS: Final = frozenset({"kind", "title", "top", "where", "log"})
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table as people read it.
+
+    Attributes:
+        table: Name of the table.
+        title: Heading; findings link to it.
+        shows: What it shows and how to read it, one to three sentences.
+        columns: Columns of the rows that are shown.
+        rows_n: How many rows.
+        charts: Figures, drawn above the rows.
+        in_report: Whether report.md has it too; the notebook has all.
+        summary: Columns of the rows that the terminal shows; empty where it shows none.
+    """
+
+    table: str
+    title: str
+    shows: str
+    columns: tuple[str, ...]
+    rows_n: int = 15
+    charts: tuple[Mapping[str, Any], ...] = ()
+    in_report: bool = True
+    summary: tuple[str, ...] = ()
+
+
+def read_section(raw: Mapping[str, Any]) -> Section:
+    """Return a section out of a manifest; KeyError and TypeError for keys missing or unknown."""
+    charts = tuple(raw.get("charts", ()))
+    columns, summary = tuple(raw["columns"]), tuple(raw.get("summary", ()))
+    return Section(**{**raw, "columns": columns, "charts": charts, "summary": summary})
+
+
+def section_problems(
+    sections: Sequence[Section], tables: Mapping[str, Collection[str]]
+) -> Iterable[str]:
+    """Yield what is wrong with sections.
+
+    Args:
+        sections: Of one manifest.
+        tables: The columns of each table that is written.
+    """
+    titles = [section.title for section in sections]
+    yield from (f"two sections are called '{title}'" for title in _repeated(titles))
+    for section in sections:
+        known = tables.get(section.table)
+        if known is None:
+            yield f"section '{section.title}' shows '{section.table}', which is not written"
+            continue
+        shown = [*section.columns, *section.summary]
+        used = [*shown, *(name for chart in section.charts for name in _columns(chart))]
+        odd = sorted({name for name in used if name not in known})
+        if odd:
+            yield f"section '{section.title}': {section.table} has no column {', '.join(odd)}"
+        for chart in section.charts:
+            yield from (f"section '{section.title}': {text}" for text in _chart_problems(chart))
+
+
+def _columns(chart: Mapping[str, Any]) -> list[str]:
+    needed, others = _CHART_COLUMNS.get(chart.get("kind", ""), ((), ()))
+    return [*(chart[key] for key in (*needed, *others) if key in chart), *chart.get("where", {})]
+
+
+def _chart_problems(chart: Mapping[str, Any]) -> Iterable[str]:
+    kind = chart.get("kind", "")
+    if kind not in _CHART_COLUMNS:
+        yield f"there is no kind of chart '{kind}'"
+        return
+    needed, others = _CHART_COLUMNS[kind]
+    if missing := [key for key in (*needed, "title") if key not in chart]:
+        yield f"a chart of kind {kind} needs {', '.join(missing)}"
+    if unknown := sorted(chart.keys() - {*needed, *others, *_CHART_OTHERS}):
+        yield f"a chart of kind {kind} does not know {', '.join(unknown)}"
+
+
+def _repeated(titles: Sequence[str]) -> list[str]:
+    return sorted({title for title in titles if titles.count(title) > 1})

@@ -1,0 +1,91 @@
+"""A report in one screen of a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final
+
+from nsys_llm.findings import SEVERITIES
+from nsys_llm.report import Report
+from nsys_llm.sections import Section
+from nsys_llm.view.results import Results
+from nsys_llm.view.tables import cells
+from nsys_llm.view.text import shortened, spans
+
+__all__ = ["summary_lines"]
+
+_MOST_FINDINGS: Final = 8
+_MOST_ROWS: Final = 8
+_MOST_FACTS: Final = 3
+_WIDTH: Final = 100
+_NAME_WIDTH: Final = 44
+
+
+def summary_lines(report: Report, results: Results, width: int = _WIDTH) -> list[str]:
+    """Return the lines: the answer, the findings, and the rows that the manifest chose.
+
+    Args:
+        report: What to tell.
+        results: The tables.
+        width: Of the terminal, in characters.
+    """
+    width = max(60, min(width, 120))
+    facts = "; ".join(f"{label} {_plain(text)}" for label, text in report.facts[:_MOST_FACTS])
+    lines = [report.manifest.title, *_wrapped(facts, width, "  ")]
+    lines += ["", *_wrapped(_plain(report.answer), width, "")]
+    lines += ["", *_finding_lines(report, width)]
+    for section in report.manifest.sections:
+        if section.summary and len(results.table(section.table)):
+            lines += ["", f"{section.title}:", *_table_lines(section, results, width)]
+    caveats_n = len(report.caveats) + len(report.unrecorded)
+    if caveats_n:
+        lines += ["", f"{caveats_n} notes on what the capture holds are in the report."]
+    return lines
+
+
+def _finding_lines(report: Report, width: int) -> list[str]:
+    if not report.findings:
+        return ["Findings: none by the rules of this recipe."]
+    counts = [
+        f"{n} {severity}"
+        for severity in SEVERITIES
+        if (n := sum(one.severity == severity for one in report.findings))
+    ]
+    lines = [f"Findings: {', '.join(counts)}"]
+    for finding in report.findings[:_MOST_FINDINGS]:
+        text = f"{finding.severity:<6} {_plain(finding.title)}"
+        lines += _wrapped(text, width, "  ", hanging="         ")
+    more = len(report.findings) - _MOST_FINDINGS
+    return [*lines, f"  and {more} more in the report"] if more > 0 else lines
+
+
+def _table_lines(section: Section, results: Results, width: int) -> list[str]:
+    frame, fields = results.table(section.table), results.fields(section.table)
+    rows = [
+        [shortened(shown, _NAME_WIDTH) for shown, _ in row]
+        for row in cells(frame, fields, section.summary, _MOST_ROWS)
+    ]
+    table = [[fields[name].heading for name in section.summary], *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(section.summary))]
+    right = [fields[name].numeric for name in section.summary]
+    return [("  " + "  ".join(map(_padded, row, widths, right))).rstrip()[:width] for row in table]
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    return text.rjust(width) if right else text.ljust(width)
+
+
+def _plain(text: str) -> str:
+    """Return prose without its backticks, names cut to what a line can hold."""
+    return "".join(shortened(part, _NAME_WIDTH) if code else part for code, part in spans(text))
+
+
+def _wrapped(text: str, width: int, indent: str, hanging: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,76 @@
+"""Colours: one for each name, the same in every figure, and safe for the colour-blind.
+
+The first eight are those of Okabe and Ito (2008), the next ten Paul Tol's "muted" scheme (2021).
+Categories have theirs by name. Ranks are told apart by their order, which is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+__all__ = ["HEAT", "NEUTRAL", "color_map"]
+
+_COLORS: Final = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#d55e00",
+    "#cc79a7",
+    "#56b4e9",
+    "#b8a90c",
+    "#332288",
+    "#88ccee",
+    "#44aa99",
+    "#117733",
+    "#999933",
+    "#ddcc77",
+    "#cc6677",
+    "#882255",
+    "#aa4499",
+    "#6699cc",
+    "#a8a8d8",
+)
+
+#: Where nothing is known, or there is nothing to tell apart.
+NEUTRAL: Final = "#8c8c8c"
+
+#: From nothing to everything; the lightness falls evenly, so that it reads in grey too.
+HEAT: Final = (
+    (0.0, "#f7fbff"),
+    (0.25, "#c6dbef"),
+    (0.5, "#6baed6"),
+    (0.75, "#2171b5"),
+    (1.0, "#08306b"),
+)
+
+#: Positions above; the categories that share a figure most often are farthest apart.
+_FIXED: Final = {
+    **{"gemm": 0, "attention": 1, "norm": 2, "communication": 3, "kv_cache": 4, "activation": 5},
+    **{"elementwise": 6, "moe": 7, "gemv": 8, "quantisation": 9, "rope": 10, "embedding": 11},
+    **{"memory": 12, "reduction": 13, "sampling": 14, "triton_fused": 15, "softmax": 16},
+    **{"sort": 17, "bookkeeping": 13, "recurrent": 11, "convolution": 9, "optimizer": 14},
+    **{"compute": 0, "copy": 1, "kernel": 0, "memcpy": 1, "memset": 4, "graph": 2},
+    **{"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3},
+    **{"high": 3, "medium": 1, "low": 5},
+}
+_NOTHING_KNOWN: Final = frozenset({"unmatched", "mixed", "compiler", "other", "none", "idle", ""})
+
+
+def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
+    """Return the colour of each name.
+
+    Args:
+        names: Distinct.
+        ordered: Take the colours in turn (ranks); else each name has its own, whatever the others.
+    """
+    if ordered:
+        return {name: _COLORS[index % len(_COLORS)] for index, name in enumerate(names)}
+    return {name: _color_of(name) for name in names}
+
+
+def _color_of(name: str) -> str:
+    if name in _NOTHING_KNOWN:
+        return NEUTRAL
+    return _COLORS[_FIXED.get(name, crc32(name.encode()) % len(_COLORS))]

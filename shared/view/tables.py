@@ -1,0 +1,131 @@
+"""Tables of a result folder as HTML: top rows in human units, and what each column means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from .text import format_value, shortened
+
+__all__ = ["Field", "Html", "cells", "glossary_html", "read_fields", "read_table", "rows_html"]
+
+_NAME_LENGTH: Final = 64
+_NUMBER_STYLE: Final = "text-align:right;white-space:nowrap"
+_TEXT_STYLE: Final = "text-align:left"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column. `numeric` columns are set right-aligned; `unit` is the manifest's, or None."""
+
+    name: str
+    unit: str | None
+    meaning: str
+    numeric: bool
+
+    @property
+    def heading(self) -> str:
+        """The column's name as people read it: the unit stands in the cells."""
+        name = self.name
+        for suffix in ("_ns", "_bytes", "_pct", "_n"):
+            name = name.removesuffix(suffix)
+        return name.replace("_", " ") + (" %" if self.name.endswith("_pct") else "")
+
+
+@dataclass(frozen=True)
+class Html:
+    """Something that a notebook shows as HTML, and as plain text where it shows none."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """Return a table with all of its columns, an index column among them."""
+    frame = pd.read_parquet(folder / f"{name}.parquet")
+    return frame.reset_index() if frame.index.name else frame
+
+
+def read_fields(folder: Path, name: str) -> dict[str, Field]:
+    """Return the columns of a table with what the file says of each."""
+    schema = pq.read_schema(folder / f"{name}.parquet")
+    return {one.name: _field(one) for one in schema}
+
+
+def cells(
+    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str], rows_n: int
+) -> list[list[tuple[str, str]]]:
+    """Return the first rows as (shown text, whole text); names are shortened in the shown text."""
+    top = frame.head(rows_n)
+    shown = [[_cell(value, fields[name]) for value in top[name].tolist()] for name in columns]
+    return [list(row) for row in zip(*shown, strict=True)]
+
+
+def rows_html(
+    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str], rows_n: int
+) -> str:
+    """Return the first rows as an HTML table; whole names appear on hover, all text is escaped."""
+    styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
+    head = "".join(
+        f'<th style="{style}" title="{escape(fields[name].meaning)}">'
+        f"{escape(fields[name].heading)}</th>"
+        for name, style in zip(columns, styles, strict=True)
+    )
+    body = "".join(
+        "<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>"
+        for row in cells(frame, fields, columns, rows_n)
+    )
+    more = len(frame) - rows_n
+    note = f"<p>{more:,} more rows in the table.</p>" if more > 0 else ""
+    if not len(frame):
+        note = "<p>No rows.</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def glossary_html(fields: Mapping[str, Field]) -> str:
+    """Return the meaning of every column, folded away."""
+    rows = "".join(
+        f'<tr><td style="{_TEXT_STYLE}"><code>{escape(one.name)}</code></td>'
+        f"<td>{escape(one.unit or '')}</td>"
+        f'<td style="{_TEXT_STYLE}">{escape(one.meaning)}</td></tr>'
+        for one in fields.values()
+    )
+    head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
+    return (
+        f"<details><summary>What the {len(fields)} columns mean</summary>"
+        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></details>"
+    )
+
+
+def _field(field: Any) -> Field:
+    facts = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+    kind = str(field.type)
+    return Field(
+        field.name,
+        facts.get("unit") or None,
+        facts.get("meaning", ""),
+        kind.startswith(("int", "uint", "float", "double")),
+    )
+
+
+def _cell(value: Any, field: Field) -> tuple[str, str]:
+    whole = format_value(value, field.unit)
+    return (whole if field.numeric else shortened(whole, _NAME_LENGTH)), whole
+
+
+def _cell_html(cell: tuple[str, str], style: str) -> str:
+    shown, whole = cell
+    title = f' title="{escape(whole)}"' if shown != whole else ""
+    return f'<td style="{style}"{title}>{escape(shown)}</td>'

@@ -1,0 +1,164 @@
+"""Figures: what they show is what the table holds, and plotly accepts them."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from nsys_llm.view.figures import KINDS, MOST_LINES, draw
+from nsys_llm.view.palette import color_map
+from nsys_llm.view.tables import Field
+
+FIELDS = {
+    "rank": Field("rank", None, "Rank.", True),
+    "file": Field("file", None, "Label.", False),
+    "name": Field("name", None, "Kernel.", False),
+    "category": Field("category", None, "Category.", False),
+    "time_ns": Field("time_ns", "ns", "Time.", True),
+    "share_pct": Field("share_pct", "%", "Share.", True),
+    **{
+        f"{name}_ns": Field(f"{name}_ns", "ns", name, True)
+        for name in ("low", "q1", "median", "q3", "high")
+    },
+}
+BOX = {name: f"{name}_ns" for name in ("low", "q1", "median", "q3", "high")}
+
+
+def plotted(frame, **spec):
+    """Draw, and let plotly check every property."""
+    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec})
+    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
+    return plot
+
+
+def many(ranks_n):
+    labels = [f"rank{n:04}" for n in range(ranks_n)]
+    return {"file": labels * 2, "category": ["gemm"] * ranks_n + ["norm"] * ranks_n,
+            "time_ns": list(range(2 * ranks_n))}  # fmt: skip
+
+
+def test_bars_keep_the_order_of_the_table_with_the_first_on_top():
+    plot = plotted(
+        {"name": ["b", "a"], "time_ns": [3000, 2000]}, kind="bars", x="time_ns", y="name"
+    )
+    assert plot["data"][0]["y"] == ["b", "a"]
+    # The largest is 3000 ns, so the axis counts in us.
+    assert plot["data"][0]["x"] == [3.0, 2.0]
+    assert plot["layout"]["xaxis"]["title"]["text"] == "time (us)"
+    # plotly puts the last of the array on top.
+    assert plot["layout"]["yaxis"]["categoryarray"] == ["a", "b"]
+
+
+def test_bars_of_one_category_have_its_colour_everywhere():
+    frame = {"name": ["a", "b", "c"], "category": ["gemm", "norm", "gemm"], "time_ns": [3, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", color="category")
+    by_name = {trace["name"]: trace for trace in plot["data"]}
+    assert by_name["gemm"]["y"] == ["a", "c"]
+    assert by_name["gemm"]["marker"]["color"] == color_map(["gemm"])["gemm"]
+    assert by_name["norm"]["marker"]["color"] == color_map(["norm"])["norm"]
+
+
+def test_rows_without_a_value_are_not_drawn_as_nothing():
+    frame = {"name": ["a", "b"], "share_pct": pd.array([None, 5.0], dtype="Float64")}
+    assert plotted(frame, kind="bars", x="share_pct", y="name")["data"][0]["y"] == ["b"]
+
+
+def test_stacked_parts_add_up_to_the_bar():
+    frame = {"file": ["r0", "r0", "r1"], "category": ["gemm", "norm", "gemm"], "time_ns": [5, 2, 4]}
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    parts = {
+        trace["name"]: dict(zip(trace["y"], trace["x"], strict=True)) for trace in plot["data"]
+    }
+    # r1 has no norm: nothing is drawn there, which is not the same as 0.
+    assert parts == {"gemm": {"r0": 5.0, "r1": 4.0}, "norm": {"r0": 2.0, "r1": None}}
+
+
+@pytest.mark.parametrize("ranks_n", [MOST_LINES, MOST_LINES + 1, 1024])
+def test_many_ranks_become_a_heat_map(ranks_n):
+    plot = plotted(many(ranks_n), kind="stacked", x="time_ns", y="file", color="category")
+    kinds = {trace["type"] for trace in plot["data"]}
+    assert kinds == ({"bar"} if ranks_n <= MOST_LINES else {"heatmap"})
+    if kinds == {"heatmap"}:
+        assert (len(plot["data"][0]["z"]), len(plot["data"][0]["z"][0])) == (2, ranks_n)
+        # norm of the last rank is the largest value: 2 * ranks_n - 1 ns.
+        largest = max(value for row in plot["data"][0]["z"] for value in row)
+        scale = 1 if 2 * ranks_n - 1 < 1000 else 1000
+        assert largest == (2 * ranks_n - 1) / scale
+        assert plot["layout"]["height"] < 400
+
+
+def test_bars_of_many_ranks_stay_in_one_screen():
+    labels = [f"rank{n}" for n in range(1024)]
+    plot = plotted({"file": labels, "time_ns": range(1024)}, kind="bars", x="time_ns", y="file")
+    assert plot["data"][0]["x"] == labels
+    assert plot["layout"]["height"] < 400
+
+
+def test_a_heat_map_leaves_cells_without_a_row_empty():
+    frame = {"file": ["r0", "r1"], "name": ["a", "b"], "time_ns": [7, 9]}
+    plot = plotted(frame, kind="heat", x="file", y="name", value="time_ns")
+    assert plot["data"][0]["z"] == [[7.0, None], [None, 9.0]]
+
+
+def test_a_box_is_drawn_from_given_percentiles():
+    frame = {"name": ["a"], "low_ns": [1], "q1_ns": [2.0], "median_ns": [3.5], "q3_ns": [5.0],
+             "high_ns": [9]}  # fmt: skip
+    trace = plotted(frame, kind="spread", y="name", **BOX)["data"][0]
+    assert [trace[key] for key in ("lowerfence", "q1", "median", "q3", "upperfence")] == [
+        [1.0], [2.0], [3.5], [5.0], [9.0]]  # fmt: skip
+
+
+def test_a_menu_shows_one_value_at_a_time():
+    frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
+    assert [trace["visible"] for trace in plot["data"]] == [True, False]
+    first, second = plot["layout"]["updatemenus"][0]["buttons"]
+    assert (first["label"], first["args"][0]) == ("0", {"visible": [True, False]})
+    assert (second["label"], second["args"][0]) == ("1", {"visible": [False, True]})
+    assert second["args"][1]["yaxis"]["categoryarray"] == ["c"]
+
+
+def test_rows_can_be_chosen_by_value():
+    frame = {"name": ["a", "b"], "category": ["gemm", "norm"], "time_ns": [3, 2]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", where={"category": "norm"})
+    assert plot["data"][0]["y"] == ["b"]
+
+
+def test_names_are_data_and_never_markup():
+    frame = {"name": ["<b>x</b>&<a href='j'>"], "time_ns": [1]}
+    trace = plotted(frame, kind="bars", x="time_ns", y="name")["data"][0]
+    assert "<b>" not in trace["y"][0]
+    assert "<b>" not in trace["hovertext"][0].replace("<br>", "")
+    assert trace["y"][0].startswith("&lt;b&gt;x&lt;/b&gt;&amp;")
+
+
+def test_names_that_are_cut_alike_keep_bars_of_their_own():
+    same = "k" * 200
+    frame = {"name": [same + "1" + same, same + "2" + same], "time_ns": [1, 2]}
+    labels = plotted(frame, kind="bars", x="time_ns", y="name")["data"][0]["y"]
+    assert len(set(labels)) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_without_rows_says_so(kind):
+    columns = {
+        "name": [],
+        "file": [],
+        "category": [],
+        "time_ns": [],
+        **{c: [] for c in BOX.values()},
+    }
+    spec = {"x": "time_ns", "y": "name", "color": "category", "value": "time_ns", **BOX}
+    if kind == "heat":
+        spec |= {"x": "file"}
+    plot = plotted(columns, kind=kind, **spec)
+    assert plot["layout"]["annotations"][0]["text"] == "no rows"
+
+
+def test_a_figure_is_small():
+    frame = {"name": [f"k{n}" for n in range(1000)], "time_ns": range(1000)}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", top=20)
+    assert len(json.dumps(plot)) < 5_000
