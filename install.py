@@ -43,9 +43,6 @@ CHECKS = (
 )
 
 ARCHIVE, DEMO = "nsys-llm-recipes.tar.gz", Path("nsys-llm-demo")
-#: Lists the traces that --demo made, the only files of the folder that it may replace.
-DEMO_RECORD = ".made-by-install"
-MAKE_DEMO = "import pathlib, sys, nsys_llm.demo as d; d.write_demo(pathlib.Path(sys.argv[1]))"
 FIND_RECIPES = "import nsys_llm.recipes; print(*nsys_llm.recipes.__path__)"
 
 
@@ -108,7 +105,8 @@ def _install(options: Any) -> int:
     if options.tar:
         _write_archive(target)
     if options.current or options.venv:
-        _install_package(target, "[test]" if options.test else "", options.untar)
+        extras = [name for name in ("jupyter", "test") if getattr(options, name)]
+        _install_package(target, f"[{','.join(extras)}]" if extras else "", options.untar)
         _say_usage(target)
     if options.nsys is not None or options.recipe_path:
         _place(target, options)
@@ -241,20 +239,11 @@ def _say_usage(target: Target) -> None:
 
 
 def _run_demo(target: Target) -> None:
-    target.say(f"demo: writing two runs of a made-up server with 4 GPUs to {DEMO} ...")
-    with tempfile.TemporaryDirectory(prefix=f".{DEMO}-", dir=os.getcwd()) as folder:
-        code, output = _run([target.python, "-c", MAKE_DEMO, folder])
-        if code:
-            raise InstallError(f"failed: demo: {_last_line(output)}")
-        _ours("install_steps", "move_files", Path(folder), DEMO, DEMO_RECORD)
-    results = DEMO / "llm_hotspots"
-    arguments = ("llm_hotspots", "--input", str(DEMO / "baseline"), "--output", str(results))
-    target.say(f"demo: {target.commands}nsys-llm {' '.join(arguments)}")
-    # A result of ours is replaced, another folder of that name refused by the command itself.
-    if target.run(("nsys_llm.cli", *arguments, "--force-overwrite"), Path.cwd()):
-        raise InstallError("failed: demo: nsys-llm llm_hotspots")
-    report = results / "report.md"
-    target.say(f"demo: the results are in {results}" + f"; read {report}" * report.is_file())
+    # Prints what it does, and where to read on.
+    words = ("nsys_llm.demo_command", str(DEMO), "--commands", target.commands)
+    code = target.run(words, Path.cwd())
+    if code:
+        raise InstallError("failed: demo", code)
 
 
 def _run_checks(target: Target) -> None:

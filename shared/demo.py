@@ -23,7 +23,7 @@ from nsys_llm.trace_builder import TraceBuilder, base_name
 __all__ = ["DemoSet", "Planted", "write_demo"]
 
 RANKS: Final = 4
-DECODE_STEPS: Final = 56
+DECODE_STEPS: Final = 24
 
 #: Process of rank 0; the others follow. Threads of each are its pid and these numbers more.
 _FIRST_PID: Final = 4101

@@ -200,7 +200,7 @@ def _layer(workload: Workload, *, prefill: bool) -> list[KernelKind]:
         2_400 * scale_pct // 100,
         (rows, 1, 1),
         (1024, 1, 1),
-        outlier_rate=0.0 if prefill else 0.015,
+        outlier_rate=0.0 if prefill else 0.02,
         outlier_factor=4.0,
     )
     cache_write_ns = (4_000 if prefill else 3_072) * workload.cache_write_pct // 100

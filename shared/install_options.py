@@ -37,6 +37,7 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
     add("--nsys", metavar="DIR", nargs="?", const="", help="add the recipes to Nsight Systems")
     add("--recipe-path", metavar="DIR", help="make a folder for NSYS_RECIPE_PATH")
     add("--untar", metavar="FILE", help="install from what --tar wrote, without a network")
+    add("--jupyter", action="store_true", help="install JupyterLab too, to open notebooks with")
     add("--test", action="store_true", help="then run all checks of the project")
     add("--demo", action="store_true", help=f"then analyse a made-up rank set, in ./{demo}")
     add("--quiet", action="store_true", help="show errors only")
@@ -47,10 +48,12 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
     package = options.current or options.venv
     places = options.nsys is not None or options.recipe_path
     alone = options.tar or options.check or options.uninstall
-    if (options.untar or options.test or options.demo or not (places or alone)) and not package:
+    into = options.untar or options.test or options.demo or options.jupyter
+    if (into or not (places or alone)) and not package:
         parser.error("one of --current --venv is required")
     if (options.tar and places) or (options.check and options.recipe_path):
         parser.error(f"not allowed with --{'tar' if options.tar else 'check'}")
-    if options.untar and options.test:
-        parser.error("--test: what it needs is not in the archive of --untar")
+    for name in ("test", "jupyter"):
+        if options.untar and getattr(options, name):
+            parser.error(f"--{name}: what it needs is not in the archive of --untar")
     return options

@@ -241,8 +241,12 @@ def test_the_demo_says_where_the_results_are_and_replaces_only_what_it_made(tmp_
     folder.mkdir()
     done = install("--current", "--demo", folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "demo: the results are in nsys-llm-demo/llm_hotspots" in done.stdout
-    assert (folder / "nsys-llm-demo/llm_hotspots/kernels.parquet").is_file()
+    assert "LLM hotspots\n" in done.stdout, "the summary"
+    *_, report, notebook = done.stdout.splitlines()
+    assert report.endswith("nsys-llm-demo/llm_hotspots/report.md")
+    assert "nsys-llm-demo/llm_hotspots/analysis.ipynb" in notebook
+    for name in ("kernels.parquet", "report.md", "analysis.ipynb"):
+        assert (folder / "nsys-llm-demo/llm_hotspots" / name).is_file()
     first = files_below(folder)
 
     (folder / "nsys-llm-demo/notes.txt").write_text("mine")
@@ -257,7 +261,10 @@ def test_the_demo_refuses_to_replace_a_trace_that_it_did_not_make(tmp_path):
     trace.parent.mkdir(parents=True)
     trace.write_text("mine")
     done = install("--current", "--demo", folder=tmp_path)
-    assert_told(done, 2, "rank0.sqlite was not made by --demo; move it away")
+    assert done.returncode == 2
+    told, failed = done.stderr.splitlines()
+    assert told.endswith("rank0.sqlite was not made by --demo; move it away")
+    assert failed == "install.py: failed: demo"
     assert trace.read_text() == "mine"
     assert [path.name for path in tmp_path.glob("*nsys-llm-demo*")] == ["nsys-llm-demo"]
 

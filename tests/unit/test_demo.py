@@ -71,7 +71,7 @@ def both(demo: DemoSet) -> list[Path]:
 
 
 def test_set_is_small(demo):
-    assert sum(path.stat().st_size for path in both(demo)) < 12_000_000
+    assert sum(path.stat().st_size for path in both(demo)) < 6_000_000
 
 
 def test_work_on_a_stream_does_not_overlap(demo):
