@@ -37,9 +37,10 @@ def summary_lines(report: Report, results: Results, width: int = _WIDTH) -> list
     for section in report.manifest.sections:
         if section.summary and len(results.table(section.table)):
             lines += ["", f"{section.title}:", *_table_lines(section, results, width)]
-    caveats_n = len(report.caveats) + len(report.unrecorded)
-    if caveats_n:
-        lines += ["", f"{caveats_n} notes on what the capture holds are in the report."]
+    notes_n = len(report.caveats) + len(report.unrecorded)
+    if notes_n:
+        notes = f"{notes_n} note{'s' * (notes_n > 1)}"
+        lines += ["", f"In the report: {notes} on what the capture does not hold, or distorts."]
     return lines
 
 
