@@ -36,7 +36,6 @@ def capture_facts(
     """
     facts = [report.facts for report in result.reports if report.facts is not None]
     working = [rank for report in result.reports for rank in report.ranks]
-    hosts = {one.host for one in facts if one.host}
     sources = {rank.source for rank in ranks if rank.source is not None}
     numbered = f", numbered by {quoted(sorted(sources)[0])}" if sources else ""
     shown = [
@@ -44,7 +43,7 @@ def capture_facts(
             "ranks",
             f"{len(working)} with GPU work, in {_plural(len(result.reports), 'report')}{numbered}",
         ),
-        ("hosts", _values(facts, lambda one: one.host) + _more_than(len(hosts))),
+        ("hosts", _values(facts, lambda one: one.host)),
         ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
         ("window", _window(tables)),
         ("driver", _values(facts, lambda one: one.driver_version)),
@@ -89,13 +88,15 @@ def unrecorded(manifest: Manifest, result: MapResult) -> list[str]:
 
 
 def _absent_caveats(files: pd.DataFrame) -> Iterable[str]:
-    for status, words in (("failed", "could not be read"), ("absent", "were not given")):
+    for status, words in (
+        ("failed", ("could not be read", "could not be read")),
+        ("absent", ("was not given", "were not given")),
+    ):
         labels = files.loc[files["status"] == status, "File"].tolist()
         if labels:
-            yield (
-                f"{_plural(len(labels), 'rank or report', 'ranks or reports')} {words}: "
-                f"{_listed(labels)}. All sums are without them."
-            )
+            who = _plural(len(labels), "rank or report", "ranks or reports")
+            happened = words[len(labels) > 1]
+            yield f"{who} {happened}: {_listed(labels)}. All sums are without them."
 
 
 def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
@@ -109,8 +110,8 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     opaque_n = _sum(coverage, "opaque_graph_launches_n")
     if opaque_n:
         yield (
-            f"{format_count(opaque_n)} launches of CUDA graphs left no GPU operation in the "
-            "report, so GPU work is missing and idle time is not known. Record with "
+            f"{_plural(opaque_n, 'launch', 'launches')} of CUDA graphs left no GPU operation in "
+            "the report, so GPU work is missing and idle time is not known. Record with "
             f"{quoted('--cuda-graph-trace=node')} to see it."
         )
 
@@ -128,14 +129,14 @@ def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
 
 
 def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
-    for column, words in (
-        ("broken_n", "rows are broken (end before start, or without a time) and left out"),
-        ("unknown_name_n", "kernels have no name in the report"),
-        ("duplicate_key_n", "join keys are claimed by several API calls; the earliest is taken"),
-        ("no_process_n", "rows name no process"),
+    for column, what, words in (
+        ("broken_n", "broken row", "left out: end before start, or without a time"),
+        ("unknown_name_n", "kernel", "without a name in the report"),
+        ("duplicate_key_n", "join key", "claimed by several API calls; the earliest is taken"),
+        ("no_process_n", "row", "without a process"),
     ):
         if count := _sum(coverage, column):
-            yield f"{format_count(count)} {words}."
+            yield f"{_plural(count, what)} {words}."
 
 
 def _window(tables: Mapping[str, pd.DataFrame]) -> str:
@@ -157,7 +158,7 @@ def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | No
         return quoted(next(iter(counts)))
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{quoted(value)} ({_plural(n, 'report')})" for value, n in ordered[:_MOST_SHOWN]]
-    return ", ".join(shown)
+    return ", ".join(shown) + _more_than(len(ordered))
 
 
 def _more_than(values_n: int) -> str:

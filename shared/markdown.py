@@ -26,12 +26,15 @@ Prose = Callable[[str], str]
 def report_markdown(report: Report, results: Results) -> str:
     """Return the whole report: for a terminal, a pull request, a chat."""
     parts = [head_markdown(report, markdown_prose), capture_markdown(report, markdown_prose)]
+    parts.append(
+        "All tables, with the unit and the meaning of every column, are the parquet files beside "
+        "this report. Times are as recorded."
+    )
     parts += [
         section_markdown(section, results)
         for section in report.manifest.sections
         if section.in_report
     ]
-    parts.append(_FOOTER)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -113,16 +116,16 @@ def _finding(number: int, finding: Finding, prose: Prose, links: Mapping[str, st
         f"[{table}]({heading_link(links[table])})" if links and table in links else f"`{table}`"
         for table in finding.tables
     ]
-    lines = [
-        f"{number}. **{finding.severity}**: {prose(finding.title)}",
-        f"   - Evidence: {prose(finding.evidence)} ({', '.join(tables)})",
-    ]
+    details = [f"Evidence: {prose(finding.evidence)} ({', '.join(tables)})"]
     if where := where_to_look(finding):
-        lines.append(f"   - Where: {prose(where)}")
-    lines.append(f"   - To do: {prose(finding.recommendation)}")
+        details.append(f"Where: {prose(where)}")
+    details.append(f"To do: {prose(finding.recommendation)}")
     if finding.capture:
-        lines.append(f"   - Record next time: {prose(f'`{finding.capture}`')}")
-    return "\n".join(lines)
+        details.append(f"Record next time: {prose(f'`{finding.capture}`')}")
+    # What belongs to an item stands below its first word.
+    indent = " " * len(f"{number}. ")
+    head = f"{number}. **{finding.severity}**: {prose(finding.title)}"
+    return "\n".join([head, *(f"{indent}- {detail}" for detail in details)])
 
 
 def _fact_rows(report: Report, prose: Prose) -> list[str]:
@@ -153,9 +156,3 @@ def _plain(text: str) -> str:
 
 def _references(text: str) -> str:
     return "".join(one if one.isalnum() or one == " " else f"&#{ord(one)};" for one in text)
-
-
-_FOOTER: Final[str] = (
-    "Times are GPU time as recorded; all tables, with the meaning of every column, are the parquet "
-    "files beside this report, and `analysis.ipynb` draws them."
-)

@@ -122,7 +122,7 @@ class OutputFolder:
             # Another run may have taken the number meanwhile; a name without one stays the same.
             self.final = self._expanded()
         record = f"{self.name}{ANALYSIS_SUFFIX}"
-        files = sorted([record, *(file.name for file in self.path.iterdir())])
+        files = sorted([record, *_names_below(self.path)])
         text = json.dumps({**analysis, "Files": files}, indent=4)
         try:
             (self.path / record).write_text(text, encoding="utf-8")
@@ -194,8 +194,19 @@ def _foreign(folder: Path) -> str | None:
         return f"{records[0].name} cannot be read"
     if recipe not in recipe_names():
         return f"it is a result of '{recipe}'"
-    others = {entry.name for entry in there} - files - _LEFT_BEHIND
+    others = _names_below(folder) - files
     return f"it also holds {', '.join(sorted(others)[:3])}" if others else None
+
+
+def _names_below(folder: Path) -> set[str]:
+    """Return the files and empty folders below, but for those that programs leave behind."""
+    relative = {path: path.relative_to(folder) for path in folder.rglob("*")}
+    return {
+        name.as_posix()
+        for path, name in relative.items()
+        if not _LEFT_BEHIND.intersection(name.parts)
+        and (path.is_symlink() or not path.is_dir() or not any(path.iterdir()))
+    }
 
 
 def _umask() -> int:

@@ -19,6 +19,7 @@ _MOST_ROWS: Final = 8
 _MOST_FACTS: Final = 3
 _WIDTH: Final = 100
 _NAME_WIDTH: Final = 44
+_LEAST_NAME_WIDTH: Final = 16
 
 
 def summary_lines(report: Report, results: Results, width: int = _WIDTH) -> list[str]:
@@ -67,13 +68,25 @@ def _table_lines(section: Section, results: Results, width: int) -> list[str]:
         for row in cells(frame, fields, section.summary, _MOST_ROWS)
     ]
     table = [[fields[name].heading for name in section.summary], *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(section.summary))]
     right = [fields[name].numeric for name in section.summary]
-    return [("  " + "  ".join(map(_padded, row, widths, right))).rstrip()[:width] for row in table]
+    widths = _fitted([max(map(len, column)) for column in zip(*table, strict=True)], right, width)
+    return ["  " + "  ".join(map(_padded, row, widths, right)).rstrip() for row in table]
+
+
+def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:
+    """Return widths that fit a line: names give way, then whole columns at the end; no number."""
+    while sum(widths) + 2 * len(widths) > width:
+        names = [i for i, numeric in enumerate(right[: len(widths)]) if not numeric]
+        widest = max(names, key=lambda i: widths[i], default=0)
+        if not names or widths[widest] <= _LEAST_NAME_WIDTH:
+            widths = widths[:-1]
+        else:
+            widths[widest] -= 1
+    return widths
 
 
 def _padded(text: str, width: int, right: bool) -> str:
-    return text.rjust(width) if right else text.ljust(width)
+    return text.rjust(width) if right else shortened(text, width).ljust(width)
 
 
 def _plain(text: str) -> str:

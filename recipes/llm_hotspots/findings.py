@@ -30,8 +30,11 @@ def answer(tables: _Tables) -> str:
     """Return where the GPU time goes, in two sentences."""
     devices, categories = tables["devices"], tables["categories"]
     busy_ns, window_ns = int(devices["kernel_busy_ns"].sum()), int(devices["window_ns"].sum())
-    if not busy_ns:
-        return "No kernel ran in what was looked at. The tables are there, without rows."
+    if not busy_ns or not window_ns:
+        return (
+            "No kernel took any time in what was looked at. `coverage` says what the reports hold, "
+            "and what a filter left of it."
+        )
     ranks_n, devices_n = devices["rank"].nunique(), len(devices)
     where = f"{ranks_n} {'rank' if ranks_n == 1 else 'ranks'}"
     if devices_n != ranks_n:
@@ -47,7 +50,7 @@ def answer(tables: _Tables) -> str:
     ]
     heaviest = tables["kernels"].iloc[0]
     return (
-        f"{first} Most of that is {_and(shares)}; the heaviest kernel is "
+        f"{first} The largest parts of that are {_and(shares)}; the heaviest kernel is "
         f"{quoted(heaviest['name'])} with {format_percent(heaviest['busy_pct'])}."
     )
 
@@ -66,8 +69,14 @@ def _dominant_kernel(tables: _Tables) -> list[Finding]:
 def _dominant(tables: _Tables, kernel: pd.Series) -> Finding:
     name = str(kernel["name"])
     own = tables["rank_kernels"]
-    most = own[own["name"] == name].sort_values("exclusive_ns", ascending=False).iloc[0]
+    own = own[own["name"] == name]
+    by_rank = own.groupby("rank", sort=True)["exclusive_ns"].sum()
+    most = own[own["rank"] == by_rank.idxmax()].sort_values(
+        "exclusive_ns", ascending=False, kind="stable"
+    )
+    most = most.iloc[0]
     share = format_percent(kernel["busy_pct"])
+    launches = f"{format_count(kernel['launches_n'])} launches on {kernel['ranks_n']} ranks"
     what = f" ({kernel['operation']})" if pd.notna(kernel["operation"]) else ""
     return Finding(
         rule="dominant_kernel",
@@ -80,15 +89,20 @@ def _dominant(tables: _Tables, kernel: pd.Series) -> Finding:
         title=f"{quoted(name)}{what} takes {share} of the kernel time",
         evidence=f"{format_ns(kernel['exclusive_ns'])} of "
         f"{format_ns(tables['devices']['kernel_busy_ns'].sum())} with a kernel running, in "
-        f"{format_count(kernel['launches_n'])} launches on {kernel['ranks_n']} ranks; median "
-        f"{format_ns(kernel['p50_ns'])}, p99 {format_ns(kernel['p99_ns'])}. Most of it on rank "
-        f"{most['rank']}.",
+        f"{launches}{_durations(kernel)}. "
+        f"Rank {most['rank']} has most of it: {format_ns(by_rank.max())}.",
         tables=("kernels", "rank_kernels", "devices"),
         recommendation="Whatever makes this kernel faster, or rarer, moves the whole run: look at "
-        "its shapes and launch configurations first (`--kernel`), then at it alone in Nsight "
-        "Compute.",
+        "its shapes and launch configurations first, then at it alone in Nsight Compute.",
         impact_ns=int(kernel["exclusive_ns"]),
     )
+
+
+def _durations(kernel: pd.Series) -> str:
+    if pd.isna(kernel["p50_ns"]):
+        # It reaches into the window, but no launch of it starts there.
+        return ""
+    return f"; median {format_ns(kernel['p50_ns'])}, p99 {format_ns(kernel['p99_ns'])}"
 
 
 def _unmatched(tables: _Tables) -> list[Finding]:

@@ -65,7 +65,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
             {
                 "type": "bar",
                 "orientation": "h",
-                "name": group,
+                "name": _text(shortened(group, _LABEL_LENGTH)),
                 "showlegend": bool(color) and color != y,
                 "x": [values[index] for index in mine],
                 "y": [labels[index] for index in mine],
@@ -99,7 +99,7 @@ def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
         {
             "type": "bar",
             "orientation": "h",
-            "name": str(part),
+            "name": _text(shortened(str(part), _LABEL_LENGTH)),
             "y": labels,
             "x": values[index::parts_n],
             "marker": {"color": tints[str(part)]},
@@ -206,7 +206,7 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
     owner = [index for index, plot in enumerate(plots) for _ in plot["data"]]
     buttons = [
         {
-            "label": shortened(choice, _LABEL_LENGTH),
+            "label": _text(shortened(choice, _LABEL_LENGTH)),
             "method": "update",
             "args": [
                 {"visible": [one == index for one in owner]},
@@ -223,7 +223,7 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
 
 def _finished(plot: Plot, spec: Mapping[str, Any]) -> Plot:
     common: Plot = {
-        "title": {"text": spec["title"], "x": 0, "xref": "paper", "font": {"size": 15}},
+        "title": {"text": _text(spec["title"]), "x": 0, "xref": "paper", "font": {"size": 15}},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#222222"},
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
@@ -286,8 +286,9 @@ def _labels(names: pd.Series) -> list[str]:
 
 
 def _text(name: object) -> str:
-    """Escape text for plotly, which reads a little HTML in labels and hovers."""
-    return str(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Escape text for plotly, which reads a little HTML and TeX in labels and hovers."""
+    text = str(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("$", "&#36;")
 
 
 def _hover(row: Any, fields: Mapping[str, Field], columns: list[str | None]) -> str:

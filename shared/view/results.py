@@ -23,7 +23,7 @@ __all__ = ["PLOTLY_MIME", "Chart", "Results"]
 
 PLOTLY_MIME: Final = "application/vnd.plotly.v1+json"
 _FALLBACK_ROWS: Final = 10
-_CONFIG: Final = {"displaylogo": False, "responsive": True}
+_CONFIG: Final = {"displaylogo": False, "responsive": True, "typesetMath": False}
 
 
 class Chart:

@@ -30,7 +30,11 @@ _BYTE_STEPS: Final = (
     (1, "B"),
 )
 _FIGURES: Final = 3
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+#: Controls, line ends, marks that turn the direction of writing, and marks without a width: they
+#: would hide or forge what is shown.
+_UNPRINTABLE: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]+"
+)
 
 
 def format_ns(value_ns: float) -> str:
@@ -64,7 +68,7 @@ def format_value(value: Any, unit: str | None) -> str:
     if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
         return NOT_KNOWN
     if isinstance(value, str) or unit is None:
-        return str(value)
+        return _UNPRINTABLE.sub(" ", str(value))
     known = {"ns": format_ns, "bytes": format_bytes, "%": format_percent, "count": format_count}
     if unit in known:
         return known[unit](value)
