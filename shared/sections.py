@@ -13,10 +13,13 @@ __all__ = ["Section", "read_section", "section_problems"]
 _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "bars": (("x", "y"), ("color", "menu")),
     "heat": (("x", "y", "value"), ("menu",)),
+    "lines": (("x", "y"), ("series", "menu")),
+    "points": (("x", "y"), ("color", "label", "menu")),
     "spread": (("y", "low", "q1", "median", "q3", "high"), ("color", "menu")),
     "stacked": (("x", "y", "color"), ("menu",)),
+    "timeline": (("start", "duration", "lane", "color", "label"), ("menu",)),
 }
-_CHART_OTHERS: Final = frozenset({"kind", "title", "top", "where", "log"})
+_CHART_OTHERS: Final = frozenset({"kind", "title", "top", "where", "log", "step"})
 
 
 @dataclass(frozen=True)

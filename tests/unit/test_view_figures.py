@@ -8,7 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from nsys_llm.view.figures import KINDS, MOST_LINES, draw
+from nsys_llm.view.charts import MOST_LINES
+from nsys_llm.view.figures import KINDS, draw
 from nsys_llm.view.palette import color_map
 from nsys_llm.view.tables import Field
 
@@ -152,8 +153,11 @@ def test_a_table_without_rows_says_so(kind):
         **{c: [] for c in BOX.values()},
     }
     spec = {"x": "time_ns", "y": "name", "color": "category", "value": "time_ns", **BOX}
+    spec |= {"start": "time_ns", "duration": "low_ns", "lane": "file", "label": "name"}
     if kind == "heat":
         spec |= {"x": "file"}
+    if kind in ("lines", "points"):
+        spec |= {"y": "low_ns"}
     plot = plotted(columns, kind=kind, **spec)
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 
@@ -162,3 +166,43 @@ def test_a_figure_is_small():
     frame = {"name": [f"k{n}" for n in range(1000)], "time_ns": range(1000)}
     plot = plotted(frame, kind="bars", x="time_ns", y="name", top=20)
     assert len(json.dumps(plot)) < 5_000
+
+
+def test_lines_have_one_colour_a_rank_and_a_unit_an_axis():
+    frame = {"file": ["r0", "r0", "r1"], "time_ns": [0, 2_000_000, 0], "share_pct": [5, 7, 9]}
+    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
+    assert [(one["name"], one["x"], one["y"]) for one in plot["data"]] == [
+        ("r0", [0.0, 2.0], [5.0, 7.0]),
+        ("r1", [0.0], [9.0]),
+    ]
+    assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
+    assert len({one["line"]["color"] for one in plot["data"]}) == 2
+
+
+def test_many_lines_become_bands_that_hold_all_of_them():
+    ranks = [f"r{n}" for n in range(21)]
+    frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}
+    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
+    low, high, first, third, median = (one["y"] for one in plot["data"])
+    # At 0 ns the ranks have 0 to 20, at 1 ns 21 to 41.
+    assert (low, high) == ([0.0, 21.0], [20.0, 41.0])
+    assert (first, third, median) == ([5.0, 26.0], [15.0, 36.0], [10.0, 31.0])
+
+
+def test_a_timeline_counts_from_the_first_that_is_shown():
+    frame = {"time_ns": [1_000_500, 1_000_000], "low_ns": [20, 300], "file": ["7", "7"],
+             "category": ["gemm", "norm"], "name": ["a", "b"]}  # fmt: skip
+    spec = {"start": "time_ns", "duration": "low_ns", "lane": "file", "color": "category"}
+    plot = plotted(frame, kind="timeline", label="name", **spec)
+    drawn = {one["name"]: (one["base"], one["x"]) for one in plot["data"]}
+    # The last ends 520 ns after the first begins, so the axis counts in ns.
+    assert drawn == {"gemm": ([500.0], [20.0]), "norm": ([0.0], [300.0])}
+
+
+def test_points_keep_what_is_shown_on_hover_with_them():
+    frame = {"time_ns": [5, 6], "low_ns": [1, 2], "category": ["gemm", "norm"], "name": ["a", "b"]}
+    plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="category", label="name")
+    assert [(one["x"], one["hovertext"]) for one in plot["data"]] == [
+        ([5.0], ["5 ns<br>1 ns<br>gemm<br>a"]),
+        ([6.0], ["6 ns<br>2 ns<br>norm<br>b"]),
+    ]

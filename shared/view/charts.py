@@ -1,0 +1,168 @@
+"""Charts of parts and sizes: bars, stacked bars, heat maps, boxes. See `figures`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pandas as pd
+
+from .axes import (
+    RANK_COLUMNS,
+    Plot,
+    axis,
+    axis_labels,
+    axis_values,
+    escaped,
+    hover,
+    legend_name,
+    pivot,
+)
+from .palette import HEAT, color_map
+from .tables import Field
+from .text import format_value
+
+__all__ = ["MOST_LINES", "bars", "heat", "spread", "stacked"]
+
+#: Above this many bars a chart is drawn as a heat map, or as a profile.
+MOST_LINES: Final = 64
+
+
+def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Horizontal bars: `x` (number), `y` (name), `color` (name, optional)."""
+    x, y, color = fields[spec["x"]], spec["y"], spec.get("color")
+    known = frame.dropna(subset=[x.name])
+    if y in RANK_COLUMNS and len(known) > MOST_LINES:
+        return _profile(known, x, y)
+    top = known.head(spec.get("top", 20))
+    labels = axis_labels(top[y])
+    values, unit = axis_values(top[x.name], x)
+    groups = top[color].astype(str).tolist() if color else [""] * len(top)
+    tints = color_map(list(dict.fromkeys(groups)), ordered=color in RANK_COLUMNS)
+    traces = []
+    for group in dict.fromkeys(groups):
+        mine = [index for index, one in enumerate(groups) if one == group]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": legend_name(group),
+                "showlegend": bool(color) and color != y,
+                "x": [values[index] for index in mine],
+                "y": [labels[index] for index in mine],
+                "marker": {"color": tints[group] if color else color_map(["kernel"])["kernel"]},
+                "hovertext": [hover(top.iloc[index], fields, [y, x.name, color]) for index in mine],
+                "hoverinfo": "text",
+            }
+        )
+    order = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
+    height = 90 + 24 * max(len(labels), 2)
+    return {
+        "data": traces,
+        "layout": {"xaxis": axis(x, unit), "yaxis": order, "height": height, "barmode": "stack"},
+    }
+
+
+def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Bars of parts: `y` (one bar each), `color` (the parts), `x` (number); a heat map for many."""
+    y, color, x = spec["y"], spec["color"], fields[spec["x"]]
+    bars_n = frame[y].nunique()
+    if bars_n > MOST_LINES:
+        return heat(frame, fields, {**spec, "x": y, "y": color, "value": x.name})
+    wide = pivot(frame, y, color, x.name)
+    values, unit = axis_values(pd.Series(wide.to_numpy().ravel()), x)
+    labels = axis_labels(pd.Series(wide.index))
+    tints = color_map(wide.columns.astype(str).tolist(), ordered=color in RANK_COLUMNS)
+    parts_n = len(wide.columns)
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": legend_name(part),
+            "y": labels,
+            "x": values[index::parts_n],
+            "marker": {"color": tints[str(part)]},
+            "hovertext": [
+                f"{escaped(bar)}<br>{escaped(part)}: {format_value(value, x.unit)}"
+                for bar, value in zip(wide.index, wide[part].tolist(), strict=True)
+            ],
+            "hoverinfo": "text",
+        }
+        for index, part in enumerate(wide.columns)
+    ]
+    yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
+    layout = {"barmode": "stack", "xaxis": axis(x, unit), "yaxis": {**yaxis, "type": "category"}}
+    # The legend needs its room too.
+    height = 110 + max(26 * len(labels), 19 * min(parts_n, 12))
+    return {"data": traces, "layout": {**layout, "height": height}}
+
+
+def _profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
+    """Return one upright bar for each of many ranks, in their order."""
+    values, unit = axis_values(frame[x.name], x)
+    trace = {
+        "type": "bar",
+        "x": axis_labels(frame[y]),
+        "y": values,
+        "marker": {"color": color_map(["kernel"])["kernel"], "line": {"width": 0}},
+        "hovertemplate": f"%{{x}}<br>%{{y:.4g}} {unit}<extra></extra>",
+    }
+    xaxis = {"type": "category", "automargin": True, "nticks": 20}
+    layout = {"xaxis": xaxis, "yaxis": axis(x, unit), "height": 360, "bargap": 0}
+    return {"data": [trace], "layout": layout}
+
+
+def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty."""
+    value = fields[spec["value"]]
+    wide = pivot(frame, spec["y"], spec["x"], value.name).head(spec.get("top", 40))
+    numbers, unit = axis_values(pd.Series(wide.to_numpy().ravel()), value)
+    columns_n = len(wide.columns)
+    trace = {
+        "type": "heatmap",
+        "x": axis_labels(pd.Series(wide.columns)),
+        "y": axis_labels(pd.Series(wide.index)),
+        "z": [numbers[row * columns_n : (row + 1) * columns_n] for row in range(len(wide))],
+        "colorscale": [list(stop) for stop in HEAT],
+        "colorbar": {"title": {"text": unit}},
+        "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {unit}<extra></extra>",
+    }
+    yaxis = {"autorange": "reversed", "automargin": True, "type": "category"}
+    xaxis = {"automargin": True, "type": "category", "title": {"text": fields[spec["x"]].heading}}
+    height = 120 + 22 * max(len(wide), 3)
+    return {"data": [trace], "layout": {"xaxis": xaxis, "yaxis": yaxis, "height": height}}
+
+
+def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Boxes out of given percentiles: `y` (name), `low`, `q1`, `median`, `q3`, `high`."""
+    names = ("low", "q1", "median", "q3", "high")
+    columns = {name: spec[name] for name in names}
+    top = frame.dropna(subset=list(columns.values())).head(spec.get("top", 15))
+    field, color = fields[columns["median"]], spec.get("color")
+    together = pd.concat([top[column].astype("float64") for column in columns.values()])
+    values, unit = axis_values(together, field)
+    rows_n = len(top)
+    part = {name: values[i * rows_n : (i + 1) * rows_n] for i, name in enumerate(columns)}
+    labels = axis_labels(top[spec["y"]])
+    groups = top[color].astype(str).tolist() if color else ["kernel"] * rows_n
+    tints = color_map(list(dict.fromkeys(groups)))
+    traces = [
+        {
+            "type": "box",
+            "orientation": "h",
+            "y": [labels[row]],
+            "lowerfence": [part["low"][row]],
+            "q1": [part["q1"][row]],
+            "median": [part["median"][row]],
+            "q3": [part["q3"][row]],
+            "upperfence": [part["high"][row]],
+            "name": labels[row],
+            "showlegend": False,
+            "marker": {"color": tints[groups[row]]},
+        }
+        for row in range(rows_n)
+    ]
+    xaxis = {**axis(field, unit), "type": "log" if spec.get("log", True) else "linear"}
+    yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
+    layout = {"xaxis": xaxis, "yaxis": yaxis, "height": 90 + 30 * max(rows_n, 2)}
+    return {"data": traces, "layout": layout}

@@ -1,0 +1,156 @@
+"""Charts over time: lines, points, and the timeline of a device. See `figures`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pandas as pd
+
+from .axes import (
+    RANK_COLUMNS,
+    Plot,
+    axis,
+    axis_labels,
+    axis_values,
+    hover,
+    legend_name,
+)
+from .palette import NEUTRAL, color_map
+from .tables import Field
+
+__all__ = ["lines", "points", "timeline"]
+
+#: Above this many lines their percentiles are drawn as bands.
+MOST_SERIES: Final = 12
+_BANDS: Final = ((0.0, 1.0, "least to most", 0.15), (0.25, 0.75, "middle half", 0.35))
+_HEIGHT: Final = 360
+
+
+def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Lines: `x` and `y` (numbers), `series` (one line each, optional); bands where they are many.
+
+    With `step` a value holds until the next point.
+    """
+    x, y, series = fields[spec["x"]], fields[spec["y"]], spec.get("series")
+    names = frame[series].drop_duplicates().tolist() if series else [""]
+    if len(names) > MOST_SERIES:
+        return _bands(frame, x, y)
+    x_values, x_unit = axis_values(frame[x.name], x)
+    y_values, y_unit = axis_values(frame[y.name], y)
+    owner = frame[series].tolist() if series else [""] * len(frame)
+    tints = color_map([str(name) for name in names], ordered=series in RANK_COLUMNS)
+    traces = []
+    for name in names:
+        mine = [index for index, one in enumerate(owner) if one == name]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": legend_name(name),
+                "showlegend": bool(series),
+                "x": [x_values[index] for index in mine],
+                "y": [y_values[index] for index in mine],
+                "line": {
+                    "color": tints[str(name)] if series else color_map(["kernel"])["kernel"],
+                    "width": 1.5,
+                    "shape": "hv" if spec.get("step") else "linear",
+                },
+            }
+        )
+    layout = {"xaxis": axis(x, x_unit), "yaxis": axis(y, y_unit), "height": _HEIGHT}
+    return {"data": traces, "layout": layout}
+
+
+def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional)."""
+    x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
+    top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
+    x_values, x_unit = axis_values(top[x.name], x)
+    y_values, y_unit = axis_values(top[y.name], y)
+    groups = top[color].astype(str).tolist() if color else [""] * len(top)
+    names = list(dict.fromkeys(groups))
+    tints = color_map(names, ordered=color in RANK_COLUMNS)
+    shown = [x.name, y.name, color, spec.get("label")]
+    texts = [hover(row, fields, shown) for _, row in top.iterrows()]
+    traces = []
+    for name in names:
+        mine = [index for index, one in enumerate(groups) if one == name]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": legend_name(name),
+                "showlegend": bool(color),
+                "x": [x_values[index] for index in mine],
+                "y": [y_values[index] for index in mine],
+                "marker": {"color": tints[name] if color else NEUTRAL, "size": 5, "opacity": 0.75},
+                "hovertext": [texts[index] for index in mine],
+                "hoverinfo": "text",
+            }
+        )
+    yaxis = {**axis(y, y_unit), "type": "log" if spec.get("log") else "linear"}
+    layout = {"xaxis": axis(x, x_unit), "yaxis": yaxis, "height": _HEIGHT + 60}
+    return {"data": traces, "layout": layout}
+
+
+def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Bars in time: `start`, `duration`, `lane` (one row each), `color` and `label` (names)."""
+    start, duration = fields[spec["start"]], fields[spec["duration"]]
+    top = frame.head(spec.get("top", 2000))
+    offset = top[start.name] - top[start.name].min() if len(top) else top[start.name]
+    rows_n = len(top)
+    both = pd.concat([offset + top[duration.name], offset, top[duration.name]])
+    values, unit = axis_values(both, start)
+    lanes = axis_labels(top[spec["lane"]], distinct=False)
+    groups = top[spec["color"]].astype(str).tolist()
+    tints = color_map(list(dict.fromkeys(groups)))
+    shown = [spec["label"], start.name, duration.name, spec["lane"]]
+    texts = [hover(row, fields, shown) for _, row in top.iterrows()]
+    traces = []
+    for name in dict.fromkeys(groups):
+        mine = [index for index, one in enumerate(groups) if one == name]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": legend_name(name),
+                "base": [values[rows_n + index] for index in mine],
+                "x": [values[2 * rows_n + index] for index in mine],
+                "y": [lanes[index] for index in mine],
+                "marker": {"color": tints[name], "line": {"width": 0.5, "color": "white"}},
+                "hovertext": [texts[index] for index in mine],
+                "hoverinfo": "text",
+            }
+        )
+    title = {"text": f"since the first one shown ({unit})"}
+    yaxis = {"type": "category", "automargin": True, "autorange": "reversed"}
+    layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
+    return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}
+
+
+def _bands(frame: pd.DataFrame, x: Field, y: Field) -> Plot:
+    """Return the least, the middle half and the most of many lines at each x."""
+    at = frame.groupby(x.name, sort=True)[y.name]
+    shares = sorted({share for low, high, _, _ in _BANDS for share in (low, high)} | {0.5})
+    parts = [at.quantile(share).astype("float64") for share in shares]
+    values, y_unit = axis_values(pd.concat(parts), y)
+    x_values, x_unit = axis_values(pd.Series(parts[0].index), x)
+    n, tint = len(x_values), color_map(["kernel"])["kernel"]
+    by_share = {share: values[i * n : (i + 1) * n] for i, share in enumerate(shares)}
+    traces: list[Plot] = []
+    for low, high, name, opacity in _BANDS:
+        rgb = ",".join(str(int(tint[i : i + 2], 16)) for i in (1, 3, 5))
+        common = {"type": "scatter", "mode": "lines", "x": x_values, "line": {"width": 0}}
+        traces += [
+            {**common, "y": by_share[low], "showlegend": False, "hoverinfo": "skip"},
+            {**common, "y": by_share[high], "name": name, "fill": "tonexty",
+             "fillcolor": f"rgba({rgb},{opacity})"},
+        ]  # fmt: skip
+    line = {"color": tint, "width": 1.5}
+    traces.append(
+        {"type": "scatter", "mode": "lines", "x": x_values, "y": by_share[0.5], "name": "median",
+         "line": line}
+    )  # fmt: skip
+    layout = {"xaxis": axis(x, x_unit), "yaxis": axis(y, y_unit), "height": _HEIGHT}
+    return {"data": traces, "layout": layout}
