@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_recipe(given["recipe"], options, executor, console)
 
     outcome = run_guarded(console, run)
-    if outcome.folder is not None and not console.quiet:
-        print(*outcome.summary, "", "Generated:", f"    {outcome.folder}", sep="\n")
+    if outcome.folder is not None:
+        console.show(*outcome.summary, "", "Generated:", f"    {outcome.folder}")
     return int(outcome.exit_code)
 
 

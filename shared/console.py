@@ -42,6 +42,14 @@ class Console:
         """Say why something failed."""
         self._print(f"error: {text}")
 
+    def show(self, *lines: str) -> None:
+        """Print a result to standard output, whatever that can encode."""
+        if self.quiet:
+            return
+        encoding = sys.stdout.encoding or "utf-8"
+        for line in lines:
+            print(line.encode(encoding, "backslashreplace").decode(encoding))
+
     def progress(self, reports_n: int) -> Progress:
         """Return a progress display for so many reports; use it as a context manager."""
         return Progress(reports_n, self)

@@ -94,16 +94,15 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
 
         outcome = run_guarded(console, run)
         if outcome.folder is not None:
-            if not console.quiet:
-                print(*outcome.summary, "", sep="\n")
+            console.show(*outcome.summary, "")
             # The launcher prints this on success.
             self._output_dir = os.path.relpath(outcome.folder)
             record = outcome.folder / f"{outcome.folder.name}{ANALYSIS_SUFFIX}"
             # Should the framework write the file again, it must say the same.
             self._analysis_dict = json.loads(record.read_text("utf-8"))
         if outcome.exit_code:
-            if outcome.folder is not None and not console.quiet:
-                print(f"Generated:\n    {self._output_dir}")
+            if outcome.folder is not None:
+                console.show("Generated:", f"    {self._output_dir}")
             raise SystemExit(int(outcome.exit_code))
 
     def __exit__(

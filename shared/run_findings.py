@@ -32,19 +32,22 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
     missing = files[files["status"].isin(["failed", "absent"])]
     if missing.empty:
         return []
-    names = ", ".join(quoted(name) for name in missing["File"].head(_MOST_NAMED))
-    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-    reasons = "; ".join(
-        f"{quoted(row.File)}: {quoted(row.reason)}"
-        for row in missing.head(_MOST_NAMED).itertuples()
-    )
+    # A reason begins with the file's name, and says what to do.
+    reasons = [str(reason).replace("`", "'") for reason in missing["reason"].head(_MOST_NAMED)]
+    labels = [quoted(label) for label in missing["File"].head(_MOST_NAMED)]
+    told = [
+        reason if status == "failed" else f"{label}: {reason}."
+        for label, reason, status in zip(labels, reasons, missing["status"], strict=False)
+    ]
+    if len(missing) > _MOST_NAMED:
+        told.append(f"And {len(missing) - _MOST_NAMED} more.")
     return [
         Finding(
             rule="missing_ranks",
             severity="high",
             scope="run",
             title=f"{len(missing)} of {len(files)} ranks or reports are missing from every number",
-            evidence=f"Missing: {names}{more}. {reasons}.",
+            evidence=" ".join(told),
             tables=("files",),
             recommendation="Mend or supply them before you compare ranks: a slow rank may be "
             "among those that are not here.",

@@ -210,6 +210,8 @@ class _Boundary:
         return self.failure is not None
 
     def _failed(self, reason: str, fault: str | None = None) -> ReportOutcome:
+        # A file's name may hold bytes that are no text; tables and JSON take text only.
+        reason = reason.encode("utf-8", "backslashreplace").decode("utf-8")
         return ReportOutcome(
             self._report.path, self._report.label, None, reason=reason, fault=fault
         )

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from .figures import Plot, draw
+from .axes import Plot
+from .figures import draw
 from .tables import Field, Html, cells, glossary_html, read_fields, read_table, rows_html
 
 __all__ = ["PLOTLY_MIME", "Chart", "Results"]
