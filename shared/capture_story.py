@@ -13,7 +13,7 @@ import pandas as pd
 from nsys_llm.capture import CaptureFacts
 from nsys_llm.identity import Rank
 from nsys_llm.manifest import Manifest
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 from nsys_llm.worker import MapResult
 
 __all__ = ["capture_caveats", "capture_facts", "unrecorded"]
@@ -37,11 +37,14 @@ def capture_facts(
     facts = [report.facts for report in result.reports if report.facts is not None]
     working = [rank for report in result.reports for rank in report.ranks]
     sources = {rank.source for rank in ranks if rank.source is not None}
-    numbered = f", numbered by {quoted(sorted(sources)[0])}" if sources else ""
+    source = sorted(sources)[0] if sources else ""
+    numbered = f", numbered by {quoted(source)}" if source else ""
+    if source == "index":
+        numbered = ", in the order of their names: no report tells its rank"
     shown = [
         (
             "ranks",
-            f"{len(working)} with GPU work, in {_plural(len(result.reports), 'report')}{numbered}",
+            f"{len(working)} with GPU work, in {counted(len(result.reports), 'report')}{numbered}",
         ),
         ("hosts", _values(facts, lambda one: one.host)),
         ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
@@ -77,7 +80,8 @@ def unrecorded(manifest: Manifest, result: MapResult) -> list[str]:
         lacking = [report for report in readable if read.table in report.absent_tables]
         if not lacking or not read.capture:
             continue
-        who = f"{len(lacking)} of {len(readable)} reports have no"
+        has = "has" if len(lacking) == 1 else "have"
+        who = f"{format_count(len(lacking))} of {counted(len(readable), 'report')} {has} no"
         if len(lacking) == len(readable):
             who = "No report has"
         lines.append(
@@ -94,7 +98,7 @@ def _absent_caveats(files: pd.DataFrame) -> Iterable[str]:
     ):
         labels = files.loc[files["status"] == status, "File"].tolist()
         if labels:
-            who = _plural(len(labels), "rank or report", "ranks or reports")
+            who = counted(len(labels), "rank or report", "ranks or reports")
             happened = words[len(labels) > 1]
             yield f"{who} {happened}: {_listed(labels)}. All sums are without them."
 
@@ -110,7 +114,7 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     opaque_n = _sum(coverage, "opaque_graph_launches_n")
     if opaque_n:
         yield (
-            f"{_plural(opaque_n, 'launch', 'launches')} of CUDA graphs left no GPU operation in "
+            f"{counted(opaque_n, 'launch', 'launches')} of CUDA graphs left no GPU operation in "
             "the report, so GPU work is missing and idle time is not known. Record with "
             f"{quoted('--cuda-graph-trace=node')} to see it."
         )
@@ -119,12 +123,12 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
 def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     missing_n, total_n = _sum(coverage, "api_missing_n"), _sum(coverage, "total_n")
     missing_ns, total_ns = _sum(coverage, "api_missing_ns"), _sum(coverage, "total_ns")
-    if missing_n and total_ns:
+    if missing_n:
+        share = f", {format_percent(100 * missing_ns / total_ns)} of their time" if total_ns else ""
         yield (
-            f"{format_count(missing_n)} of {format_count(total_n)} GPU operations "
-            f"({format_ns(missing_ns)}, {format_percent(100 * missing_ns / total_ns)} of their "
-            "time) have no API call in the report: a trimmed window, or a launch that was not "
-            "traced."
+            f"{format_count(missing_n)} of {counted(total_n, 'GPU operation')} "
+            f"({format_ns(missing_ns)}{share}) {'has' if missing_n == 1 else 'have'} no API call "
+            "in the report: a trimmed window, or a launch that was not traced."
         )
 
 
@@ -136,7 +140,7 @@ def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
         ("no_process_n", "row", "without a process"),
     ):
         if count := _sum(coverage, column):
-            yield f"{_plural(count, what)} {words}."
+            yield f"{counted(count, what)} {words}."
 
 
 def _window(tables: Mapping[str, pd.DataFrame]) -> str:
@@ -157,7 +161,7 @@ def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | No
     if len(counts) == 1:
         return quoted(next(iter(counts)))
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{quoted(value)} ({_plural(n, 'report')})" for value, n in ordered[:_MOST_SHOWN]]
+    shown = [f"{quoted(value)} ({counted(n, 'report')})" for value, n in ordered[:_MOST_SHOWN]]
     return ", ".join(shown) + _more_than(len(ordered))
 
 
@@ -172,10 +176,6 @@ def _listed(labels: Sequence[Any]) -> str:
 
 def _sum(table: pd.DataFrame, column: str) -> int:
     return int(table[column].sum()) if len(table) else 0
-
-
-def _plural(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def _words(table: str) -> str:

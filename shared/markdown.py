@@ -11,7 +11,7 @@ from nsys_llm.report import Report, where_to_look
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells
-from nsys_llm.view.text import NOT_KNOWN, shortened, spans
+from nsys_llm.view.text import NOT_KNOWN, cleaned, counted, shortened, spans
 
 __all__ = ["capture_markdown", "head_markdown", "heading_link", "html_prose", "report_markdown"]
 
@@ -19,6 +19,9 @@ __all__ = ["capture_markdown", "head_markdown", "heading_link", "html_prose", "r
 _NAME_LENGTH: Final = 100
 _BAR: Final = "\\|"
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
+
+#: What GitHub's Markdown makes a link of unasked: http://x, www.x, a@b.c.
+_LINKED: Final = re.compile(r"(://|(?<=www)\.|@)", re.IGNORECASE)
 
 Prose = Callable[[str], str]
 
@@ -87,7 +90,7 @@ def section_markdown(section: Section, results: Results) -> str:
     ]
     lines = ["| " + " | ".join(row) + " |" for row in [headings, marks, *rows]]
     more = len(frame) - section.rows_n
-    note = [f"{more:,} more rows in `{section.table}.parquet`."] if more > 0 else []
+    note = [f"{counted(more, 'more row')} in `{section.table}.parquet`."] if more > 0 else []
     return "\n\n".join([*head, "\n".join(lines), *note])
 
 
@@ -151,7 +154,7 @@ def _html_code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", text)
+    return _LINKED.sub(r"\\\1", _SPECIAL.sub(r"\\\1", cleaned(text)))
 
 
 def _references(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.findings import Finding
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import cleaned, counted, format_count, format_ns, format_percent, quoted
 
 __all__ = ["run_findings"]
 
@@ -17,6 +17,7 @@ __all__ = ["run_findings"]
 _LOW_COVERAGE_PCT: Final = 70.0
 _NODE_TRACE: Final = "--cuda-graph-trace=node"
 _MOST_NAMED: Final = 5
+_RANKS: Final = "ranks or reports"
 
 
 def run_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
@@ -33,20 +34,21 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
     if missing.empty:
         return []
     # A reason begins with the file's name, and says what to do.
-    reasons = [str(reason).replace("`", "'") for reason in missing["reason"].head(_MOST_NAMED)]
+    reasons = [cleaned(reason).replace("`", "'") for reason in missing["reason"].head(_MOST_NAMED)]
     labels = [quoted(label) for label in missing["File"].head(_MOST_NAMED)]
     told = [
         reason if status == "failed" else f"{label}: {reason}."
         for label, reason, status in zip(labels, reasons, missing["status"], strict=False)
     ]
     if len(missing) > _MOST_NAMED:
-        told.append(f"And {len(missing) - _MOST_NAMED} more.")
+        told.append(f"And {format_count(len(missing) - _MOST_NAMED)} more.")
+    who = f"{format_count(len(missing))} of {counted(len(files), 'rank or report', _RANKS)}"
     return [
         Finding(
             rule="missing_ranks",
             severity="high",
             scope="run",
-            title=f"{len(missing)} of {len(files)} ranks or reports are missing from every number",
+            title=f"{who} {'is' if len(missing) == 1 else 'are'} missing from every number",
             evidence=" ".join(told),
             tables=("files",),
             recommendation="Mend or supply them before you compare ranks: a slow rank may be "

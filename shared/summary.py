@@ -15,6 +15,7 @@ from nsys_llm.view.text import shortened, spans
 __all__ = ["summary_lines"]
 
 _MOST_FINDINGS: Final = 8
+_MOST_FINDING_LINES: Final = 14
 _MOST_ROWS: Final = 8
 _MOST_FACTS: Final = 3
 _WIDTH: Final = 100
@@ -31,7 +32,7 @@ def summary_lines(report: Report, results: Results, width: int = _WIDTH) -> list
         width: Of the terminal, in characters.
     """
     width = max(60, min(width, 120))
-    facts = "; ".join(f"{label} {_plain(text)}" for label, text in report.facts[:_MOST_FACTS])
+    facts = "; ".join(f"{label}: {_plain(text)}" for label, text in report.facts[:_MOST_FACTS])
     lines = [report.manifest.title, *_wrapped(facts, width, "  ")]
     lines += ["", *_wrapped(_plain(report.answer), width, "")]
     lines += ["", *_finding_lines(report, width)]
@@ -54,10 +55,15 @@ def _finding_lines(report: Report, width: int) -> list[str]:
         if (n := sum(one.severity == severity for one in report.findings))
     ]
     lines = [f"Findings: {', '.join(counts)}"]
+    told_n = 0
     for finding in report.findings[:_MOST_FINDINGS]:
         text = f"{finding.severity:<6} {_plain(finding.title)}"
-        lines += _wrapped(text, width, "  ", hanging="         ")
-    more = len(report.findings) - _MOST_FINDINGS
+        more_lines = _wrapped(text, width, "  ", hanging="         ")
+        if len(lines) + len(more_lines) > _MOST_FINDING_LINES:
+            break
+        lines += more_lines
+        told_n += 1
+    more = len(report.findings) - told_n
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsys_llm.categories import UNMATCHED
 from nsys_llm.findings import Finding
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 __all__ = ["answer", "findings"]
 
@@ -36,9 +36,9 @@ def answer(tables: _Tables) -> str:
             "and what a filter left of it."
         )
     ranks_n, devices_n = devices["rank"].nunique(), len(devices)
-    where = f"{ranks_n} {'rank' if ranks_n == 1 else 'ranks'}"
+    where = counted(ranks_n, "rank")
     if devices_n != ranks_n:
-        where += f" with {devices_n} devices"
+        where += f" with {counted(devices_n, 'device')}"
     first = (
         f"At least one kernel ran for {format_percent(100 * busy_ns / window_ns)} of the window "
         f"({format_ns(busy_ns)} of {format_ns(window_ns)}, {where} together)."
@@ -50,7 +50,8 @@ def answer(tables: _Tables) -> str:
     ]
     heaviest = tables["kernels"].iloc[0]
     return (
-        f"{first} The largest parts of that are {_and(shares)}; the heaviest kernel is "
+        f"{first} The largest {'parts' if len(shares) > 1 else 'part'} of that "
+        f"{'are' if len(shares) > 1 else 'is'} {_and(shares)}; the heaviest kernel is "
         f"{quoted(heaviest['name'])} with {format_percent(heaviest['busy_pct'])}."
     )
 
@@ -76,7 +77,8 @@ def _dominant(tables: _Tables, kernel: pd.Series) -> Finding:
     )
     most = most.iloc[0]
     share = format_percent(kernel["busy_pct"])
-    launches = f"{format_count(kernel['launches_n'])} launches on {kernel['ranks_n']} ranks"
+    launches_n, ranks_n = int(kernel["launches_n"]), int(kernel["ranks_n"])
+    launches = f"{counted(launches_n, 'launch', 'launches')} on {counted(ranks_n, 'rank')}"
     what = f" ({kernel['operation']})" if pd.notna(kernel["operation"]) else ""
     return Finding(
         rule="dominant_kernel",

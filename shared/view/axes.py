@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from .tables import Field
@@ -45,10 +46,10 @@ def pivot(frame: pd.DataFrame, rows: str, columns: str, value: str) -> pd.DataFr
 
 def axis_values(values: pd.Series, field: Field) -> tuple[list[float | None], str]:
     """Return numbers for an axis, and the unit in which they are; times get a readable one."""
-    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    numbers = values.astype("Float64").to_numpy(dtype="float64", na_value=np.nan)
     scale, unit = 1.0, field.unit or ""
     if unit == "ns":
-        largest = numbers.abs().max()
+        largest = np.nanmax(np.abs(numbers), initial=0)
         scale, unit = next((step for step in _NS_AXES if largest >= step[0]), (1.0, "ns"))
     return [None if one != one else float(f"{one / scale:.6g}") for one in numbers.tolist()], unit
 

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .text import format_value, shortened
+from .text import counted, format_value, shortened
 
 __all__ = ["Field", "Html", "cells", "glossary_html", "read_fields", "read_table", "rows_html"]
 
 _NAME_LENGTH: Final = 64
+#: Integers stay integers beside a null.
+_NULLABLE: Final = {
+    pa.int64(): pd.Int64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+    pa.string(): pd.StringDtype(),
+}
 _NUMBER_STYLE: Final = "text-align:right;white-space:nowrap"
 _TEXT_STYLE: Final = "text-align:left"
 
@@ -54,8 +61,9 @@ class Html:
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
     """Return a table with all of its columns, an index column among them."""
-    frame = pd.read_parquet(folder / f"{name}.parquet")
-    return frame.reset_index() if frame.index.name else frame
+    table = pq.read_table(folder / f"{name}.parquet")
+    # Without pandas' own record, which makes floats of an index of integers with a null in it.
+    return table.to_pandas(ignore_metadata=True, types_mapper=_NULLABLE.get)
 
 
 def read_fields(folder: Path, name: str) -> dict[str, Field]:
@@ -88,7 +96,7 @@ def rows_html(
         for row in cells(frame, fields, columns, rows_n)
     )
     more = len(frame) - rows_n
-    note = f"<p>{more:,} more rows in the table.</p>" if more > 0 else ""
+    note = f"<p>{counted(more, 'more row')} in the table.</p>" if more > 0 else ""
     if not len(frame):
         note = "<p>No rows.</p>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"

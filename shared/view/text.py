@@ -8,6 +8,8 @@ from typing import Any, Final
 
 __all__ = [
     "NOT_KNOWN",
+    "cleaned",
+    "counted",
     "format_bytes",
     "format_count",
     "format_ns",
@@ -35,6 +37,16 @@ _FIGURES: Final = 3
 _UNPRINTABLE: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]+"
 )
+
+
+def cleaned(text: object) -> str:
+    """Return a text on one line, without what would hide or forge what is shown."""
+    return _UNPRINTABLE.sub(" ", str(text))
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun: `1 rank`, `1,024 ranks`; `many` where an s does not do."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def format_ns(value_ns: float) -> str:
@@ -68,7 +80,7 @@ def format_value(value: Any, unit: str | None) -> str:
     if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
         return NOT_KNOWN
     if isinstance(value, str) or unit is None:
-        return _UNPRINTABLE.sub(" ", str(value))
+        return cleaned(value)
     known = {"ns": format_ns, "bytes": format_bytes, "%": format_percent, "count": format_count}
     if unit in known:
         return known[unit](value)
@@ -80,7 +92,7 @@ def quoted(name: object) -> str:
 
     Every renderer knows text in backticks as foreign, and escapes it as its format needs.
     """
-    return f"`{_UNPRINTABLE.sub(' ', str(name)).replace('`', chr(39)).strip() or '(no name)'}`"
+    return f"`{cleaned(name).replace('`', chr(39)).strip() or '(no name)'}`"
 
 
 def spans(prose: str) -> list[tuple[bool, str]]:
@@ -94,7 +106,7 @@ def spans(prose: str) -> list[tuple[bool, str]]:
 
 def shortened(name: str, length: int = 60) -> str:
     """Return a name cut in the middle, so that its begin and its end stay readable."""
-    name = _UNPRINTABLE.sub(" ", name)
+    name = cleaned(name)
     if len(name) <= length:
         return name
     tail = (length - 3) // 3

@@ -1,0 +1,156 @@
+"""What reports and notebooks show, taken apart: HTML elements, Markdown tokens, every string."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+PLOTLY = "application/vnd.plotly.v1+json"
+
+#: Names that mean something to HTML, Markdown, TeX, a terminal, a spreadsheet or a reader's eye.
+HOSTILE_NAMES = (
+    "<script>alert(1)</script>",
+    "</td></table><img src=x onerror=alert(1)>",
+    "`back``ticks`",
+    "$tex$ and $$more$$",
+    "|bars\\||",
+    "\"quotes\" and ' title='x",
+    "new\nline\r\n\n# heading",
+    "[links](http://evil.example)",
+    "![img](http://evil.example/i.png)",
+    "http://evil.example/",
+    "&amp;&lt;b&gt;&#60;i&#62;",
+    "bidi \u202eabc\u2066x\u2069\u200e\u200f\u061c",
+    "\x1b[31mred\x07",
+    "*a*_b_~~c~~",
+    "a backslash at the end\\",
+    "é中文",
+    "-",
+    "2000 " + "<b>&`|$" * 285,
+)
+
+#: Everything that may turn text around, hide it, or steer a terminal; newline apart.
+INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+_ELEMENTS = frozenset(
+    {"table", "thead", "tbody", "tr", "th", "td", "p", "details", "summary", "code"}
+)
+_STYLES = frozenset({"text-align:right;white-space:nowrap", "text-align:left"})
+
+
+class Markup(HTMLParser):
+    """What a browser finds in a piece of HTML.
+
+    Attributes:
+        problems: What is not of the few inert kinds that tables and glossaries are made of.
+        titles: What appears on hover.
+        rows: Text of each cell, by row.
+        headings: (text, text on hover) of each heading of a column.
+    """
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.problems: list[str] = []
+        self.titles: list[str] = []
+        self.rows: list[list[str]] = []
+        self.headings: list[tuple[str, str | None]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        self.problems += [f"{tag} is never closed" for tag in self._open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in _ELEMENTS:
+            self.problems.append(f"element {tag}")
+        for name, value in attrs:
+            if name == "title":
+                self.titles.append(value or "")
+            elif name != "style" or value not in _STYLES:
+                self.problems.append(f"attribute {name}={value}")
+        self._open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag == "td":
+            self.rows[-1].append("")
+        elif tag == "th":
+            self.headings.append(("", dict(attrs).get("title")))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._open or self._open.pop() != tag:
+            self.problems.append(f"{tag} is closed out of turn")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if "td" in self._open:
+            self.rows[-1][-1] += data
+        elif "th" in self._open:
+            text, title = self.headings[-1]
+            self.headings[-1] = (text + data, title)
+
+    def handle_comment(self, data: str) -> None:
+        self.problems.append(f"comment {data}")
+
+    def handle_decl(self, decl: str) -> None:
+        self.problems.append(f"declaration {decl}")
+
+    unknown_decl = handle_decl
+    handle_pi = handle_decl
+
+
+def markdown_tokens(text: str) -> list[Token]:
+    """Return what a Markdown renderer finds, blocks and what is in them in one row."""
+    blocks = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    return [token for block in blocks for token in (block, *(block.children or ()))]
+
+
+def markdown_text(text: str) -> str:
+    """Return what a reader of rendered Markdown sees: no marks, code and prose alike."""
+    shown = []
+    for token in markdown_tokens(text):
+        if token.type in ("text", "code_inline", "text_special"):
+            shown.append(token.content)
+        elif token.type in ("softbreak", "paragraph_close", "heading_close", "td_close"):
+            shown.append("\n")
+    return "".join(shown)
+
+
+def read_notebook(folder: Path) -> Any:
+    """Return the notebook of a result, after nbformat has checked it."""
+    notebook = nbformat.read(folder / "analysis.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def markdown_cells(notebook: Any) -> list[str]:
+    return [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+
+
+def shown_by(notebook: Any) -> list[Any]:
+    """Return the data of every output of a notebook, by type."""
+    return [output.data for cell in notebook.cells for output in cell.get("outputs", ())]
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from strings_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from strings_in(one)
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    """Return the .nsys-analysis file of a result."""
+    return json.loads((folder / f"{folder.name}.nsys-analysis").read_text("utf-8"))

@@ -1,0 +1,78 @@
+"""A report on one small table, for tests of what renders reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nsys_llm.findings import Finding
+from nsys_llm.manifest import Column, Manifest, TableWrite
+from nsys_llm.outputs import declared_frame, write_tables
+from nsys_llm.report import Report
+from nsys_llm.sections import Section
+from nsys_llm.view.results import Results
+
+COLUMNS = (
+    Column("name", "string", "Name.", nullable=True),
+    Column("category", "string", "Category.", nullable=False),
+    Column("launches_n", "int64", "Launches.", nullable=True, unit="count"),
+    Column("busy_ns", "int64", "Time.", nullable=False, unit="ns"),
+    Column("p99_ns", "float64", "Tail.", nullable=True, unit="ns"),
+)
+KERNELS = TableWrite("kernels", "one kernel", COLUMNS)
+SECTION = Section(
+    table="kernels",
+    title="Top kernels",
+    shows="Every kernel.",
+    columns=tuple(column.name for column in COLUMNS),
+    rows_n=3,
+    summary=tuple(column.name for column in COLUMNS),
+)
+FINDING = Finding(
+    rule="dominant_kernel",
+    severity="high",
+    scope="kernel",
+    title="`gemm` takes 60.0 % of the kernel time",
+    evidence="3 s of 5 s.",
+    tables=("kernels", "devices"),
+    recommendation="Look at its launches.",
+)
+
+
+def made_results(
+    folder: Path,
+    rows: Sequence[Sequence[Any]],
+    sections: Sequence[Section] = (SECTION,),
+) -> tuple[Manifest, Results]:
+    """Write the table, and return it with a manifest that shows it."""
+    manifest = Manifest(
+        name="made",
+        title="Made hotspots",
+        question="Where does it go?",
+        class_name="Made",
+        description="",
+        type=None,
+        tags=(),
+        options=(),
+        reads=(),
+        writes=(KERNELS,),
+        sections=tuple(sections),
+    )
+    values = {column.name: [row[i] for row in rows] for i, column in enumerate(COLUMNS)}
+    write_tables(folder, manifest, {"kernels": declared_frame(KERNELS, values)}, csv=False)
+    return manifest, Results(folder)
+
+
+def made_report(manifest: Manifest, *findings: Finding, **others: Any) -> Report:
+    """Return a report; `others` replace its texts."""
+    plain = Report(
+        manifest=manifest,
+        answer="It goes to `gemm` and `norm`.",
+        findings=findings,
+        facts=(("ranks", "2 with GPU work"), ("hosts", "`node1`"), ("GPUs", "`H100`")),
+        caveats=(),
+        unrecorded=(),
+    )
+    return replace(plain, **others)

@@ -1,0 +1,214 @@
+"""report.md and the first cells of the notebook: what a renderer finds in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rendered import markdown_text, markdown_tokens
+from report_maker import FINDING, SECTION, made_report, made_results
+
+from nsys_llm.markdown import (
+    capture_markdown,
+    head_markdown,
+    html_prose,
+    markdown_prose,
+    report_markdown,
+    section_markdown,
+)
+from nsys_llm.view.text import quoted
+
+ROWS = [
+    ("void f<int>(a|b)", "gemm", 1234, 5_000, 7_500.0),
+    ("g", "norm", None, 10, None),
+]
+
+
+def table_rows(text):
+    """Return the cells of a rendered table, with how each is aligned."""
+    rows, tokens = [], markdown_tokens(text)
+    for index, token in enumerate(tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type in ("th_open", "td_open"):
+            inside = tokens[index + 1].children or []
+            rows[-1].append("".join(one.content for one in inside))
+    return rows
+
+
+def alignments(text):
+    return [token.attrs.get("style") for token in markdown_tokens(text) if token.type == "th_open"]
+
+
+def shown_section(tmp_path, rows, section=SECTION):
+    return section_markdown(section, made_results(tmp_path, rows)[1])
+
+
+def test_a_table_has_human_units_and_keeps_bars_in_names(tmp_path):
+    assert table_rows(shown_section(tmp_path, ROWS)) == [
+        ["name", "category", "launches", "busy", "p99"],
+        ["void f<int>(a|b)", "gemm", "1,234", "5 us", "7.5 us"],
+        ["g", "norm", "-", "10 ns", "-"],
+    ]
+
+
+def test_numbers_are_aligned_to_the_right_and_names_are_not(tmp_path):
+    marks = alignments(shown_section(tmp_path, ROWS))
+    assert marks == [None, None, *["text-align:right"] * 3]
+
+
+@pytest.mark.parametrize("name", ["|", "a\\|b", "a\\", "||", "a\\\\|", "<b>|</b>", "*|*", "\\\\|"])
+def test_bars_and_backslashes_in_a_name_end_no_cell(tmp_path, name):
+    (_, row) = table_rows(shown_section(tmp_path, [(name, "gemm", 1, 1, 1.0)]))
+    assert row == [name, "gemm", "1", "1 ns", "1 ns"]
+
+
+def test_the_rows_are_bounded_and_the_rest_is_counted(tmp_path):
+    rows = [(f"k{number}", "gemm", 1, 1, 1.0) for number in range(1003)]
+    text = shown_section(tmp_path, rows)
+    assert len(table_rows(text)) == 1 + SECTION.rows_n
+    assert "1,000 more rows in `kernels.parquet`." in text
+    assert "more row" not in shown_section(tmp_path, rows[:3])
+
+
+def test_a_table_without_rows_says_so(tmp_path):
+    text = shown_section(tmp_path, [])
+    assert text.splitlines()[0] == "## Top kernels"
+    assert text.endswith("No rows.")
+    assert table_rows(text) == []
+
+
+def test_a_long_name_is_shortened_in_a_table(tmp_path):
+    (_, row) = table_rows(shown_section(tmp_path, [("x" * 2000, "gemm", 1, 1, 1.0)]))
+    assert len(row[0]) == 64
+    assert "..." in row[0]
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "1 < 2 & 3 > 2",
+        "a*b*c _d_ ~~e~~",
+        "[x](y) ![i](j)",
+        "$x$ | y",
+        "<b>bold</b>",
+        "back\\slash {brace}",
+        "# no heading",
+        "&amp; &#60;",
+    ],
+)
+@pytest.mark.parametrize("render", [markdown_prose, html_prose])
+def test_prose_outside_of_backticks_is_shown_literally(prose, render):
+    tokens = markdown_tokens(render(prose))
+    kinds = {token.type for token in tokens}
+    assert kinds <= {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
+    assert markdown_text(render(prose)) == prose + "\n"
+
+
+@given(st.text(max_size=60))
+def test_a_name_in_prose_is_one_piece_of_code(name):
+    code = quoted(name)[1:-1]
+    tokens = markdown_tokens(f"It is {markdown_prose(quoted(name))}.")
+    assert [token.content for token in tokens if token.type == "code_inline"] == [code]
+
+
+@given(st.text(max_size=60))
+def test_a_name_in_a_notebook_is_text_whatever_it_holds(name):
+    text = html_prose(quoted(name))
+    inline = [token for token in markdown_tokens(text) if token.type == "html_inline"]
+    assert [token.content for token in inline] == ["<code>", "</code>"]
+    assert markdown_text(text).rstrip("\n") == quoted(name)[1:-1]
+    assert "$" not in text
+
+
+def test_a_long_name_in_a_notebook_is_cut_and_whole_on_hover():
+    name = "<" + "x" * 2000
+    text = html_prose(quoted(name))
+    assert f'title="&#60;{"x" * 2000}"' in text
+    assert len(markdown_text(text).strip()) == 100
+
+
+def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
+    manifest, _ = made_results(tmp_path, ROWS)
+    full = replace(FINDING, rank=3, window_ns=(5, 9), capture="nsys profile --trace=cuda")
+    text = head_markdown(made_report(manifest, full), markdown_prose)
+    assert text.endswith(
+        "## Findings (1)\n\n"
+        "1. **high**: `gemm` takes 60.0 % of the kernel time\n"
+        "   - Evidence: 3 s of 5 s. (`kernels`, `devices`)\n"
+        "   - Where: `--ranks 3 --filter-time 5/9`\n"
+        "   - To do: Look at its launches.\n"
+        "   - Record next time: `nsys profile --trace=cuda`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "shown"),
+    [
+        ({"rank": 0}, "`--ranks 0`"),
+        ({"window_ns": (0, 7)}, "`--filter-time 0/7`"),
+        ({}, None),
+    ],
+)
+def test_where_to_look_is_what_the_finding_knows(tmp_path, where, shown):
+    report = made_report(made_results(tmp_path, ROWS)[0], replace(FINDING, **where))
+    text = head_markdown(report, markdown_prose)
+    assert ("Where:" in text) == (shown is not None)
+    assert shown is None or f"- Where: {shown}\n" in text
+
+
+def test_tables_of_a_finding_are_links_where_their_headings_are_known(tmp_path):
+    report = made_report(made_results(tmp_path, ROWS)[0], FINDING)
+    text = head_markdown(report, html_prose, {"kernels": "Top kernels"})
+    assert "([kernels](#Top-kernels), `devices`)" in text
+
+
+def test_details_stay_below_their_finding_however_many_there_are(tmp_path):
+    report = made_report(made_results(tmp_path, ROWS)[0], *[FINDING] * 101)
+    tokens = markdown_tokens(head_markdown(report, markdown_prose))
+    assert sum(token.type == "ordered_list_open" for token in tokens) == 1
+    items = [token for token in tokens if token.type == "list_item_open"]
+    # Each finding has two lines: evidence, and what to do.
+    assert [token.info for token in items if token.info] == [str(n) for n in range(1, 102)]
+    assert len(items) == 101 * 3
+    assert {token.level for token in items if not token.info} == {3}
+
+
+def test_no_finding_is_said_to_be_none(tmp_path):
+    text = head_markdown(made_report(made_results(tmp_path, ROWS)[0]), markdown_prose)
+    assert "## Findings (0)\n\nNothing stands out" in text
+
+
+def test_the_capture_is_a_table_of_facts_and_two_lists(tmp_path):
+    report = made_report(
+        made_results(tmp_path, ROWS)[0],
+        facts=(("hosts", "`a|b`, 2 of *3*"), ("GPUs", "`H|`")),
+        caveats=("`rank0`: *cold*.", "Second."),
+        unrecorded=("No report has memcpys.",),
+    )
+    for render in (markdown_prose, html_prose):
+        text = capture_markdown(report, render)
+        shown = markdown_text(text)
+        assert "hosts\na|b, 2 of *3*\n" in shown
+        assert "GPUs\nH|\n" in shown
+        items = [token for token in markdown_tokens(text) if token.type == "list_item_open"]
+        assert len(items) == 3
+        assert "rank0: *cold*." in shown
+
+
+def test_nothing_to_keep_in_mind_needs_no_list(tmp_path):
+    text = capture_markdown(made_report(made_results(tmp_path, ROWS)[0]), markdown_prose)
+    assert "Read the numbers" not in text
+    assert "Not in this capture" not in text
+
+
+def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):
+    hidden = replace(SECTION, title="Hidden", in_report=False)
+    manifest, results = made_results(tmp_path, ROWS, [SECTION, hidden])
+    text = report_markdown(made_report(manifest, FINDING), results)
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert headings == ["# Made hotspots", "## Findings (1)", "## Capture", "## Top kernels"]
+    assert text.endswith("\n")
+    assert "\n\n\n" not in text
