@@ -21,6 +21,8 @@ from nsys_llm.recipes.llm_hotspots.category_tables import (
     class_columns,
     shown_classes,
 )
+from nsys_llm.recipes.llm_hotspots.memop_tables import memop_tables
+from nsys_llm.recipes.llm_hotspots.overlap import overlap_columns
 from nsys_llm.recipes.llm_hotspots.partial import HotspotsPartial, KernelRows, RankHotspots
 
 __all__ = ["tabulate"]
@@ -64,6 +66,8 @@ def tabulate(
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
+        **memop_tables([(rank, one.memops) for rank, one in rows], partial.memops),
+        "overlap": overlap_columns([(rank, one.overlap) for rank, one in rows]),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
