@@ -41,6 +41,7 @@ _OPTION_TYPES: Final = frozenset(
         "text",
         "time",
         "time_range",
+        "weights",
     }
 )
 _COMMON: Final = "common"
