@@ -31,20 +31,20 @@ def read_weights(path: str) -> tuple[Weight, ...]:
     try:
         text = Path(path).read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise UsageError(f"--weights {path}: cannot be read ({error}).") from error
+        raise UsageError(f"{path}: cannot be read ({error}).") from error
     try:
         found = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--weights {path}: is no JSON ({error}).") from error
+        raise UsageError(f"{path}: is no JSON ({error}).") from error
     if not isinstance(found, _Pairs) or not found:
         raise UsageError(
-            f'--weights {path}: must be a JSON object, like {{"gemvx::kernel": 117440512}}, '
+            f'{path}: must be a JSON object, like {{"gemvx::kernel": 117440512}}, '
             "of kernel name patterns and the bytes that a launch reads."
         )
     patterns = [pattern for pattern, _ in found]
     for pattern, size in found:
         if problem := _problem(pattern, size, patterns):
-            raise UsageError(f"--weights {path}: '{pattern}' {problem}.")
+            raise UsageError(f"{path}: '{pattern}' {problem}.")
     return tuple((pattern, size) for pattern, size in found)
 
 
