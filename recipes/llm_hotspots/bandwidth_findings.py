@@ -10,7 +10,14 @@ import pandas as pd
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.bandwidth import LITTLE_HEADROOM_PCT
 from nsys_llm.recipes.llm_hotspots.records import Record, records
-from nsys_llm.view.text import format_bytes, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_percent,
+    format_value,
+    quoted,
+)
 
 __all__ = ["bandwidth_findings"]
 
@@ -59,7 +66,7 @@ def _judged(row: Record) -> Finding:
         title=f"{quoted(row['pattern'])} {words}: {format_percent(efficiency_pct)}",
         evidence=f"{format_bytes(row['size_bytes'])} in {format_ns(row['mean_ns'])} (mean "
         f"of {format_count(row['launches_n'])} launches, {format_ns(row['total_ns'])} in all) are "
-        f"{row['rate_gb_s']:.3g} GB/s of {row['peak_gb_s']:.3g} GB/s.",
+        f"{format_value(row['rate_gb_s'], 'GB/s')} of {format_value(row['peak_gb_s'], 'GB/s')}.",
         tables=("bandwidth",),
         recommendation=advice,
         name=row["example"],

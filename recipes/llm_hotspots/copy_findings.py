@@ -15,7 +15,14 @@ from nsys_llm.recipes.llm_hotspots.records import (
     severity_of,
     window_of,
 )
-from nsys_llm.view.text import format_bytes, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_percent,
+    format_value,
+    quoted,
+)
 
 __all__ = ["copy_findings"]
 
@@ -183,7 +190,7 @@ def _moved(row: Record) -> str:
         row[name] or "memory not recorded" for name in ("source_memory", "target_memory")
     )
     size = "" if row["size_bytes"] is None else f", {format_bytes(row['size_bytes'])}"
-    rate = "" if row["rate_gb_s"] is None else f" at {row['rate_gb_s']:.3g} GB/s"
+    rate = "" if row["rate_gb_s"] is None else f" at {format_value(row['rate_gb_s'], 'GB/s')}"
     return f"{format_count(row['ops_n'])} {row['kind']} copies ({source} to {target}{size}{rate})"
 
 
