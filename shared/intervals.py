@@ -18,6 +18,7 @@ __all__ = [
     "exclusive_ns",
     "intersect_intervals",
     "starts_inside",
+    "subtract_intervals",
     "total_length_ns",
     "union_intervals",
     "union_length_ns",
@@ -38,14 +39,18 @@ def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
         lengths add up to the time covered by at least one interval.
     """
     real = end_ns > start_ns
-    starts, ends = start_ns[real], end_ns[real]
+    starts, ends = (start_ns, end_ns) if real.all() else (start_ns[real], end_ns[real])
     if starts.size == 0:
         return np.empty((0, 2), dtype=np.int64)
-    order = np.argsort(starts, kind="stable")
-    starts, reach = starts[order], np.maximum.accumulate(ends[order])
-    opens = np.concatenate(([True], starts[1:] > reach[:-1]))
-    closes = np.concatenate((opens[1:], [True]))
-    return np.column_stack((starts[opens], reach[closes]))
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
+    opens = np.flatnonzero(starts[1:] > reach[:-1])
+    joined = np.empty((opens.size + 1, 2), dtype=np.int64)
+    joined[0, 0], joined[-1, 1] = starts[0], reach[-1]
+    joined[1:, 0], joined[:-1, 1] = starts[opens + 1], reach[opens]
+    return joined
 
 
 def union_length_ns(start_ns: IntArray, end_ns: IntArray) -> int:
@@ -86,6 +91,30 @@ def intersect_intervals(left: IntArray, right: IntArray) -> IntArray:
     _require_disjoint(right)
     _, starts, ends = clip_to_windows(left[:, 0], left[:, 1], right)
     return np.column_stack((starts, ends))
+
+
+def subtract_intervals(left: IntArray, right: IntArray) -> IntArray:
+    """Return the time in one set of intervals and not in another.
+
+    Args:
+        left: Shape (n, 2), sorted and disjoint (see `union_intervals`). Best the shorter one.
+        right: Shape (m, 2), likewise.
+
+    Returns:
+        Shape (k, 2), sorted and disjoint, without zero-length intervals.
+
+    Raises:
+        IntervalError: One of the two is unsorted or overlapping.
+    """
+    _require_disjoint(left)
+    _require_disjoint(right)
+    _, starts, ends = clip_to_windows(left[:, 0], left[:, 1], right)
+    # What is left begins where `left` begins or a piece taken out ends; the nth begin and the nth
+    # end belong together.
+    begins = np.sort(np.concatenate((left[:, 0], ends)))
+    stops = np.sort(np.concatenate((left[:, 1], starts)))
+    real = stops > begins
+    return np.column_stack((begins[real], stops[real]))
 
 
 def clip_to_windows(

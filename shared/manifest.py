@@ -42,6 +42,7 @@ _OPTION_TYPES: Final = frozenset(
         "text",
         "time",
         "time_range",
+        "weights",
     }
 )
 _COMMON: Final = "common"

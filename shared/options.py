@@ -11,6 +11,7 @@ from nsys_llm.errors import UsageError
 from nsys_llm.manifest import Manifest, Option
 from nsys_llm.ranges import parse_choice
 from nsys_llm.units import parse_duration_ns
+from nsys_llm.weights import read_weights
 
 __all__ = ["add_options", "resolved_options"]
 
@@ -154,4 +155,6 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "text": str,
     "time": parse_duration_ns,
     "time_range": _time_range,
+    # Read here, once: workers may not see the file.
+    "weights": read_weights,
 }

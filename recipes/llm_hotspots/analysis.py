@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.communication import is_communication
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.grouping import distinct, distinct_codes, summed
 from nsys_llm.identity import Rank, RankKey
@@ -29,11 +30,12 @@ from nsys_llm.intervals import (
     clip_to_windows,
     exclusive_ns,
     total_length_ns,
-    union_length_ns,
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots import tabulation
 from nsys_llm.recipes.llm_hotspots.findings import answer, findings
+from nsys_llm.recipes.llm_hotspots.memops import map_memops
+from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.recipes.llm_hotspots.partial import (
     DeviceTimes,
     HotspotsPartial,
@@ -76,15 +78,20 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
     if len(devices) > 1:
         sums = _Sums(names.name, clipped_ns, own_ns, len(names.shown))
         stats = _kernel_rows(by_name, sums, np.array([NULL_INT]), len(names.shown))
+    spans = map_spans(trace, _communication(names))
+    memops, memop_counts = map_memops(trace, spans, rank.global_pid)
+    overlap = map_overlap(spans)
     hotspots = RankHotspots(
         names=names.shown,
         kernels=kernel_rows,
         stats=stats,
         sources=_source_rows(names, inside, clipped_ns, own_ns),
-        devices=_device_times(trace),
+        devices=_device_times(trace, overlap),
+        overlap=overlap,
+        memops=memops,
     )
     all_names, _ = _texts(distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings)
-    return HotspotsPartial({rank: hotspots}, names.shown, by_name, all_names)
+    return HotspotsPartial({rank: hotspots}, names.shown, by_name, all_names, memop_counts)
 
 
 def merge(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
@@ -155,6 +162,12 @@ def _text(string_id: int, strings: Mapping[int, str]) -> str:
     return strings.get(string_id, f"[unknown name {string_id}]")
 
 
+def _communication(names: _Names) -> npt.NDArray[np.bool_]:
+    """Tell which kernels are communication; their demangled names decide."""
+    told = [is_communication(full) for _, full in names.pairs]
+    return np.array(told, dtype=bool)[names.source]
+
+
 def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) -> IntArray:
     """Return each kernel's share of its device's busy time inside the windows."""
     shares = np.zeros(len(kernels), dtype=np.int64)
@@ -197,35 +210,30 @@ def _source_rows(
     )
 
 
-def _device_times(trace: RankTrace) -> tuple[DeviceTimes, ...]:
-    return tuple(_device_time(trace, device) for device in trace.device_ids)
+def _device_times(trace: RankTrace, overlap: Sequence[DeviceOverlap]) -> tuple[DeviceTimes, ...]:
+    return tuple(_device_time(trace, device) for device in overlap)
 
 
-def _device_time(trace: RankTrace, device: int) -> DeviceTimes:
+def _device_time(trace: RankTrace, device: DeviceOverlap) -> DeviceTimes:
     ops = {name: trace.tables[name] for name in OP_TABLES if name in trace.tables}
-    own = {name: table.take(table["device_id"] == device) for name, table in ops.items()}
-    starts = np.concatenate([table["start_ns"] for table in own.values()])
-    ends = np.concatenate([table["end_ns"] for table in own.values()])
+    own = {name: table.take(table["device_id"] == device.device_id) for name, table in ops.items()}
     kernels, windows = own["kernels"], trace.windows_ns
+    filled = [table for table in own.values() if len(table)]
     if windows is not None:
         span = windows
-    elif starts.size:
-        span = np.array([[starts.min(), ends.max()]], dtype=np.int64)
+    elif filled:
+        first_ns = min(int(table["start_ns"].min()) for table in filled)
+        last_ns = max(int(table["end_ns"].max()) for table in filled)
+        span = np.array([[first_ns, last_ns]], dtype=np.int64)
     else:
         span = np.empty((0, 2), dtype=np.int64)
     return DeviceTimes(
-        device_id=device,
+        device_id=device.device_id,
         window_start_ns=int(span[0, 0]) if len(span) else None,
         window_end_ns=int(span[-1, 1]) if len(span) else None,
         window_ns=total_length_ns(span),
         launches_n=int(trace.starts_inside(kernels).sum()),
         kernel_total_ns=int(trace.clipped_ns(kernels).sum()),
-        kernel_busy_ns=_busy_ns(kernels["start_ns"], kernels["end_ns"], windows),
-        busy_ns=_busy_ns(starts, ends, windows),
+        kernel_busy_ns=device.kernel_busy_ns,
+        busy_ns=device.busy_ns,
     )
-
-
-def _busy_ns(start_ns: IntArray, end_ns: IntArray, windows: IntArray | None) -> int:
-    if windows is not None:
-        _, start_ns, end_ns = clip_to_windows(start_ns, end_ns, windows)
-    return union_length_ns(start_ns, end_ns)

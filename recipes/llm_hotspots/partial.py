@@ -10,6 +10,8 @@ import numpy as np
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
+from nsys_llm.recipes.llm_hotspots.memops import MemopCounts, RankMemops
+from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap
 
 __all__ = ["DeviceTimes", "HotspotsPartial", "KernelRows", "RankHotspots", "SourceRows", "merged"]
 
@@ -78,6 +80,8 @@ class RankHotspots:
         stats: By name over the rank's devices; the same object as `kernels` for one device.
         sources: By shown and demangled name.
         devices: Sorted by id.
+        overlap: What runs together on each device, sorted by its id.
+        memops: Copies and fills.
     """
 
     names: tuple[str, ...]
@@ -85,6 +89,8 @@ class RankHotspots:
     stats: KernelRows
     sources: SourceRows
     devices: tuple[DeviceTimes, ...]
+    overlap: tuple[DeviceOverlap, ...]
+    memops: RankMemops
 
 
 @dataclass(frozen=True)
@@ -97,12 +103,14 @@ class HotspotsPartial:
         durations: How often a launch of each name (code into `names`) took how long.
         all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
             the engine, whatever part of the run is looked at.
+        memops: Copies and fills of all ranks by kind.
     """
 
     ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     durations: ValueCounts = field(default_factory=ValueCounts.empty)
     all_names: tuple[str, ...] = ()
+    memops: MemopCounts = field(default_factory=MemopCounts)
 
 
 def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
@@ -120,4 +128,5 @@ def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
     ]
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     all_names = tuple(sorted({name for part in parts for name in part.all_names}))
-    return HotspotsPartial(ranks, names, ValueCounts.merge(counts), all_names)
+    memops = MemopCounts.merge([part.memops for part in parts])
+    return HotspotsPartial(ranks, names, ValueCounts.merge(counts), all_names, memops)

@@ -16,12 +16,17 @@ from nsys_llm.identity import Rank
 from nsys_llm.intervals import IntArray
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
+from nsys_llm.recipes.llm_hotspots.bandwidth import bandwidth_columns
 from nsys_llm.recipes.llm_hotspots.category_tables import (
     category_tables,
     class_columns,
     shown_classes,
 )
+from nsys_llm.recipes.llm_hotspots.imbalance import imbalance_tables
+from nsys_llm.recipes.llm_hotspots.memop_tables import memop_tables
+from nsys_llm.recipes.llm_hotspots.overlap import overlap_columns
 from nsys_llm.recipes.llm_hotspots.partial import HotspotsPartial, KernelRows, RankHotspots
+from nsys_llm.recipes.llm_hotspots.processes import process_columns
 
 __all__ = ["tabulate"]
 
@@ -39,7 +44,7 @@ def tabulate(
     Args:
         partial: All ranks.
         ranks: Those with GPU work, in order.
-        options: engine chooses the rule files.
+        options: engine chooses the rule files, weights the rows of bandwidth.
 
     Returns:
         By table name, as manifests/llm_hotspots.json declares them.
@@ -57,6 +62,7 @@ def tabulate(
     shown = shown_classes(sources, known)
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
+    memops = memop_tables([(rank, one.memops) for rank, one in rows], partial.memops)
     columns = {
         "rank_stats": _rank_stats(rows),
         "all_stats": _all_stats(names, everywhere, rows),
@@ -64,6 +70,16 @@ def tabulate(
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
+        **memops,
+        "overlap": overlap_columns([(rank, one.overlap) for rank, one in rows]),
+        **imbalance_tables(sources, ranks),
+        "processes": process_columns(ranks, sources, devices, memops["memops"]),
+        "bandwidth": bandwidth_columns(
+            options["weights"] or (),
+            partial.names,
+            partial.durations,
+            [one.memops for _, one in rows],
+        ),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}

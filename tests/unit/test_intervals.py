@@ -17,6 +17,7 @@ from nsys_llm.intervals import (
     exclusive_ns,
     intersect_intervals,
     starts_inside,
+    subtract_intervals,
     total_length_ns,
     union_intervals,
     union_length_ns,
@@ -177,6 +178,24 @@ def test_no_windows_hold_nothing():
     assert starts_inside(at_ns, none).tolist() == [False, False]
     assert covered_ns(at_ns, none).tolist() == [0, 0]
     assert clip_to_windows(at_ns, at_ns + 1, none)[0].size == 0
+
+
+def test_what_is_taken_out_splits_what_is_left():
+    # 0-10 without 3-5 and 8-12.
+    left = subtract_intervals(union_of([(0, 10)]), union_of([(3, 5), (8, 12)]))
+    assert left.tolist() == [[0, 3], [5, 8]]
+
+
+@relaxed
+@given(intervals, intervals)
+def test_a_difference_is_the_time_in_one_and_not_in_the_other(ours, others):
+    left = subtract_intervals(union_of(ours), union_of(others))
+    expected = (bitmap(ours) > 0) & (bitmap(others) == 0)
+    assert ((bitmap(left.tolist()) > 0) == expected).all()
+    assert total_length_ns(left) == expected.sum()
+    assert (left[:, 1] > left[:, 0]).all()
+    # Touching pieces of `ours` are one already, so that no two of the result touch.
+    assert (left[1:, 0] > left[:-1, 1]).all()
 
 
 def test_shared_time_is_split_and_the_odd_nanosecond_goes_to_the_earliest_started():

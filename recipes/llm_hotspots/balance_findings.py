@@ -1,0 +1,273 @@
+"""Findings on how ranks share the work and wait for each other. Reads tables only.
+
+Time in collectives is never held against the rank that has it: it came early and waits. The rank
+with the least of it is the one to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.communication import COMMUNICATION
+from nsys_llm.findings import Finding
+from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
+from nsys_llm.recipes.llm_hotspots.records import Record, records, severity_of, window_of
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
+
+__all__ = ["balance_findings"]
+
+#: Share of a device's busy time from which communication without computation is a finding of a
+#: severity; ours.
+_EXPOSED_PCT: Final = {"high": 30.0, "medium": 15.0, "low": 5.0}
+
+#: How much more compute than the median makes a rank or a machine slow; ours. Boards of one model
+#: differ by 2 to 4 % in clock.
+_SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
+
+#: A rank with less compute than this share of the most only looks on, and is not compared; ours.
+_ONLOOKER: Final = 0.01
+
+#: As many launches as elsewhere, within this share.
+_SAME_LAUNCHES: Final = 0.01
+
+#: A late rank has so much less time in collectives than the median, and the difference takes at
+#: least so much of its window, in percent; ours.
+_LATE_RATIO: Final = 1.5
+_LATE_PCT: Final = {"medium": 5.0, "low": 1.0}
+
+#: A kernel is uneven from this ratio of the most to the median, and if what ranks have above it is
+#: at least so much of all compute, in percent; ours. As many kernels are told at most.
+_UNEVEN_RATIO: Final = 1.2
+_UNEVEN_PCT: Final = {"medium": 5.0, "low": 1.0}
+_UNEVEN_KERNELS: Final = 3
+
+
+def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return what is to be said about communication, slow and late ranks, and uneven work.
+
+    Args:
+        tables: Finished tables by name: overlap, processes, imbalance, host_imbalance.
+    """
+    overlap, processes, imbalance, hosts = (
+        records(tables[name]) for name in ("overlap", "processes", "imbalance", "host_imbalance")
+    )
+    return [
+        *_exposed(overlap),
+        *_slow_rank(processes, imbalance),
+        *_late_rank(imbalance, processes),
+        *_uneven_kernels(imbalance),
+        *_slow_host(hosts),
+    ]
+
+
+def _exposed(overlap: Sequence[Record]) -> Iterator[Finding]:
+    """Return the finding on exposed communication, about the device that has most of it."""
+    busy = [row for row in overlap if row["exposed_busy_pct"] is not None]
+    worst = max(busy, key=lambda row: row["exposed_busy_pct"], default=None)
+    severity = severity_of(worst["exposed_busy_pct"], _EXPOSED_PCT) if worst else None
+    if worst is None or severity is None:
+        return
+    total_ns = sum(row["exposed_communication_ns"] for row in overlap)
+    yield Finding(
+        rule="exposed_communication",
+        severity=severity,
+        scope="device",
+        title="Communication without computation takes "
+        f"{format_percent(worst['exposed_busy_pct'])} of busy time on rank {worst['rank']}",
+        evidence=f"Device {worst['device_id']} of rank {worst['rank']} communicates for "
+        f"{format_ns(worst['communication_ns'])}; during "
+        f"{format_ns(worst['exposed_communication_ns'])} of it "
+        f"({format_percent(worst['exposed_communication_pct'])}) it computes nothing. Over all "
+        f"ranks {format_ns(total_ns)}. Waiting for late ranks is part of it.",
+        tables=("overlap",),
+        recommendation="Let tail_stats split it into waiting and transfer first. Waiting: mend the "
+        "late rank. Transfer: overlap it with computation (micro-batches, asynchronous tensor "
+        "parallelism, bucketed gradients), or use a faster all-reduce for small messages.",
+        rank=worst["rank"],
+        device_id=worst["device_id"],
+        window_ns=window_of(worst, "exposed_start_ns", "exposed_end_ns"),
+        impact_ns=total_ns,
+    )
+
+
+def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iterator[Finding]:
+    """Return the finding on the rank that computes longest."""
+    most_ns = max((row["compute_total_ns"] for row in processes), default=0)
+    working = [row for row in processes if row["compute_total_ns"] > _ONLOOKER * most_ns]
+    if len(working) < 2:
+        return
+    worst = max(working, key=lambda row: row["compute_total_ns"])
+    p50_ns = median(row["compute_total_ns"] for row in working)
+    severity = severity_of(worst["compute_total_ns"] / p50_ns, _SLOW_RATIO)
+    typical_n = median(row["launches_n"] for row in working)
+    same = abs(worst["launches_n"] - typical_n) <= _SAME_LAUNCHES * typical_n
+    density = _density(worst) / median(_density(row) for row in working)
+    # More launches in a longer capture is no more work.
+    if severity is None or not (same or density >= _SLOW_RATIO["low"]):
+        return
+    why, advice = _slow_words(same, worst["launches_n"], typical_n)
+    more_pct = 100.0 * (worst["compute_total_ns"] / p50_ns - 1)
+    yield Finding(
+        rule="slow_rank",
+        severity=severity,
+        scope="rank",
+        title=f"Rank {worst['rank']} computes {format_percent(more_pct)} longer than the median "
+        "rank",
+        evidence=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
+        f"{worst['rank']}{_on(worst['host'])}, {format_ns(p50_ns)} on the median of "
+        f"{format_count(len(working))} ranks; collectives are left out. {why}"
+        f"{_heaviest(imbalance, worst['rank'])}",
+        tables=("processes", "imbalance"),
+        recommendation=advice,
+        rank=worst["rank"],
+        window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
+        capture="--gpu-metrics-devices=all shows the clocks of each GPU." if same else None,
+        impact_ns=round(worst["compute_total_ns"] - p50_ns),
+    )
+
+
+def _density(process: Record) -> float:
+    return process["compute_total_ns"] / max(process["window_ns"], 1)
+
+
+def _slow_words(same: bool, launches_n: int, typical_n: float) -> tuple[str, str]:
+    counts = f"{format_count(launches_n)} launches, {format_count(typical_n)} on the median rank"
+    if same:
+        return (
+            f"It launches as much ({counts}), so each launch takes longer.",
+            "Compare clocks, power and temperature of that GPU with the others (nvidia-smi -q -d "
+            "CLOCK,PERFORMANCE), look for another job on it, and for larger shapes of its kernels.",
+        )
+    return (
+        f"It has another number of launches: {counts}.",
+        "Look for work that only this rank has: experts that get most tokens, the longer "
+        "sequences of a batch, embedding or output layers of a pipeline stage, sampling.",
+    )
+
+
+def _heaviest(imbalance: Sequence[Record], rank: int) -> str:
+    """Say which kernel contributes most to a rank's excess."""
+    own = [
+        row
+        for row in imbalance
+        if row["scope"] == "kernel" and not row["communication"] and row["suspect_rank"] == rank
+    ]
+    first = max(own, key=lambda row: row["max_ns"] - row["p50_ns"], default=None)
+    if first is None:
+        return ""
+    more = format_ns(first["max_ns"] - first["p50_ns"])
+    return f" The largest part is {quoted(shortened(first['name']))}: {more} above the median."
+
+
+def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iterator[Finding]:
+    """Return the finding on the rank with the least time in collectives."""
+    row = _total(imbalance, COMMUNICATION)
+    if row is None or row["ranks_n"] < row["all_ranks_n"] or row["all_ranks_n"] < 2:
+        return
+    # Only the same collectives can be compared.
+    spare_n = row["most_rank_launches_n"] - row["typical_launches_n"]
+    if abs(spare_n) > _SAME_LAUNCHES * row["typical_launches_n"]:
+        return
+    rank, gap_ns = row["least_rank"], row["p50_ns"] - row["min_ns"]
+    own = next(one for one in processes if one["rank"] == rank)
+    severity = severity_of(100.0 * gap_ns / max(own["window_ns"], 1), _LATE_PCT)
+    if severity is None or row["p50_ns"] < _LATE_RATIO * row["min_ns"]:
+        return
+    yield Finding(
+        rule="late_rank",
+        severity=severity,
+        scope="rank",
+        title=f"The others seem to wait for rank {rank}: it spends least time in collectives",
+        evidence=f"Communication kernels take {format_ns(row['min_ns'])} on rank {rank}"
+        f"{_on(row['least_host'])}, {format_ns(row['p50_ns'])} on the median rank and "
+        f"{format_ns(row['max_ns'])} on rank {row['most_rank']}. Who comes last waits least; rank "
+        f"{row['most_rank']} is not to blame.",
+        tables=("imbalance", "processes"),
+        recommendation="Run tail_stats: it matches the collectives one by one and names the rank "
+        f"that each waited for. Then look at what rank {rank} does before it joins (idle_gaps).",
+        rank=rank,
+        name=COMMUNICATION,
+        window_ns=window_of(own, "window_start_ns", "window_end_ns"),
+        impact_ns=row["total_ns"] - row["min_ns"] * row["all_ranks_n"],
+    )
+
+
+def _uneven_kernels(imbalance: Sequence[Record]) -> Iterator[Finding]:
+    """One finding a kernel, the most excess first."""
+    whole = _total(imbalance, COMPUTE)
+    if whole is None or whole["all_ranks_n"] < 2:
+        return
+    uneven = [
+        row
+        for row in imbalance
+        if row["scope"] == "kernel"
+        and not row["communication"]
+        # Null: the median rank does not launch it.
+        and (row["most_over_p50"] is None or row["most_over_p50"] >= _UNEVEN_RATIO)
+    ]
+    for row in uneven[:_UNEVEN_KERNELS]:
+        share_pct = 100.0 * row["excess_ns"] / max(whole["total_ns"], 1)
+        severity = severity_of(share_pct, _UNEVEN_PCT)
+        if severity is None:
+            return
+        yield Finding(
+            rule="uneven_kernel",
+            severity=severity,
+            scope="kernel",
+            title=f"{quoted(shortened(row['name']))} takes longest on rank {row['most_rank']}",
+            evidence=f"{format_ns(row['max_ns'])} on rank {row['most_rank']}"
+            f"{_on(row['most_host'])} in {format_count(row['most_rank_launches_n'])} launches, "
+            f"{format_ns(row['p50_ns'])} on the median rank in "
+            f"{format_count(row['typical_launches_n'])}; {format_count(row['ranks_n'])} of "
+            f"{format_count(row['all_ranks_n'])} ranks launch it. Above the median: "
+            f"{format_ns(row['excess_ns'])}, {format_percent(share_pct)} of all compute.",
+            tables=("imbalance",),
+            recommendation="More launches: spread the work (expert routing, batches); stages of a "
+            "pipeline differ by design. As many launches: compare shapes and clocks of the ranks.",
+            rank=row["most_rank"],
+            name=row["name"],
+            impact_ns=row["excess_ns"],
+        )
+
+
+def _slow_host(hosts: Sequence[Record]) -> Iterator[Finding]:
+    """Return the finding on the machine whose ranks compute longest."""
+    compute = [row for row in hosts if (row["scope"], row["name"]) == ("total", COMPUTE)]
+    # One rank says nothing of its machine.
+    compared = [
+        row
+        for row in compute
+        if row["host"] is not None and row["mean_over_p50"] is not None and row["ranks_n"] > 1
+    ]
+    worst = max(compared, key=lambda row: row["mean_over_p50"], default=None)
+    severity = severity_of(worst["mean_over_p50"], _SLOW_RATIO) if worst else None
+    if worst is None or severity is None or len(compute) < 2:
+        return
+    more = format_percent(100.0 * (worst["mean_over_p50"] - 1))
+    yield Finding(
+        rule="slow_host",
+        severity=severity,
+        scope="run",
+        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the median",
+        evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
+        f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
+        f"of {format_count(len(compute))} machines; collectives are left out.",
+        tables=("host_imbalance",),
+        recommendation="Compare that machine's clocks, power limits and cooling with the others, "
+        "and look for other jobs on it.",
+        name=worst["host"],
+        impact_ns=round((worst["mean_ns"] - worst["p50_ns"]) * worst["ranks_n"]),
+    )
+
+
+def _total(imbalance: Sequence[Record], name: str) -> Record | None:
+    rows = (row for row in imbalance if (row["scope"], row["name"]) == ("total", name))
+    return next(rows, None)
+
+
+def _on(host: str | None) -> str:
+    return "" if host is None else f" ({quoted(host)})"

@@ -1,0 +1,167 @@
+"""How unevenly the ranks share the work: per kernel, per category, and by host.
+
+A rank without a kernel counts with a time of 0. Inside a collective those ranks wait that came
+early, so there the rank with the LEAST time is the one to look at; everywhere else it is the one
+with the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.columns import Columns, percent, sorted_columns
+from nsys_llm.communication import COMMUNICATION, is_communication
+from nsys_llm.grouping import summed
+from nsys_llm.identity import Rank
+from nsys_llm.rank_spread import RankSpread
+
+__all__ = ["COMPUTE", "imbalance_tables"]
+
+#: Name of the row of all kernels that are no communication.
+COMPUTE: Final = "compute"
+
+#: Scopes in the order in which their rows stand; all but the last also by host.
+_SCOPES: Final = ("total", "category", "kernel")
+
+_Objects = npt.NDArray[Any]
+
+
+def imbalance_tables(sources: pd.DataFrame, ranks: Sequence[Rank]) -> dict[str, Columns]:
+    """Return the tables imbalance and host_imbalance.
+
+    Args:
+        sources: One row a rank, shown name and full name, with category, launches_n and total_ns.
+        ranks: Those with GPU work, in order of their numbers.
+    """
+    told = {name: is_communication(name) for name in sources["full_name"].unique()}
+    communication = sources["full_name"].map(told).to_numpy(dtype=bool)
+    part_of: dict[str, _Objects] = {
+        "total": np.where(communication, COMMUNICATION, COMPUTE).astype(object),
+        "category": sources["category"].to_numpy(dtype=object),
+        "kernel": sources["name"].to_numpy(dtype=object),
+    }
+    parts = {
+        scope: _parts(sources.assign(part=part_of[scope], communication=communication), ranks)
+        for scope in _SCOPES
+    }
+    hosts = [rank.facts.host if rank.facts else None for rank in ranks]
+    spreads = [_spread_columns(scope, part, ranks, hosts) for scope, part in parts.items()]
+    by_host = [_host_columns(scope, parts[scope], hosts) for scope in _SCOPES[:-1]]
+    return {"imbalance": _stacked(spreads), "host_imbalance": _stacked(by_host)}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is compared over ranks.
+
+    Attributes:
+        names: Sorted.
+        communication: Of each name, whether it is nothing but communication.
+        total_ns: By name and rank.
+        launches_n: Likewise.
+    """
+
+    names: _Objects
+    communication: npt.NDArray[np.bool_]
+    total_ns: RankSpread
+    launches_n: RankSpread
+
+
+def _parts(sources: pd.DataFrame, ranks: Sequence[Rank]) -> _Parts:
+    used = sources[(sources["launches_n"] > 0) | (sources["total_ns"] > 0)]
+    groups = used.groupby(["part", "rank"], sort=True)
+    sums = groups[["total_ns", "launches_n"]].sum().reset_index()
+    names = np.array(sorted(set(sums["part"])), dtype=object)
+    code = {name: index for index, name in enumerate(names)}
+    position = {rank.number: index for index, rank in enumerate(ranks)}
+    mixed = set(used.loc[~used["communication"], "part"])
+    times = RankSpread(
+        part=np.array([code[name] for name in sums["part"]], dtype=np.int64),
+        rank=np.array([position[rank] for rank in sums["rank"]], dtype=np.int64),
+        value=sums["total_ns"].to_numpy(np.int64),
+        parts_n=len(names),
+        ranks_n=len(ranks),
+    )
+    return _Parts(
+        names=names,
+        communication=np.array([name not in mixed for name in names], dtype=bool),
+        total_ns=times,
+        launches_n=replace(times, value=sums["launches_n"].to_numpy(np.int64)),
+    )
+
+
+def _spread_columns(
+    scope: str, parts: _Parts, ranks: Sequence[Rank], hosts: Sequence[str | None]
+) -> Columns:
+    times = parts.total_ns
+    lowest, highest = times.rank_of_least(), times.rank_of_most()
+    least, most, twice_p50 = (
+        times.ordered(0),
+        times.ordered(times.ranks_n - 1),
+        times.twice_median(),
+    )
+    suspect = np.where(parts.communication, lowest, highest)
+    even = least == most
+    numbers = np.array([rank.number for rank in ranks], dtype=np.int64)
+    host_of = np.array(hosts, dtype=object)
+    total_ns, excess_ns = times.total(), times.excess()
+    columns: Columns = {
+        "scope": [scope] * times.parts_n,
+        "name": parts.names,
+        "communication": parts.communication,
+        "ranks_n": times.present_n(),
+        "all_ranks_n": np.full(times.parts_n, times.ranks_n),
+        "total_ns": total_ns,
+        "mean_ns": total_ns / max(times.ranks_n, 1),
+        "min_ns": least,
+        "p50_ns": twice_p50 / 2,
+        "max_ns": most,
+        "least_rank": numbers[lowest],
+        "least_host": host_of[lowest],
+        "most_rank": numbers[highest],
+        "most_host": host_of[highest],
+        "suspect_rank": pd.arrays.IntegerArray(numbers[suspect], even),
+        "most_rank_launches_n": parts.launches_n.at(highest),
+        "typical_launches_n": parts.launches_n.lower_median(),
+        "most_over_p50": np.where(twice_p50 == 0, np.nan, 2 * most / np.maximum(twice_p50, 1)),
+        "excess_ns": excess_ns,
+        "excess_pct": percent(excess_ns, total_ns),
+    }
+    return sorted_columns(columns, "-excess_ns", "name")
+
+
+def _host_columns(scope: str, parts: _Parts, hosts: Sequence[str | None]) -> Columns:
+    shown: list[str | None] = [*sorted({host for host in hosts if host is not None})]
+    if None in hosts:
+        shown.append(None)
+    code = np.array([shown.index(host) for host in hosts], dtype=np.int64)
+    times, hosts_n = parts.total_ns, len(shown)
+    cell = times.part * hosts_n + code[times.rank]
+    total_ns = summed(cell, times.value, times.parts_n * hosts_n)
+    ranks_n = np.tile(np.bincount(code, minlength=hosts_n), times.parts_n)
+    twice_p50 = np.repeat(times.twice_median(), hosts_n)
+    mean_ns = total_ns / ranks_n
+    return {
+        "scope": [scope] * total_ns.size,
+        "name": np.repeat(parts.names, hosts_n),
+        "host": np.tile(np.array(shown, dtype=object), times.parts_n),
+        "ranks_n": ranks_n,
+        "total_ns": total_ns,
+        "mean_ns": mean_ns,
+        "p50_ns": twice_p50 / 2,
+        "mean_over_p50": np.where(twice_p50 == 0, np.nan, 2 * mean_ns / np.maximum(twice_p50, 1)),
+    }
+
+
+def _stacked(parts: Sequence[Mapping[str, Any]]) -> Columns:
+    """Put the rows of several scopes one below the other."""
+    frames = [pd.DataFrame(dict(part)) for part in parts]
+    filled = [frame for frame in frames if len(frame)] or frames[:1]
+    frame = pd.concat(filled, ignore_index=True)
+    return {name: frame[name] for name in frame.columns}
