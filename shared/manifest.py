@@ -79,6 +79,7 @@ class TableRead:
         columns: Columns that are always read.
         columns_with: Further columns, by the option that needs them.
         only_with: Options of which one must be given for the table to be read; empty: always.
+        only_if: Tables, read before, of which one must have rows; empty: whatever they have.
         required: Whether a report without the table has nothing to say to this recipe.
         lost: What the user does without if the table is missing.
     """
@@ -89,6 +90,7 @@ class TableRead:
     required: bool = False
     columns_with: Mapping[str, tuple[str, ...]] | None = None
     only_with: tuple[str, ...] = ()
+    only_if: tuple[str, ...] = ()
 
     def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the columns to read under these options; empty if the table is not needed."""
@@ -223,6 +225,7 @@ def _read(raw: Mapping[str, Any]) -> TableRead:
         required=raw["required"],
         columns_with=columns_with,
         only_with=tuple(raw.get("only_with", ())),
+        only_if=tuple(raw.get("only_if", ())),
     )
 
 

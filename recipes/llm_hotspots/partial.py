@@ -10,6 +10,7 @@ import numpy as np
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
+from nsys_llm.recipes.llm_hotspots.details import RankDetails
 
 __all__ = ["DeviceTimes", "HotspotsPartial", "KernelRows", "RankHotspots", "SourceRows", "merged"]
 
@@ -78,6 +79,7 @@ class RankHotspots:
         stats: By name over the rank's devices; the same object as `kernels` for one device.
         sources: By shown and demangled name.
         devices: Sorted by id.
+        details: Over time, launch by launch, and as measured.
     """
 
     names: tuple[str, ...]
@@ -85,6 +87,7 @@ class RankHotspots:
     stats: KernelRows
     sources: SourceRows
     devices: tuple[DeviceTimes, ...]
+    details: RankDetails = field(default_factory=RankDetails)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from nsys_llm.recipes.llm_hotspots.category_tables import (
     class_columns,
     shown_classes,
 )
+from nsys_llm.recipes.llm_hotspots.details import detail_columns
 from nsys_llm.recipes.llm_hotspots.partial import HotspotsPartial, KernelRows, RankHotspots
 
 __all__ = ["tabulate"]
@@ -57,13 +58,16 @@ def tabulate(
     shown = shown_classes(sources, known)
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
+    kernels = _kernels(names, everywhere, sources, shown, devices)
+    details = [(rank, one.names, one.details) for rank, one in rows]
     columns = {
         "rank_stats": _rank_stats(rows),
         "all_stats": _all_stats(names, everywhere, rows),
-        "kernels": _kernels(names, everywhere, sources, shown, devices),
+        "kernels": kernels,
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
+        **detail_columns(details, partial.names, partial.durations, shown, kernels, options),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}

@@ -29,17 +29,23 @@ MOST_LINES_OF_A_FUNCTION = 60
 ALLOWED = {
     "attribution": {"intervals"},
     "categories": {"errors"},
+    "cuda_codes": set(),
+    "device_links": {"tables"},
     "distributions": {"intervals"},
     "errors": set(),
     "filters": {"intervals", "ranges"},
     "grouping": {"intervals"},
     "intervals": {"errors"},
     "names": set(),
+    "patterns": {"errors"},
     "ranges": {"attribution", "errors", "intervals", "names", "tables"},
     "findings": {"errors"},
+    "sampling": {"grouping", "intervals"},
     "tables": {"intervals"},
+    "time_bins": {"intervals"},
     "units": {"errors"},
     "view.text": set(),
+    "watermarks": {"intervals", "time_bins"},
 }
 
 #: Is copied beside every notebook, and runs there alone.
