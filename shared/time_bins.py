@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from nsys_llm.intervals import IntArray, covered_ns
+from nsys_llm.grouping import summed
+from nsys_llm.intervals import IntArray
 
-__all__ = ["bin_counts", "bin_cover_ns", "bin_edges", "log_edges", "span_quarters"]
+__all__ = ["bin_counts", "bin_edges", "bin_sums", "log_edges", "span_quarters"]
 
 
 def bin_edges(start_ns: int, end_ns: int, most_n: int) -> IntArray:
@@ -33,13 +34,15 @@ def bin_counts(at_ns: IntArray, edges: IntArray) -> IntArray:
         at_ns: Shape (n,), in any order.
         edges: Shape (parts + 1,), as `bin_edges` gives them.
     """
+    # A sort and a few searches take a third of the time of searching for each instant.
+    inner = np.searchsorted(np.sort(at_ns), edges[1:-1], side="left")
+    return np.diff(np.concatenate(([0], inner, [at_ns.size]))).astype(np.int64)
+
+
+def bin_sums(at_ns: IntArray, value: IntArray, edges: IntArray) -> IntArray:
+    """Return the sum of the values at the instants of each part; see `bin_counts`."""
     index = np.searchsorted(edges[1:-1], at_ns, side="right")
-    return np.bincount(index, minlength=edges.size - 1).astype(np.int64)
-
-
-def bin_cover_ns(intervals: IntArray, edges: IntArray) -> IntArray:
-    """Return how much of each part is covered by intervals of shape (n, 2), sorted and disjoint."""
-    return np.diff(covered_ns(edges, intervals))
+    return summed(index, value, edges.size - 1)
 
 
 def span_quarters(start_ns: int, end_ns: int) -> IntArray:

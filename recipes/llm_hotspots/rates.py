@@ -13,13 +13,14 @@ from nsys_llm.distributions import ValueCounts
 from nsys_llm.identity import Rank
 from nsys_llm.intervals import (
     IntArray,
+    clip_to_windows,
     covered_ns,
-    intersect_intervals,
-    total_length_ns,
+    union_before_ns,
     union_intervals,
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
-from nsys_llm.time_bins import bin_counts, bin_cover_ns, bin_edges, log_edges
+from nsys_llm.tables import Table
+from nsys_llm.time_bins import bin_counts, bin_edges, bin_sums, log_edges
 
 __all__ = ["DeviceRates", "duration_columns", "map_rates", "rate_columns"]
 
@@ -106,34 +107,51 @@ def duration_columns(names: Sequence[str], top: Sequence[str], counts: ValueCoun
 def _device_rates(trace: RankTrace, device: int) -> DeviceRates | None:
     ops = {name: trace.tables[name] for name in OP_TABLES if name in trace.tables}
     own = {name: table.take(table["device_id"] == device) for name, table in ops.items()}
-    kernels, windows = own["kernels"], trace.windows_ns
-    kernel_union = union_intervals(kernels["start_ns"], kernels["end_ns"])
-    union = kernel_union
-    others = [table for name, table in own.items() if name != "kernels" and len(table)]
-    if others:
-        union = union_intervals(
-            np.concatenate([kernel_union[:, 0], *(table["start_ns"] for table in others)]),
-            np.concatenate([kernel_union[:, 1], *(table["end_ns"] for table in others)]),
-        )
+    windows = _windows(trace, list(own.values()))
     if windows is None:
-        # As `devices` has it: operations of no length reach the ends of the window, too.
-        starts = [table["start_ns"] for table in own.values() if len(table)]
-        ends = [table["end_ns"] for table in own.values() if len(table)]
-        if not starts:
-            return None
-        first, last = min(int(one.min()) for one in starts), max(int(one.max()) for one in ends)
-        windows = np.array([[first, last]], dtype=np.int64)
-    else:
-        if not total_length_ns(windows):
-            return None
-        kernel_union = intersect_intervals(kernel_union, windows)
-        union = intersect_intervals(union, windows)
+        return None
+    kernels = own.pop("kernels")
+    starts, ends = _clipped(trace, kernels["start_ns"], kernels["end_ns"])
     edges = bin_edges(int(windows[0, 0]), int(windows[-1, 1]), MOST_BINS)
+    others = _union(trace, list(own.values()))
+    # Pieces of the other operations, none of them in two bins.
+    _, pieces, piece_ends = clip_to_windows(
+        others[:, 0], others[:, 1], np.column_stack((edges[:-1], edges[1:]))
+    )
+    covered = union_before_ns(np.concatenate((edges, pieces, piece_ends)), starts, ends)
+    at_edges, before, after = np.split(covered, [edges.size, edges.size + pieces.size])
+    kernel_busy_ns = np.diff(at_edges)
+    alone_ns = piece_ends - pieces - (after - before)
     return DeviceRates(
         device_id=device,
         edges_ns=edges,
         window_ns=np.diff(covered_ns(edges, windows)),
         launches_n=bin_counts(kernels["start_ns"][trace.starts_inside(kernels)], edges),
-        kernel_busy_ns=bin_cover_ns(kernel_union, edges),
-        busy_ns=bin_cover_ns(union, edges),
+        kernel_busy_ns=kernel_busy_ns,
+        busy_ns=kernel_busy_ns + bin_sums(pieces, alone_ns, edges),
     )
+
+
+def _windows(trace: RankTrace, own: Sequence[Table]) -> IntArray | None:
+    """Return the windows of the table `devices`; None where there is no time to cut up."""
+    if trace.windows_ns is not None:
+        return trace.windows_ns if len(trace.windows_ns) else None
+    some = [table for table in own if len(table)]
+    if not some:
+        return None
+    first = min(int(table["start_ns"].min()) for table in some)
+    last = max(int(table["end_ns"].max()) for table in some)
+    return np.array([[first, last]], dtype=np.int64)
+
+
+def _union(trace: RankTrace, tables: Sequence[Table]) -> IntArray:
+    """Return the union of all operations of some tables inside the windows."""
+    starts = joined([table["start_ns"] for table in tables])
+    return union_intervals(*_clipped(trace, starts, joined([table["end_ns"] for table in tables])))
+
+
+def _clipped(trace: RankTrace, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
+    if trace.windows_ns is None:
+        return starts, ends
+    _, starts, ends = clip_to_windows(starts, ends, trace.windows_ns)
+    return starts, ends

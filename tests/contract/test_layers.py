@@ -42,7 +42,7 @@ ALLOWED = {
     "findings": {"errors"},
     "sampling": {"grouping", "intervals"},
     "tables": {"intervals"},
-    "time_bins": {"intervals"},
+    "time_bins": {"grouping", "intervals"},
     "units": {"errors"},
     "view.text": set(),
     "watermarks": {"intervals", "time_bins"},
