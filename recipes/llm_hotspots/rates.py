@@ -65,7 +65,6 @@ def rate_columns(parts: Sequence[tuple[Rank, Sequence[DeviceRates]]]) -> Columns
     launches_n = joined([one.launches_n for _, one in rows])
     busy_ns = joined([one.busy_ns for _, one in rows])
     none = window_ns == 0
-    seconds = np.where(none, np.nan, window_ns / _NS_PER_S)
     return {
         "rank": np.repeat(np.array([rank.number for rank, _ in rows], dtype=np.int64), bins_n),
         "file": [rank.file for (rank, _), n in zip(rows, bins_n, strict=True) for _ in range(n)],
@@ -76,7 +75,9 @@ def rate_columns(parts: Sequence[tuple[Rank, Sequence[DeviceRates]]]) -> Columns
         "launches_n": launches_n,
         "kernel_busy_ns": joined([one.kernel_busy_ns for _, one in rows]),
         "busy_ns": busy_ns,
-        "launch_rate": launches_n / seconds,
+        "launch_rate": np.where(
+            none, np.nan, launches_n * _NS_PER_S / np.where(none, 1, window_ns)
+        ),
         "busy_pct": percent(busy_ns, window_ns),
     }
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from nsys_llm.columns import Columns, distribution_columns, joined, percent, sorted_columns
 from nsys_llm.distributions import ValueCounts
@@ -244,5 +245,6 @@ def _repeated(parts: Sequence[tuple[Rank, RankStakeout]], rows_n: Sequence[int])
     return {"rank": [rank.number for rank in ranks], "file": [rank.file for rank in ranks]}
 
 
-def _nullable(values: Sequence[int]) -> list[int | None]:
-    return [None if value == NULL_INT else value for value in values]
+def _nullable(values: Sequence[int]) -> pd.api.extensions.ExtensionArray:
+    """Return integers of which NULL_INT is null; sorting must not make floats of them."""
+    return pd.array([None if value == NULL_INT else value for value in values], dtype="Int64")
