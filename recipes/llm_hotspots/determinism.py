@@ -29,27 +29,27 @@ class _Flag:
 _FLAGS: Final = {
     "atomics": _Flag(
         "low",
-        "may give other last bits from run to run",
+        "Some kernels may give other last bits from run to run",
         "Sums with atomic additions have no fixed order. Where two runs must agree, ask for the "
         "deterministic variant (torch.use_deterministic_algorithms(True); FlashAttention's "
         "deterministic=True), and expect it to be slower.",
     ),
     "split_k": _Flag(
         "note",
-        "split the sum along K, so results follow the shape",
+        "Some kernels split the sum along K, so results follow the shape",
         "One shape repeats bit for bit with cuBLASLt; another batch size may split otherwise. For "
         "results that do not depend on the batch, use batch-invariant kernels "
         "(VLLM_BATCH_INVARIANT=1 in vLLM, --enable-deterministic-inference in SGLang).",
     ),
     "cascade_merge": _Flag(
         "note",
-        "merge partial attention, so results follow batch and prefix",
+        "Some kernels merge partial attention, so results follow batch and prefix",
         "Results at batch sizes 1 and 16 may differ in the last bits. To rule it out while hunting "
         "a difference: disable_cascade_attn=True in vLLM, a fixed number of KV splits elsewhere.",
     ),
     "cublas_heuristic": _Flag(
         "note",
-        "are chosen by cuBLAS by shape, so another batch size may get another kernel",
+        "Some kernels are chosen by cuBLAS by shape, so another batch size may get another kernel",
         "Runs of one shape agree (CUBLAS_WORKSPACE_CONFIG=:4096:8 where several streams share a "
         "handle); between batch sizes compare the kernel names first, with trace_diff.",
     ),
@@ -82,9 +82,10 @@ def _finding(flag: str, meaning: _Flag, own: pd.DataFrame) -> Finding:
         rule=f"determinism_{flag}",
         severity=meaning.severity,
         scope="kernel",
-        title=f"{format_count(len(own))} kernels {meaning.title}",
-        evidence=f"Flag {quoted(flag)}: {format_count(launches_n)} launches, "
-        f"{format_percent(share)} of kernel time; most of it in {named}.",
+        title=meaning.title,
+        evidence=f"Flag {quoted(flag)}: kernels {format_count(len(own))}, launches "
+        f"{format_count(launches_n)}, {format_percent(share)} of kernel time; most of it in "
+        f"{named}.",
         tables=("kernels", "rules"),
         recommendation=meaning.advice,
         name=str(heaviest["name"].iloc[0]),
