@@ -13,7 +13,7 @@ import pandas as pd
 from nsys_llm.device_links import BY_ORDER
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.finding_rows import first_row, other_ranks, place
-from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
+from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted, shortened
 
 __all__ = ["measured_findings"]
 
@@ -156,7 +156,7 @@ def _dram_bound(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
             rule="dram_bound",
             severity="low",
             scope="kernel",
-            title=f"{quoted(worst['name'])} is bound by memory bandwidth",
+            title=f"{quoted(shortened(str(worst['name'])))} is bound by memory bandwidth",
             evidence=f"DRAM reads and writes are at {format_percent(worst['dram_pct'])} of their "
             f"peak while it runs on rank {worst['rank']} ({format_count(worst['samples_n'])} "
             f"samples); {format_count(kernels_n)} of the top kernels are bound so.",

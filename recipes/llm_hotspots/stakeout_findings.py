@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.finding_rows import cells
-from nsys_llm.view.text import format_bytes, format_count, format_ns, quoted
+from nsys_llm.view.text import format_bytes, format_count, format_ns, quoted, shortened
 
 __all__ = ["stakeout_findings"]
 
@@ -46,7 +46,8 @@ def _changed_configuration(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
             rule="configuration_change",
             severity="low",
             scope="kernel",
-            title=f"{quoted(after['name'])} changes its launch configuration during the run",
+            title=f"{quoted(shortened(str(after['name'])))} changes its launch configuration "
+            "during the run",
             evidence=f"On rank {after['rank']}: {_shape(before)} until "
             f"{before['last_start_ns']} ns ({_how_often(before)}), {_shape(after)} from "
             f"{after['first_start_ns']} ns on ({_how_often(after)}). "
@@ -76,8 +77,8 @@ def _mixed_configurations(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
                 rule="mixed_configurations",
                 severity="note",
                 scope="kernel",
-                title=f"{quoted(name)} runs in {len(group)} launch configurations that take "
-                "different times",
+                title=f"{quoted(shortened(str(name)))} runs in {len(group)} launch "
+                "configurations that take different times",
                 evidence=f"Median {format_ns(low['p50_ns'])} with {_shape(low)} "
                 f"({format_count(low['launches_n'])} launches), {format_ns(high['p50_ns'])} with "
                 f"{_shape(high)} ({format_count(high['launches_n'])} launches).",
