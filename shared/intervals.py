@@ -20,6 +20,7 @@ __all__ = [
     "starts_inside",
     "subtract_intervals",
     "total_length_ns",
+    "union_before_ns",
     "union_intervals",
     "union_length_ns",
 ]
@@ -62,11 +63,34 @@ def union_length_ns(start_ns: IntArray, end_ns: IntArray) -> int:
     """
     if start_ns.size == 0:
         return 0
-    order = np.argsort(start_ns, kind="stable")
-    starts, reach = start_ns[order], np.maximum.accumulate(end_ns[order])
+    starts, ends = _in_order(start_ns, end_ns)
+    reach = np.maximum.accumulate(ends)
     # Each interval adds what it reaches beyond all that started before it.
     added_ns = reach[1:] - np.maximum(starts[1:], reach[:-1])
     return int(reach[0] - starts[0] + np.maximum(added_ns, 0).sum())
+
+
+def union_before_ns(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return how much of the time before each instant at least one interval covers.
+
+    As `covered_ns` of `union_intervals`, without making the union, which takes twice as long.
+
+    Args:
+        at_ns: Shape (k,), any instants, far fewer than intervals.
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+    """
+    if start_ns.size == 0:
+        return np.zeros(at_ns.shape, dtype=np.int64)
+    starts, ends = _in_order(start_ns, end_ns)
+    reach = np.maximum.accumulate(ends)
+    # Each interval adds what it reaches beyond all that started before it.
+    added_ns = reach - starts
+    added_ns[1:] = np.maximum(reach[1:] - np.maximum(starts[1:], reach[:-1]), 0)
+    before = np.concatenate(([0], np.cumsum(added_ns)))
+    begun = np.searchsorted(starts, at_ns, side="right")
+    beyond = np.maximum(reach[np.maximum(begun - 1, 0)] - at_ns, 0)
+    return np.where(begun > 0, before[begun] - beyond, 0)
 
 
 def total_length_ns(intervals: IntArray) -> int:
@@ -215,6 +239,14 @@ def exclusive_ns(
     shares = np.empty_like(shares)
     shares[order] = sorted_shares
     return shares
+
+
+def _in_order(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """Return starts, ascending, and their ends; what is in order already, as most rows are."""
+    if (start_ns[1:] >= start_ns[:-1]).all():
+        return start_ns, end_ns
+    order = np.argsort(start_ns, kind="stable")
+    return start_ns[order], end_ns[order]
 
 
 def _sorted_distinct(values: IntArray) -> IntArray:

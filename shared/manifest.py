@@ -81,6 +81,7 @@ class TableRead:
         columns: Columns that are always read.
         columns_with: Further columns, by the option that needs them.
         only_with: Options of which one must be given for the table to be read; empty: always.
+        only_if: Tables, read before, of which one must have rows; empty: whatever they have.
         required: Whether a report without the table has nothing to say to this recipe.
         lost: What the user does without if the table is missing.
         capture: Flags of `nsys profile` that would have recorded it.
@@ -93,6 +94,7 @@ class TableRead:
     columns_with: Mapping[str, tuple[str, ...]] | None = None
     only_with: tuple[str, ...] = ()
     capture: str | None = None
+    only_if: tuple[str, ...] = ()
 
     def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the columns to read under these options; empty if the table is not needed."""
@@ -237,6 +239,7 @@ def _read(raw: Mapping[str, Any]) -> TableRead:
         columns_with=columns_with,
         only_with=tuple(raw.get("only_with", ())),
         capture=raw.get("capture"),
+        only_if=tuple(raw.get("only_if", ())),
     )
 
 

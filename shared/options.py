@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nsys_llm.errors import UsageError
 from nsys_llm.manifest import Manifest, Option
+from nsys_llm.patterns import parse_pattern
 from nsys_llm.ranges import parse_choice
 from nsys_llm.units import parse_duration_ns
 from nsys_llm.weights import read_weights
@@ -68,6 +69,8 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     for name in _RANGE_TEXTS:
         if options[name] is not None:
             parse_choice(options[name])
+    if options.get("kernel") is not None:
+        parse_pattern(options["kernel"])
     return options
 
 

@@ -41,6 +41,8 @@ def read_trace(
     for read in reads:
         if not (columns := read.projection(options)):
             continue
+        if read.only_if and not any(len(tables[name]) for name in read.only_if if name in tables):
+            continue
         if report.has(read.table):
             tables[read.table] = read_table(report, read.table, columns)
         else:

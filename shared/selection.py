@@ -24,6 +24,7 @@ from nsys_llm.tables import NULL_INT, Table, Trace, process_of_thread
 __all__ = ["gpu_processes", "select_rank"]
 
 _THREAD_TABLES: Final = ("api_calls", "nvtx_events")
+_PROCESS_TABLES: Final = (*OP_TABLES, "memory_events")
 #: 104 days: no capture is as long, and a thousand such times still fit into a sum.
 _LARGEST_TIME_NS: Final = 1 << 53
 
@@ -120,7 +121,7 @@ def _empty_notes(
 
 
 def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
-    if name in OP_TABLES:
+    if name in _PROCESS_TABLES:
         processes = table["global_pid"]
     elif name in _THREAD_TABLES:
         processes = process_of_thread(table["global_tid"])

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from nsys_llm.trace_bulk import base_name
 from nsys_llm.trace_export import Cells
-from nsys_llm.trace_host import HostTraceBuilder, event_end_ns
+from nsys_llm.trace_host import event_end_ns
+from nsys_llm.trace_measured import MEMORY_KINDS, MeasuredTraceBuilder
 from nsys_llm.trace_metadata import global_tid
 from nsys_llm.trace_store import Queue, Thread
 
@@ -31,9 +32,6 @@ COPY_KINDS: Final = {
     "PtoP": (10, "device", "device"),
 }
 
-#: CUPTI memory kinds; the code is the position.
-MEMORY_KINDS: Final = ("pageable", "pinned", "device", "array", "managed")
-
 Span = tuple[int, int]
 
 
@@ -47,7 +45,7 @@ class Place(Queue, total=False):
     launch_name: str
 
 
-class TraceBuilder(HostTraceBuilder):
+class TraceBuilder(MeasuredTraceBuilder):
     """A report built event by event.
 
     Each event takes `start_ns` and either `duration_ns` or `end_ns`. `launch` is the (start, end)

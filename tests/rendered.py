@@ -18,9 +18,9 @@ PLOTLY = "application/vnd.plotly.v1+json"
 #: Names that mean something to HTML, Markdown, TeX, a terminal, a spreadsheet or a reader's eye.
 HOSTILE_NAMES = (
     "<script>alert(1)</script>",
+    "$tex$ and $$more$$",
     "</td></table><img src=x onerror=alert(1)>",
     "`back``ticks`",
-    "$tex$ and $$more$$",
     "|bars\\||",
     "\"quotes\" and ' title='x",
     "new\nline\r\n\n# heading",
@@ -34,7 +34,7 @@ HOSTILE_NAMES = (
     "a backslash at the end\\",
     "é中文",
     "-",
-    "2000 " + "<b>&`|$" * 285,
+    "2000 " + '<b>&`|$"' * 250,
 )
 
 #: Everything that may turn text around, hide it, or steer a terminal; newline apart.

@@ -33,6 +33,7 @@ from nsys_llm.intervals import (
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots import tabulation
+from nsys_llm.recipes.llm_hotspots.details import map_details
 from nsys_llm.recipes.llm_hotspots.findings import answer, findings
 from nsys_llm.recipes.llm_hotspots.memops import map_memops
 from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap, map_overlap, map_spans
@@ -60,7 +61,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
     Args:
         trace: Its rows and windows.
         rank: Its key.
-        options: base and mangled choose the names shown.
+        options: base and mangled choose the names shown; see `map_details` for the others.
     """
     kernels = trace.tables["kernels"]
     names = _named(kernels, trace.strings, options)
@@ -89,6 +90,9 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
         devices=_device_times(trace, overlap),
         overlap=overlap,
         memops=memops,
+        details=map_details(
+            trace, rank, options, (names.shown, names.name), (names.pairs, names.source)
+        ),
     )
     all_names, _ = _texts(distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings)
     return HotspotsPartial({rank: hotspots}, names.shown, by_name, all_names, memop_counts)

@@ -23,7 +23,7 @@ _SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
 def category_tables(
     sources: pd.DataFrame, known: Mapping[str, Classification], engine: str
 ) -> dict[str, Columns]:
-    """Return the tables categories, rank_categories, rules and nvjet.
+    """Return the tables categories, rank_categories, operations, rules and nvjet.
 
     Args:
         sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
@@ -40,6 +40,7 @@ def category_tables(
             ),
         },
         "rank_categories": _rank_categories(sources),
+        "operations": _operations(sources, known),
         "rules": _rules(sources, known),
         "nvjet": _nvjet(sources),
     }
@@ -102,6 +103,17 @@ def _rank_categories(sources: pd.DataFrame) -> Columns:
     sums = _summed(sources, ["rank", "file", "category"])
     whole = sums.groupby("rank")[["total_ns", "exclusive_ns"]].transform("sum")
     return _shared_out(sums, whole["total_ns"].to_numpy(), whole["exclusive_ns"].to_numpy())
+
+
+def _operations(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
+    """Return what kernels do in a model; those of no known operation, in one row a category."""
+    named = sources.assign(operation=[known[name].operation or "" for name in sources["full_name"]])
+    sums = _summed(named, ["category", "operation"])
+    sums = sums.sort_values(
+        ["exclusive_ns", "operation", "category"], ascending=[False, True, True], ignore_index=True
+    )
+    columns = _shared_out(sums, sums["total_ns"].sum(), sums["exclusive_ns"].sum())
+    return {**columns, "operation": [name or None for name in sums["operation"]]}
 
 
 def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:

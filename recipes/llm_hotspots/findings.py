@@ -12,6 +12,10 @@ import pandas as pd
 
 from nsys_llm.categories import UNMATCHED
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.llm_hotspots.balance_findings import balance_findings
+from nsys_llm.recipes.llm_hotspots.bandwidth_findings import bandwidth_findings
+from nsys_llm.recipes.llm_hotspots.copy_findings import copy_findings
+from nsys_llm.recipes.llm_hotspots.detail_findings import detail_findings
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 __all__ = ["answer", "findings"]
@@ -58,7 +62,14 @@ def answer(tables: _Tables) -> str:
 
 def findings(tables: _Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [*_dominant_kernel(tables), *_unmatched(tables)]
+    return [
+        *_dominant_kernel(tables),
+        *_unmatched(tables),
+        *balance_findings(tables),
+        *bandwidth_findings(tables),
+        *copy_findings(tables),
+        *detail_findings(tables),
+    ]
 
 
 def _dominant_kernel(tables: _Tables) -> list[Finding]:

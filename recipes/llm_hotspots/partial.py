@@ -10,6 +10,7 @@ import numpy as np
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
+from nsys_llm.recipes.llm_hotspots.details import RankDetails
 from nsys_llm.recipes.llm_hotspots.memops import MemopCounts, RankMemops
 from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap
 
@@ -82,6 +83,7 @@ class RankHotspots:
         devices: Sorted by id.
         overlap: What runs together on each device, sorted by its id.
         memops: Copies and fills.
+        details: Over time, launch by launch, and as measured.
     """
 
     names: tuple[str, ...]
@@ -91,6 +93,7 @@ class RankHotspots:
     devices: tuple[DeviceTimes, ...]
     overlap: tuple[DeviceOverlap, ...]
     memops: RankMemops
+    details: RankDetails = field(default_factory=RankDetails)
 
 
 @dataclass(frozen=True)

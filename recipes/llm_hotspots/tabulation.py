@@ -22,6 +22,7 @@ from nsys_llm.recipes.llm_hotspots.category_tables import (
     class_columns,
     shown_classes,
 )
+from nsys_llm.recipes.llm_hotspots.details import detail_columns
 from nsys_llm.recipes.llm_hotspots.imbalance import imbalance_tables
 from nsys_llm.recipes.llm_hotspots.memop_tables import memop_tables
 from nsys_llm.recipes.llm_hotspots.overlap import overlap_columns
@@ -63,10 +64,12 @@ def tabulate(
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
     memops = memop_tables([(rank, one.memops) for rank, one in rows], partial.memops)
+    kernels = _kernels(names, everywhere, sources, shown, devices)
+    details = [(rank, one.names, one.details) for rank, one in rows]
     columns = {
         "rank_stats": _rank_stats(rows),
         "all_stats": _all_stats(names, everywhere, rows),
-        "kernels": _kernels(names, everywhere, sources, shown, devices),
+        "kernels": kernels,
         "rank_kernels": _rank_kernels(rows, shown, devices),
         "devices": devices,
         **category_tables(sources, known, engine),
@@ -80,6 +83,7 @@ def tabulate(
             partial.durations,
             [one.memops for _, one in rows],
         ),
+        **detail_columns(details, partial.names, partial.durations, shown, kernels, options),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}

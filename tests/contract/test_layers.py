@@ -30,6 +30,8 @@ ALLOWED = {
     "attribution": {"intervals"},
     "categories": {"errors"},
     "communication": {"categories"},
+    "cuda_codes": set(),
+    "device_links": {"tables"},
     "distributions": {"intervals"},
     "errors": set(),
     "filters": {"intervals", "ranges"},
@@ -40,11 +42,15 @@ ALLOWED = {
     "names": set(),
     "overlap": {"intervals"},
     "rank_spread": {"grouping", "intervals"},
+    "patterns": {"errors"},
     "ranges": {"attribution", "errors", "intervals", "names", "tables"},
     "findings": {"errors"},
+    "sampling": {"grouping", "intervals"},
     "tables": {"intervals"},
+    "time_bins": {"grouping", "intervals"},
     "units": {"errors"},
     "view.text": set(),
+    "watermarks": {"intervals", "time_bins"},
 }
 
 #: Is copied beside every notebook, and runs there alone.

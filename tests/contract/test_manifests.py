@@ -72,7 +72,9 @@ def test_what_it_reads_for_an_option_names_an_option_that_exists(manifest):
     for read in manifest.reads:
         assert set(read.columns_with) | set(read.only_with) <= names
         assert read.lost
-        assert not (read.required and read.only_with), read.table
+        assert not (read.required and (read.only_with or read.only_if)), read.table
+    for place, read in enumerate(manifest.reads):
+        assert set(read.only_if) <= {before.table for before in manifest.reads[:place]}
 
 
 @each_manifest

@@ -123,12 +123,13 @@ def test_a_shift_moves_windows_only_and_twice_the_time_doubles_sums(kernels):
         moved = analyse(folder / "moved", path)
         path = written(folder / "d" / "t.sqlite", kernels, factor=2)
         doubled = analyse(folder / "doubled", path)
-        window = {"window_start_ns", "window_end_ns"}
-        assert not differences(read_results(first), read_results(moved), window)
+        window, parts = {"window_start_ns", "window_end_ns"}, {"start_ns", "end_ns"}
+        assert not differences(read_results(first), read_results(moved), window | parts)
         one, other, twice = (read_results(path) for path in (first, moved, doubled))
-    for column in window:
-        shifted = np.array(other["devices"][column]) - np.array(one["devices"][column])
-        assert (shifted == 1000).all()
+    for table, columns in (("devices", window), ("launch_rate", parts)):
+        for column in columns:
+            shifted = np.array(other[table][column]) - np.array(one[table][column])
+            assert (shifted == 1000).all()
     for table, column in (
         ("kernels", "total_ns"),
         ("kernels", "min_ns"),

@@ -146,7 +146,22 @@ def test_every_declared_read_of_a_recipe_can_be_read_from_every_version(tmp_path
     for version in ("3.7.2", "3.30.1"):
         report = TraceBuilder(schema=version, lazy=False, duration_ns=99)
         report.kernel("k", start_ns=1, duration_ns=1)
+        report.allocate(8, address=1, at_ns=1).gpu_metrics({"x [%]": [1]}, times_ns=[1])
         with SqliteReport(report.write_sqlite(tmp_path / f"{version}.sqlite")) as opened:
             trace = read_trace(opened, reads, options)
         assert set(trace.tables) == {read.table for read in reads}
-        assert trace.absent == ({"graph_traces"} if version == "3.7.2" else set())
+        assert trace.absent == ({"graph_traces", "cuda_devices"} if version == "3.7.2" else set())
+
+
+def test_a_table_that_explains_another_is_read_only_where_that_one_has_rows(tmp_path):
+    gpus = TableRead("gpus", ("gpu_id",), lost="GPUs", only_if=("memcpys", "memsets"))
+    memsets = TableRead("memsets", ("start_ns",), lost="fills")
+    reads = [KERNELS, memsets, gpus]
+    report = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=1)
+    with SqliteReport(report.write_sqlite(tmp_path / "without.sqlite")) as opened:
+        trace = read_trace(opened, reads, {})
+    assert "gpus" not in trace
+    assert "gpus" not in trace.absent
+    report.memset(start_ns=3, duration_ns=1, size_bytes=8)
+    with SqliteReport(report.write_sqlite(tmp_path / "with.sqlite")) as opened:
+        assert read_trace(opened, reads, {})["gpus"]["gpu_id"].tolist() == [0]

@@ -13,7 +13,7 @@ from nsys_llm.outputs import declared_frame, write_tables
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import Field, cells, glossary_html, read_fields, read_table, rows_html
 
-NAME = Field("name", None, "Name of the kernel.", False)
+NAME = Field("name", None, 'Its "name", 0 < n & m.', False)
 TIME = Field("busy_ns", "ns", "How long.", True)
 FIELDS = {
     "name": NAME,
@@ -95,13 +95,13 @@ def test_huge_and_negative_values_are_shown_without_losing_their_sign():
 
 
 def test_a_long_name_is_cut_and_stands_whole_on_hover():
-    name = "void " + "x" * 100 + "<int>(a, b)"
-    html = rows_html(frame(name=[name, "short"]), FIELDS, ["name"], 10)
-    page = Markup(html)
-    assert page.titles == ["Name of the kernel.", name]
+    name = 'void "q" &amp; \'' + "x" * 100 + "<int>(a, b)"
+    page = Markup(rows_html(frame(name=[name, "short"]), FIELDS, ["name"], 10))
+    assert page.problems == []
+    assert page.titles == ['Its "name", 0 < n & m.', name]
     (cut,), (short,) = (row for row in page.rows if row)
     assert len(cut) == 64
-    assert cut.startswith("void xxx")
+    assert cut.startswith('void "q" &amp; \'xxx')
     assert cut.endswith("x<int>(a, b)")
     assert short == "short"
 
@@ -152,7 +152,7 @@ def test_a_table_that_is_shown_whole_has_no_note(rows_n):
 
 def test_a_table_without_rows_says_so_and_keeps_its_headings():
     page = Markup(rows_html(frame(name=[], busy_ns=[]), FIELDS, ["name", "busy_ns"], 10))
-    assert page.headings == [("name", "Name of the kernel."), ("busy", "How long.")]
+    assert page.headings == [("name", 'Its "name", 0 < n & m.'), ("busy", "How long.")]
     assert page.text.endswith("No rows.")
     assert cells(frame(name=[]), FIELDS, ["name"], 10) == []
 

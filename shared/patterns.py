@@ -1,0 +1,48 @@
+"""Names that people choose by a pattern: plain text, or a regular expression. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from nsys_llm.errors import UsageError
+
+__all__ = ["NamePattern", "parse_pattern"]
+
+_REGEX_PREFIX: Final = "re:"
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """One pattern.
+
+    Attributes:
+        expression: Searched anywhere in a name.
+    """
+
+    expression: re.Pattern[str]
+
+    def matches(self, *names: str) -> bool:
+        """Tell whether the pattern is found in any of some names."""
+        return any(self.expression.search(name) is not None for name in names)
+
+
+def parse_pattern(text: str) -> NamePattern:
+    """Return the pattern that a person typed.
+
+    Args:
+        text: A part of the name, in any case; or `re:` and a regular expression, in which case
+            matters unless it says `(?i)`.
+
+    Raises:
+        UsageError: The text is empty, or no regular expression.
+    """
+    if not text.removeprefix(_REGEX_PREFIX).strip():
+        raise UsageError("a name pattern is empty; write a part of the name, or re:EXPRESSION.")
+    if not text.startswith(_REGEX_PREFIX):
+        return NamePattern(re.compile(re.escape(text), re.IGNORECASE))
+    try:
+        return NamePattern(re.compile(text.removeprefix(_REGEX_PREFIX)))
+    except re.error as error:
+        raise UsageError(f"'{text}' is no regular expression ({error}).") from error
