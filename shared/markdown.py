@@ -34,9 +34,7 @@ def report_markdown(report: Report, results: Results) -> str:
         "this report. Times are as recorded."
     )
     parts += [
-        section_markdown(section, results)
-        for section in report.manifest.sections
-        if section.in_report
+        section_markdown(section, results) for section in report.sections if section.in_report
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

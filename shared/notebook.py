@@ -61,12 +61,12 @@ def build_notebook(report: Report, results: Results) -> Any:
     from nbformat import v4 as untyped
 
     v4: Any = untyped
-    links = {section.table: section.title for section in reversed(report.manifest.sections)}
+    links = {section.table: section.title for section in reversed(report.sections)}
     cells = _Cells(v4)
     cells.text(head_markdown(report, html_prose, links))
     cells.code(_SET_UP, None)
     cells.text(capture_markdown(report, html_prose))
-    for section in report.manifest.sections:
+    for section in report.sections:
         _add_section(cells, section, results)
     cells.text(_CLOSING)
     python = {"display_name": "Python 3", "language": "python", "name": "python3"}

@@ -15,6 +15,7 @@ from nsys_llm.manifest import Manifest
 from nsys_llm.outputs import declared_frame
 from nsys_llm.recipe_module import load_analysis
 from nsys_llm.run_findings import run_findings
+from nsys_llm.sections import Section
 from nsys_llm.view.text import quoted
 from nsys_llm.worker import MapResult, report_notes
 
@@ -31,6 +32,7 @@ class Report:
         facts: Of the capture, as (label, text).
         caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
         unrecorded: What the capture could not show, and the flags that would have shown it.
+        sections: The tables to show.
     """
 
     manifest: Manifest
@@ -39,6 +41,7 @@ class Report:
     facts: tuple[tuple[str, str], ...]
     caveats: tuple[str, ...]
     unrecorded: tuple[str, ...]
+    sections: tuple[Section, ...]
 
 
 def findings_table(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -69,6 +72,11 @@ def build_report(
         facts=tuple(capture_facts(result, ranks, tables)),
         caveats=(*capture_caveats(tables), *notes),
         unrecorded=tuple(unrecorded(manifest, result)),
+        sections=tuple(
+            section
+            for section in manifest.sections
+            if len(tables[section.table]) or not section.optional
+        ),
     )
 
 

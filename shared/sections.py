@@ -19,7 +19,7 @@ _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "stacked": (("x", "y", "color"), ("menu",)),
     "timeline": (("start", "duration", "lane", "color", "label"), ("menu",)),
 }
-_CHART_OTHERS: Final = frozenset({"kind", "title", "top", "where", "log", "step"})
+_CHART_OTHERS: Final = frozenset({"kind", "title", "top", "where", "log", "step", "from_first"})
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Section:
         rows_n: How many rows.
         charts: Figures, drawn above the rows.
         in_report: Whether report.md has it too; the notebook has all.
+        optional: Whether it is left out where the table has no rows.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
     """
 
@@ -44,6 +45,7 @@ class Section:
     rows_n: int = 15
     charts: tuple[Mapping[str, Any], ...] = ()
     in_report: bool = True
+    optional: bool = False
     summary: tuple[str, ...] = ()
 
 

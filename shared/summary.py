@@ -36,7 +36,7 @@ def summary_lines(report: Report, results: Results, width: int = _WIDTH) -> list
     lines = [report.manifest.title, *_wrapped(facts, width, "  ")]
     lines += ["", *_wrapped(_plain(report.answer), width, "")]
     lines += ["", *_finding_lines(report, width)]
-    for section in report.manifest.sections:
+    for section in report.sections:
         if section.summary and len(results.table(section.table)):
             lines += ["", f"{section.title}:", *_table_lines(section, results, width)]
     notes_n = len(report.caveats) + len(report.unrecorded)

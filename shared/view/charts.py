@@ -114,13 +114,17 @@ def _profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
 
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty."""
-    value = fields[spec["value"]]
-    wide = pivot(frame, spec["y"], spec["x"], value.name).head(spec.get("top", 40))
+    value, x = fields[spec["value"]], fields[spec["x"]]
+    wide = pivot(frame, spec["y"], x.name, value.name).head(spec.get("top", 40))
+    names = pd.Series(wide.columns)
+    if x.numeric and x.name not in RANK_COLUMNS:
+        wide = wide.sort_index(axis=1)
+        names = pd.Series([format_value(one, x.unit) for one in wide.columns], dtype=object)
     numbers, unit = axis_values(pd.Series(wide.to_numpy().ravel()), value)
     columns_n = len(wide.columns)
     trace = {
         "type": "heatmap",
-        "x": axis_labels(pd.Series(wide.columns)),
+        "x": axis_labels(names),
         "y": axis_labels(pd.Series(wide.index)),
         "z": [numbers[row * columns_n : (row + 1) * columns_n] for row in range(len(wide))],
         "colorscale": [list(stop) for stop in HEAT],

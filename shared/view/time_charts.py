@@ -25,17 +25,24 @@ __all__ = ["lines", "points", "timeline"]
 MOST_SERIES: Final = 12
 _BANDS: Final = ((0.0, 1.0, "least to most", 0.15), (0.25, 0.75, "middle half", 0.35))
 _HEIGHT: Final = 360
+#: Parts of the x axis in which bands are drawn.
+_PARTS: Final = 120
 
 
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Lines: `x` and `y` (numbers), `series` (one line each, optional); bands where they are many.
 
-    With `step` a value holds until the next point.
+    With `step` a value holds until the next point; with `from_first` every line begins at 0.
     """
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec.get("series")
+    frame = frame.dropna(subset=[x.name, y.name])
+    if spec.get("from_first") and series:
+        # The clocks of two reports have nothing to do with each other.
+        first = frame.groupby(series, sort=False)[x.name].transform("min")
+        frame = frame.assign(**{x.name: frame[x.name] - first})
     names = frame[series].drop_duplicates().tolist() if series else [""]
     if len(names) > MOST_SERIES:
-        return _bands(frame, x, y)
+        return _bands(frame, x, y, spec["series"])
     x_values, x_unit = axis_values(frame[x.name], x)
     y_values, y_unit = axis_values(frame[y.name], y)
     owner = frame[series].tolist() if series else [""] * len(frame)
@@ -129,9 +136,13 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}
 
 
-def _bands(frame: pd.DataFrame, x: Field, y: Field) -> Plot:
-    """Return the least, the middle half and the most of many lines at each x."""
-    at = frame.groupby(x.name, sort=True)[y.name]
+def _bands(frame: pd.DataFrame, x: Field, y: Field, series: str) -> Plot:
+    """Return the least, the middle half and the most of many lines, in parts of the x axis."""
+    begin, end = int(frame[x.name].min()), int(frame[x.name].max())
+    width = max(-(-(end - begin + 1) // _PARTS), 1)
+    part = begin + (frame[x.name] - begin) // width * width
+    by_line = frame.assign(part=part).groupby(["part", series], sort=True)[y.name].mean()
+    at = by_line.groupby("part", sort=True)
     shares = sorted({share for low, high, _, _ in _BANDS for share in (low, high)} | {0.5})
     parts = [at.quantile(share).astype("float64") for share in shares]
     values, y_unit = axis_values(pd.concat(parts), y)

@@ -19,12 +19,13 @@ MANIFEST = load_manifest("llm_hotspots")
 
 
 def tables_with(kernels=(), categories=(), devices=(), rank_kernels=()):
-    """Return tables with these rows; a kernel of `kernels` ran whole on rank 0 unless told."""
+    """Return all tables, these with rows; a kernel ran whole on rank 0 unless told."""
     known = {row["name"] for row in rank_kernels}
     own = [{"rank": 0, "device_id": 0, **row} for row in kernels if row["name"] not in known]
     columns = {column.name for column in MANIFEST.table("rank_kernels").columns}
     own = [{name: row[name] for name in row if name in columns} for row in own]
     return {
+        **{table.file: frame_of(table.file, []) for table in MANIFEST.tables},
         "kernels": frame_of("kernels", kernels),
         "categories": frame_of("categories", categories),
         "devices": frame_of("devices", devices),
