@@ -141,7 +141,8 @@ def _row(
 
 def _operation_name(table: str, rows: Table, row: int) -> str:
     if table == "memcpys":
-        return copy_kind_name(int(rows["copy_kind"][row]))
+        kind = _known(rows, "copy_kind", row)
+        return copy_kind_name(0 if kind is None else kind)
     if table == "graph_traces":
         graph = _known(rows, "graph_id", row)
         return "graph" if graph is None else f"graph {graph}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -149,6 +152,33 @@ def test_of_operations_with_one_start_the_shorter_is_first_and_has_the_gap(tmp_p
     assert rows(found["timeline"], "start_ns name gap_before_ns") == expected
     found = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=["--timeline", "3"])
     assert rows(found["timeline"], "name gap_before_ns")[2] == ("long", 0)
+
+
+def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=10, end_ns=14)
+    trace.memcpy("HtoD", start_ns=20, end_ns=21, size_bytes=6)
+    path = trace.write_sqlite(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        for table, columns in (
+            ("KERNEL", ("gridX", "registersPerThread", "streamId")),
+            ("MEMCPY", ("copyKind", "srcKind", "bytes", "streamId")),
+        ):
+            name, text = f"CUPTI_ACTIVITY_KIND_{table}", ", ".join(columns)
+            (definition,) = database.execute(
+                "SELECT sql FROM sqlite_master WHERE name = ?", (name,)
+            ).fetchone()
+            database.execute(f"ALTER TABLE {name} RENAME TO old_{name}")
+            database.execute(definition.replace("NOT NULL", ""))
+            database.execute(f"INSERT INTO {name} SELECT * FROM old_{name}")
+            database.execute(f"UPDATE {name} SET ({text}) = ({', '.join(['NULL'] * len(columns))})")
+        database.commit()
+    found = tables_of(tmp_path / "o", path, options=["--timeline", "9", "--kernel", "k"])
+    columns = "name stream_id size_bytes memory"
+    expected = [("k", None, None, None), ("unknown", None, None, None)]
+    assert rows(found["timeline"], columns) == expected
+    columns = "stream_id grid_x grid_y registers_per_thread"
+    assert rows(found["stakeout"], columns) == [(None, None, 1, None)]
+    assert rows(found["stakeout_configs"], "grid_x grid_y launches_n") == [(None, 1, 1)]
 
 
 def test_an_nvtx_filter_chooses_the_timeline_and_not_its_gaps(tmp_path):
