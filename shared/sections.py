@@ -19,7 +19,9 @@ _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "stacked": (("x", "y", "color"), ("menu",)),
     "timeline": (("start", "duration", "lane", "color", "label"), ("menu",)),
 }
-_CHART_OTHERS: Final = frozenset({"kind", "title", "top", "where", "log", "step", "from_first"})
+_CHART_OTHERS: Final = frozenset(
+    {"kind", "title", "top", "where", "log", "step", "from_first", "relative"}
+)
 
 
 @dataclass(frozen=True)

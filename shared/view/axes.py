@@ -61,6 +61,7 @@ def axis(field: Field, unit: str) -> Plot:
     return {
         "title": {"text": title},
         "rangemode": "tozero",
+        "automargin": True,
         "gridcolor": "#e6e6e6",
         "zerolinecolor": "#bbbbbb",
     }
@@ -70,8 +71,8 @@ def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
     """Return labels of an axis: shortened, escaped, and each row with one of its own if wanted."""
     used: dict[str, int] = {}
     found = []
-    for name in names.astype(str).tolist():
-        label = escaped(shortened(name, LABEL_LENGTH))
+    for name in names.tolist():
+        label = escaped(shortened(format_value(name, None), LABEL_LENGTH))
         repeats = used[label] = used.get(label, 0) + 1 if distinct else 1
         # Two names may be cut to the same text; invisible blanks keep their bars apart.
         found.append(label + "\u200b" * (repeats - 1))

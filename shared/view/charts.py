@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from .axes import (
@@ -18,7 +19,7 @@ from .axes import (
     legend_name,
     pivot,
 )
-from .palette import HEAT, color_map
+from .palette import DIVERGING, HEAT, color_map
 from .tables import Field
 from .text import format_value
 
@@ -37,7 +38,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     top = known.head(spec.get("top", 20))
     labels = axis_labels(top[y])
     values, unit = axis_values(top[x.name], x)
-    groups = top[color].astype(str).tolist() if color else [""] * len(top)
+    groups = [format_value(one, None) for one in top[color].tolist()] if color else [""] * len(top)
     tints = color_map(list(dict.fromkeys(groups)), ordered=color in RANK_COLUMNS)
     traces = []
     for group in dict.fromkeys(groups):
@@ -113,21 +114,29 @@ def _profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
 
 
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty."""
+    """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty.
+
+    With `relative` a cell is how far it lies above the median of its row, in percent of that.
+    """
     value, x = fields[spec["value"]], fields[spec["x"]]
     wide = pivot(frame, spec["y"], x.name, value.name).head(spec.get("top", 40))
     names = pd.Series(wide.columns)
     if x.numeric and x.name not in RANK_COLUMNS:
         wide = wide.sort_index(axis=1)
         names = pd.Series([format_value(one, x.unit) for one in wide.columns], dtype=object)
-    numbers, unit = axis_values(pd.Series(wide.to_numpy().ravel()), value)
+    if spec.get("relative"):
+        numbers, unit = _above_median(wide), "% of median"
+        colors: Plot = {"colorscale": [list(stop) for stop in DIVERGING], "zmid": 0}
+    else:
+        numbers, unit = axis_values(pd.Series(wide.to_numpy().ravel()), value)
+        colors = {"colorscale": [list(stop) for stop in HEAT]}
     columns_n = len(wide.columns)
     trace = {
+        **colors,
         "type": "heatmap",
         "x": axis_labels(names),
         "y": axis_labels(pd.Series(wide.index)),
         "z": [numbers[row * columns_n : (row + 1) * columns_n] for row in range(len(wide))],
-        "colorscale": [list(stop) for stop in HEAT],
         "colorbar": {"title": {"text": unit}},
         "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {unit}<extra></extra>",
     }
@@ -135,6 +144,16 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     xaxis = {"automargin": True, "type": "category", "title": {"text": fields[spec["x"]].heading}}
     height = 120 + 22 * max(len(wide), 3)
     return {"data": [trace], "layout": {"xaxis": xaxis, "yaxis": yaxis, "height": height}}
+
+
+def _above_median(wide: pd.DataFrame) -> list[float | None]:
+    """Return 100 * (cell / median of its row - 1), row by row; None where that is not known."""
+    numbers = wide.astype("Float64").to_numpy(dtype="float64", na_value=np.nan)
+    # A rank without the kernel spends no time in it.
+    filled = np.nan_to_num(numbers)
+    median = np.median(filled, axis=1, keepdims=True) if filled.size else filled
+    above = 100.0 * (filled / np.where(median > 0, median, np.nan) - 1.0)
+    return [None if one != one else round(one, 2) for one in above.ravel().tolist()]
 
 
 def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -148,7 +167,9 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     rows_n = len(top)
     part = {name: values[i * rows_n : (i + 1) * rows_n] for i, name in enumerate(columns)}
     labels = axis_labels(top[spec["y"]])
-    groups = top[color].astype(str).tolist() if color else ["kernel"] * rows_n
+    groups = (
+        [format_value(one, None) for one in top[color].tolist()] if color else ["kernel"] * rows_n
+    )
     tints = color_map(list(dict.fromkeys(groups)))
     traces = [
         {

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-__all__ = ["HEAT", "NEUTRAL", "color_map"]
+__all__ = ["DIVERGING", "HEAT", "NEUTRAL", "color_map"]
 
 _COLORS: Final = (
     "#0072b2",
@@ -44,6 +44,9 @@ HEAT: Final = (
     (0.75, "#2171b5"),
     (1.0, "#08306b"),
 )
+
+#: From less over equal to more: blue, white, orange, which the colour-blind tell apart.
+DIVERGING: Final = ((0.0, "#2166ac"), (0.5, "#f7f7f7"), (1.0, "#b35806"))
 
 #: Positions above; the categories that share a figure most often are farthest apart.
 _FIXED: Final = {

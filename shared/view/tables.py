@@ -40,7 +40,7 @@ class Field:
     def heading(self) -> str:
         """The column's name as people read it: the unit stands in the cells."""
         name = self.name
-        for suffix in ("_ns", "_bytes", "_pct", "_n"):
+        for suffix in ("_ns", "_bytes", "_pct", "_gb_s", "_n"):
             name = name.removesuffix(suffix)
         return name.replace("_", " ") + (" %" if self.name.endswith("_pct") else "")
 

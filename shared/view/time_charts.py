@@ -18,6 +18,7 @@ from .axes import (
 )
 from .palette import NEUTRAL, color_map
 from .tables import Field
+from .text import format_value
 
 __all__ = ["lines", "points", "timeline"]
 
@@ -75,7 +76,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
     x_values, x_unit = axis_values(top[x.name], x)
     y_values, y_unit = axis_values(top[y.name], y)
-    groups = top[color].astype(str).tolist() if color else [""] * len(top)
+    groups = [format_value(one, None) for one in top[color].tolist()] if color else [""] * len(top)
     names = list(dict.fromkeys(groups))
     tints = color_map(names, ordered=color in RANK_COLUMNS)
     shown = [x.name, y.name, color, spec.get("label")]
@@ -110,7 +111,7 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     both = pd.concat([offset + top[duration.name], offset, top[duration.name]])
     values, unit = axis_values(both, start)
     lanes = axis_labels(top[spec["lane"]], distinct=False)
-    groups = top[spec["color"]].astype(str).tolist()
+    groups = [format_value(one, None) for one in top[spec["color"]].tolist()]
     tints = color_map(list(dict.fromkeys(groups)))
     shown = [spec["label"], start.name, duration.name, spec["lane"]]
     texts = [hover(row, fields, shown) for _, row in top.iterrows()]

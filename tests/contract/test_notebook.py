@@ -108,6 +108,16 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
+def shown_sections(folder: Path):
+    """Return the sections that a report shows: what has no rows may be left out."""
+    tables = read_frames(folder)
+    return [
+        section
+        for section in MANIFEST.sections
+        if len(tables[section.table]) or not section.optional
+    ]
+
+
 def section_cells(notebook, title):
     """Return the Markdown cell of a section and the code cells that follow it."""
     (start,) = (
@@ -151,8 +161,10 @@ def test_findings_link_to_the_sections_of_their_tables(result):
 
 def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
     notebook, tables = read_notebook(result), read_frames(result)
-    assert MANIFEST.sections
-    for section in MANIFEST.sections:
+    headings = [text.splitlines()[0] for text in markdown_cells(notebook) if text.startswith("## ")]
+    titles = [section.title for section in shown_sections(result)]
+    assert headings == ["## Capture", *(f"## {title}" for title in titles), "## Go on from here"]
+    for section in shown_sections(result):
         text, code = section_cells(notebook, section.title)
         assert section.shows in text.source
         charts_n = len(section.charts) if len(tables[section.table]) else 0
@@ -174,7 +186,7 @@ def test_every_figure_is_drawn_by_plotly_and_has_a_table_and_words_behind_it(res
 
 def test_every_table_is_shown_with_the_meaning_of_all_its_columns(result):
     notebook = read_notebook(result)
-    for section in MANIFEST.sections:
+    for section in shown_sections(result):
         data = section_cells(notebook, section.title)[1][-1].outputs[0].data
         glossary = {row[0]: row[1:] for row in Markup(data["text/html"]).rows if len(row) == 3}
         for column in MANIFEST.table(section.table).columns:
@@ -270,7 +282,9 @@ def test_a_folder_with_someones_own_module_beside_ours_is_not_replaced(rank_set,
     assert own.read_text("utf-8") == "mine = 1\n"
 
 
-def test_markdown_cells_are_written_to_be_read(result):
-    texts = markdown_cells(read_notebook(result))
-    assert len(texts) == 3 + len(MANIFEST.sections)
-    assert all(text.strip() for text in texts)
+def test_an_optional_section_is_left_out_only_where_its_table_has_no_rows(demo_run):
+    shown = {section.table for section in shown_sections(demo_run)}
+    left_out = [section for section in MANIFEST.sections if section.table not in shown]
+    assert all(section.optional for section in left_out)
+    text = (demo_run / "report.md").read_text("utf-8")
+    assert [section.title for section in left_out if f"## {section.title}" in text] == []

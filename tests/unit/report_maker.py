@@ -74,5 +74,6 @@ def made_report(manifest: Manifest, *findings: Finding, **others: Any) -> Report
         facts=(("ranks", "2 with GPU work"), ("hosts", "`node1`"), ("GPUs", "`H100`")),
         caveats=(),
         unrecorded=(),
+        sections=manifest.sections,
     )
     return replace(plain, **others)

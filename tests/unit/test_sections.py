@@ -104,7 +104,8 @@ def test_all_problems_are_told_together():
 def test_reading_a_section_keeps_its_defaults():
     read = read_section({"table": "t", "title": "T", "shows": "S.", "columns": ["a", "b"]})
     assert read == Section(table="t", title="T", shows="S.", columns=("a", "b"))
-    assert (read.rows_n, read.charts, read.in_report, read.summary) == (15, (), True, ())
+    assert (read.rows_n, read.charts, read.summary) == (15, (), ())
+    assert (read.in_report, read.optional) == (True, False)
 
 
 @pytest.mark.parametrize("key", ["table", "title", "shows", "columns"])
