@@ -17,7 +17,7 @@ import pandas as pd
 
 from nsys_llm.columns import Columns, percent, sorted_columns
 from nsys_llm.communication import COMMUNICATION, is_communication
-from nsys_llm.grouping import summed
+from nsys_llm.grouping import distinct_codes, summed
 from nsys_llm.identity import Rank
 from nsys_llm.rank_spread import RankSpread
 
@@ -39,17 +39,15 @@ def imbalance_tables(sources: pd.DataFrame, ranks: Sequence[Rank]) -> dict[str, 
         sources: One row a rank, shown name and full name, with category, launches_n and total_ns.
         ranks: Those with GPU work, in order of their numbers.
     """
-    told = {name: is_communication(name) for name in sources["full_name"].unique()}
-    communication = sources["full_name"].map(told).to_numpy(dtype=bool)
+    used = sources[(sources["launches_n"] > 0) | (sources["total_ns"] > 0)]
+    told = {name: is_communication(name) for name in used["full_name"].unique()}
+    communication = used["full_name"].map(told).to_numpy(dtype=bool)
     part_of: dict[str, _Objects] = {
         "total": np.where(communication, COMMUNICATION, COMPUTE).astype(object),
-        "category": sources["category"].to_numpy(dtype=object),
-        "kernel": sources["name"].to_numpy(dtype=object),
+        "category": used["category"].to_numpy(dtype=object),
+        "kernel": used["name"].to_numpy(dtype=object),
     }
-    parts = {
-        scope: _parts(sources.assign(part=part_of[scope], communication=communication), ranks)
-        for scope in _SCOPES
-    }
+    parts = {scope: _parts(used, part_of[scope], communication, ranks) for scope in _SCOPES}
     hosts = [rank.facts.host if rank.facts else None for rank in ranks]
     spreads = [_spread_columns(scope, part, ranks, hosts) for scope, part in parts.items()]
     by_host = [_host_columns(scope, parts[scope], hosts) for scope in _SCOPES[:-1]]
@@ -73,26 +71,29 @@ class _Parts:
     launches_n: RankSpread
 
 
-def _parts(sources: pd.DataFrame, ranks: Sequence[Rank]) -> _Parts:
-    used = sources[(sources["launches_n"] > 0) | (sources["total_ns"] > 0)]
-    groups = used.groupby(["part", "rank"], sort=True)
-    sums = groups[["total_ns", "launches_n"]].sum().reset_index()
-    names = np.array(sorted(set(sums["part"])), dtype=object)
-    code = {name: index for index, name in enumerate(names)}
-    position = {rank.number: index for index, rank in enumerate(ranks)}
-    mixed = set(used.loc[~used["communication"], "part"])
-    times = RankSpread(
-        part=np.array([code[name] for name in sums["part"]], dtype=np.int64),
-        rank=np.array([position[rank] for rank in sums["rank"]], dtype=np.int64),
-        value=sums["total_ns"].to_numpy(np.int64),
-        parts_n=len(names),
-        ranks_n=len(ranks),
+def _parts(
+    used: pd.DataFrame,
+    part: _Objects,
+    communication: npt.NDArray[np.bool_],
+    ranks: Sequence[Rank],
+) -> _Parts:
+    """Sum the rows up by part and rank; `part` and `communication` have the shape (rows,)."""
+    code, names = pd.factorize(part, sort=True)
+    numbers = np.array([rank.number for rank in ranks], dtype=np.int64)
+    position = np.searchsorted(numbers, used["rank"].to_numpy(np.int64))
+    cells, cell = distinct_codes(code.astype(np.int64) * max(len(ranks), 1) + position)
+    mixed = np.bincount(code[~communication], minlength=len(names)) > 0
+    total_ns, launches_n = (
+        summed(cell, used[name].to_numpy(np.int64), cells.size)
+        for name in ("total_ns", "launches_n")
     )
+    part_code, rank_position = np.divmod(cells, max(len(ranks), 1))
+    times = RankSpread(part_code, rank_position, total_ns, len(names), len(ranks))
     return _Parts(
-        names=names,
-        communication=np.array([name not in mixed for name in names], dtype=bool),
+        names=np.asarray(names, dtype=object),
+        communication=~mixed,
         total_ns=times,
-        launches_n=replace(times, value=sums["launches_n"].to_numpy(np.int64)),
+        launches_n=replace(times, value=launches_n),
     )
 
 

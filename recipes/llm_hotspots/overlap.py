@@ -113,16 +113,20 @@ def _device_overlap(device: int, spans: Spans) -> DeviceOverlap:
     exposed = spans.communication
     for other in (spans.compute, spans.graphs):
         exposed = subtract_intervals(exposed, other)
+    parts = busy_parts(spans)
     compute_ns = total_length_ns(spans.compute)
     communication_ns = total_length_ns(spans.communication)
-    both_ns = common_ns(spans.communication, spans.compute)
+    both_ns = parts.compute_communication_ns + parts.compute_communication_copy_ns
+    if len(spans.graphs):
+        # The parts leave out what runs while a graph does.
+        both_ns = common_ns(spans.communication, spans.compute)
     return DeviceOverlap(
         device_id=device,
         compute_ns=compute_ns,
         communication_ns=communication_ns,
         copy_ns=total_length_ns(spans.copies),
         kernel_busy_ns=compute_ns + communication_ns - both_ns,
-        parts=busy_parts(spans),
+        parts=parts,
         exposed_window_ns=longest_ns(exposed),
     )
 
