@@ -19,7 +19,7 @@ from nsys_llm.sections import Section
 from nsys_llm.view.text import quoted
 from nsys_llm.worker import MapResult, report_notes
 
-__all__ = ["Report", "build_report", "findings_table", "report_record", "where_to_look"]
+__all__ = ["Report", "build_report", "find", "findings_table", "report_record", "where_to_look"]
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,14 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def findings_table(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the table `findings` of a run, made from all of its other tables."""
-    columns = finding_columns(_findings(manifest.name, tables))
-    return declared_frame(manifest.table("findings"), columns)
+def find(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return the findings of a run in order: the recipe's own and those that all recipes share."""
+    return ranked([*run_findings(tables), *load_analysis(manifest.name).findings(tables)])
+
+
+def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return the table `findings` of a run."""
+    return declared_frame(manifest.table("findings"), finding_columns(findings))
 
 
 def build_report(
@@ -55,6 +59,7 @@ def build_report(
     result: MapResult,
     ranks: Sequence[Rank],
     tables: Mapping[str, pd.DataFrame],
+    findings: Sequence[Finding],
 ) -> Report:
     """Put together what a run tells.
 
@@ -63,12 +68,13 @@ def build_report(
         result: All reports.
         ranks: Those that were numbered.
         tables: All of the run's tables.
+        findings: In order, see `find`.
     """
     notes = (f"{quoted(who)}: {note}." for who, note in report_notes(result))
     return Report(
         manifest=manifest,
         answer=load_analysis(manifest.name).answer(tables),
-        findings=tuple(_findings(manifest.name, tables)),
+        findings=tuple(findings),
         facts=tuple(capture_facts(result, ranks, tables)),
         caveats=(*capture_caveats(tables), *notes),
         unrecorded=tuple(unrecorded(manifest, result)),
@@ -100,7 +106,3 @@ def where_to_look(finding: Finding) -> str | None:
         start_ns, end_ns = finding.window_ns
         parts.append(f"--filter-time {start_ns}/{end_ns}")
     return quoted(" ".join(parts)) if parts else None
-
-
-def _findings(recipe: str, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
-    return ranked([*run_findings(tables), *load_analysis(recipe).findings(tables)])

@@ -19,7 +19,7 @@ from nsys_llm.manifest import Manifest, load_manifest
 from nsys_llm.outputs import write_tables
 from nsys_llm.publish import OutputFolder
 from nsys_llm.recipe_module import load_analysis
-from nsys_llm.report import build_report, findings_table
+from nsys_llm.report import build_report, find, findings_table
 from nsys_llm.report_files import write_report
 from nsys_llm.run_record import (
     absent_ranks,
@@ -68,8 +68,10 @@ def run_recipe(
             return RunOutcome(_unreadable(result), None)
         code = _exit_code(result, ranks, options, console)
         tables = _tables(manifest, result, ranks, options)
+        findings = find(manifest, tables)
+        tables["findings"] = findings_table(manifest, findings)
         write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
-        report = build_report(manifest, result, ranks, tables)
+        report = build_report(manifest, result, ranks, tables, findings)
         record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         write_record(folder.path, record)
         summary, written = write_report(folder.path, report, console)
@@ -203,8 +205,7 @@ def _tables(
     working = {rank.key for report in result.reports for rank in report.ranks}
     analysed = [rank for rank in ranks if rank.key in working]
     own = load_analysis(manifest.name).tabulate(result.partial, analysed, options)
-    tables = {**run_tables(manifest, result, ranks, options), **own}
-    return {**tables, "findings": findings_table(manifest, tables)}
+    return {**run_tables(manifest, result, ranks, options), **own}
 
 
 def _framework_record(manifest: Manifest, executor: Executor, started: datetime) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def determinism_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     flags = kernels["flags"].fillna("").str.split(", ")
     found = []
     for flag, meaning in _FLAGS.items():
-        own = kernels[[flag in some for some in flags]]
+        own = kernels[pd.Series([flag in some for some in flags], index=kernels.index, dtype=bool)]
         own = own[own["total_ns"] > 0]
         if not own.empty:
             found.append(_finding(flag, meaning, own))

@@ -62,6 +62,7 @@ class Results:
     def __init__(self, folder: str | Path | None = None) -> None:
         self.folder = Path(folder) if folder else Path(__file__).resolve().parents[1]
         self._tables: dict[str, pd.DataFrame] = {}
+        self._fields: dict[str, dict[str, Field]] = {}
 
     def table(self, name: str) -> pd.DataFrame:
         """Return one table; times in ns, sizes in bytes, shares in percent (0 to 100)."""
@@ -71,7 +72,9 @@ class Results:
 
     def fields(self, name: str) -> dict[str, Field]:
         """Return the columns of a table, with units and meanings."""
-        return read_fields(self.folder, name)
+        if name not in self._fields:
+            self._fields[name] = read_fields(self.folder, name)
+        return self._fields[name]
 
     def record(self) -> dict[str, Any]:
         """Return report.json: how the run went, and what its reports say of themselves."""
