@@ -44,5 +44,5 @@ def parse_pattern(text: str) -> NamePattern:
         return NamePattern(re.compile(re.escape(text), re.IGNORECASE))
     try:
         return NamePattern(re.compile(text.removeprefix(_REGEX_PREFIX)))
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"'{text}' is no regular expression ({error}).") from error

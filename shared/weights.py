@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.errors import UsageError
+from nsys_llm.patterns import parse_pattern
 
-__all__ = ["Weight", "matches", "read_weights"]
+__all__ = ["Weight", "read_weights"]
 
 #: A pattern of kernel names, and the bytes that a launch of such a kernel reads.
 Weight = tuple[str, int]
 
 #: More than any GPU holds; such a number is a mistake.
 _LARGEST_BYTES: Final = 1 << 50
-_REGEX: Final = "re:"
 
 
 def read_weights(path: str) -> tuple[Weight, ...]:
@@ -48,31 +47,17 @@ def read_weights(path: str) -> tuple[Weight, ...]:
     return tuple((pattern, size) for pattern, size in found)
 
 
-def matches(pattern: str, name: str) -> bool:
-    """Tell whether a kernel's name fits a pattern.
-
-    Plain text is found anywhere, in upper or lower case; what follows `re:` is a regular
-    expression, searched as it is.
-    """
-    if pattern.startswith(_REGEX):
-        return re.search(pattern.removeprefix(_REGEX), name) is not None
-    return pattern.casefold() in name.casefold()
-
-
 class _Pairs(list[tuple[str, Any]]):
     """A JSON object with its order and its repeated keys."""
 
 
 def _problem(pattern: str, size: Any, patterns: list[str]) -> str | None:
-    if not pattern.removeprefix(_REGEX).strip():
-        return "is an empty pattern"
     if patterns.count(pattern) > 1:
         return "stands there twice"
     if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < _LARGEST_BYTES:
         return f"has {json.dumps(size)[:40]} where whole bytes above 0 belong"
-    if pattern.startswith(_REGEX):
-        try:
-            re.compile(pattern.removeprefix(_REGEX))
-        except (re.error, RecursionError, OverflowError) as error:
-            return f"is no regular expression ({error})"
+    try:
+        parse_pattern(pattern)
+    except UsageError as error:
+        return f"cannot be used: {error.message.rstrip('.')}"
     return None

@@ -15,8 +15,9 @@ import numpy as np
 from nsys_llm.columns import Columns
 from nsys_llm.distributions import PERCENTS, ValueCounts, interpolate
 from nsys_llm.intervals import IntArray
+from nsys_llm.patterns import parse_pattern
 from nsys_llm.recipes.llm_hotspots.memops import RankMemops
-from nsys_llm.weights import Weight, matches
+from nsys_llm.weights import Weight
 
 __all__ = ["LITTLE_HEADROOM_PCT", "ROOM_PCT", "bandwidth_columns"]
 
@@ -89,7 +90,9 @@ def bandwidth_columns(
 
 def _first_match(weights: Sequence[Weight], name: str) -> int:
     """Return the first pattern that fits a name, or -1: no launch counts twice."""
-    fits = (index for index, (pattern, _) in enumerate(weights) if matches(pattern, name))
+    fits = (
+        index for index, (pattern, _) in enumerate(weights) if parse_pattern(pattern).matches(name)
+    )
     return next(fits, -1)
 
 
