@@ -1,0 +1,62 @@
+"""What makes the tail: slow launches within a launch configuration, ranks and times that have them.
+
+Method. Launches are grouped by kernel and launch configuration (grid, block, dynamic shared
+memory), because two shapes of one kernel differ in duration without any of them being slow.
+Durations are counted exactly, so percentiles over all ranks are those of all launches together, and
+what a launch takes beyond the median of its configuration over all ranks is a number that adds up
+over launches and ranks.
+
+Limits. Within one configuration a kernel may still have different work to do (lengths of sequences,
+routing of experts): what is there is told, not why. Kernels in a CUDA graph that was traced as a
+whole are not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.identity import Rank, RankKey
+from nsys_llm.manifest import load_manifest
+from nsys_llm.outputs import declared_frame
+from nsys_llm.rank_trace import RankTrace
+from nsys_llm.recipes.tail_stats.findings import answer, findings
+from nsys_llm.recipes.tail_stats.kernel_part import map_kernels
+from nsys_llm.recipes.tail_stats.partial import TailPartial, merged
+from nsys_llm.recipes.tail_stats.tabulation import kernel_columns
+
+__all__ = ["answer", "empty", "findings", "map_rank", "merge", "tabulate"]
+
+_RECIPE: Final = "tail_stats"
+
+
+def empty() -> TailPartial:
+    """Return the identity of `merge`."""
+    return TailPartial()
+
+
+def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> TailPartial:
+    """Reduce one rank.
+
+    Args:
+        trace: Its rows and windows.
+        rank: Its key.
+        options: See the parts.
+    """
+    return TailPartial(kernels=map_kernels(trace, rank, options))
+
+
+def merge(parts: Sequence[TailPartial]) -> TailPartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    return merged(parts)
+
+
+def tabulate(
+    partial: TailPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables, as manifests/tail_stats.json declares them."""
+    columns = {**kernel_columns(partial.kernels, ranks, options)}
+    manifest = load_manifest(_RECIPE)
+    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}

@@ -1,0 +1,52 @@
+"""What tail_stats tells its reader: the answer in two sentences, and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from nsys_llm.findings import Finding
+from nsys_llm.recipes.tail_stats.tail_findings import tail_findings
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted, shortened
+
+__all__ = ["answer", "findings"]
+
+_Tables = Mapping[str, pd.DataFrame]
+
+
+def answer(tables: _Tables) -> str:
+    """Return what makes the tail, in two sentences."""
+    tails, ranks = tables["tails"], tables["tail_ranks"]
+    launches_n = int(tails["launches_n"].sum())
+    if not launches_n:
+        return (
+            "No kernel starts in what was looked at. `coverage` says what the reports hold, and "
+            "what a filter left of it."
+        )
+    outliers_n = int(tails["outliers_n"].sum())
+    excess_ns, total_ns = int(tails["excess_ns"].sum()), int(tails["total_ns"].sum())
+    share = f" ({format_percent(100 * excess_ns / total_ns)})" if total_ns else ""
+    first = (
+        f"{counted(outliers_n, 'launch', 'launches')} of {launches_n:,} took more than twice the "
+        f"median of their launch configuration, and all launches together spent "
+        f"{format_ns(excess_ns)}{share} of {format_ns(total_ns)} beyond their medians."
+    )
+    if not excess_ns:
+        return f"{first} No launch is slower than any other of its kind."
+    worst = tails.iloc[0]
+    by_rank = ranks.groupby("rank", sort=True)["excess_ns"].sum()
+    most = (
+        f"; rank {by_rank.idxmax()} has {format_percent(100 * by_rank.max() / excess_ns)} of all"
+        if len(by_rank) > 1
+        else ""
+    )
+    return (
+        f"{first} The most of that is in {quoted(shortened(str(worst['name'])))} "
+        f"[{worst['config']}] with {format_ns(worst['excess_ns'])}{most}."
+    )
+
+
+def findings(tables: _Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    return [*tail_findings(tables)]
