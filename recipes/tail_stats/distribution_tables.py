@@ -14,6 +14,7 @@ from nsys_llm.tails import (
     LEAST_VALUES_OF_A_TAIL,
     OUTLIER_RATIO,
     SYSTEMATIC_RATIO,
+    Beyond,
     ratio,
     tail_score,
 )
@@ -29,7 +30,7 @@ def tail_columns(
     order: OrderStatistics,
     total_ns: IntArray,
     all_ns: IntArray | int,
-    beyond: tuple[IntArray, IntArray],
+    beyond: Beyond,
     *,
     counted: str = "launches_n",
 ) -> Columns:
@@ -45,7 +46,7 @@ def tail_columns(
     """
     rich = distribution_columns(moments, order)
     ratios = ratio_columns(rich)
-    excess_ns = beyond[0] // 2
+    excess_ns = beyond.twice // 2
     total_pct = percent(total_ns, all_ns)
     longest = np.where(moments.n > 0, moments.maximum, np.nan)
     names = (
@@ -68,7 +69,8 @@ def tail_columns(
         "tail_score": tail_score(longest, moments.n, ratios["max_p50"]),
         "excess_ns": excess_ns,
         "excess_pct": percent(excess_ns, moments.total),
-        "outliers_n": beyond[1],
+        "outliers_n": beyond.outliers_n,
+        "outlier_excess_ns": beyond.outliers_twice // 2,
         **flag_columns(moments.n, ratios, total_pct),
     }
 

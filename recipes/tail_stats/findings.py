@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.tail_stats.rank_findings import rank_findings
+from nsys_llm.recipes.tail_stats.shape_findings import shape_findings
 from nsys_llm.recipes.tail_stats.tail_findings import tail_findings
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted, shortened
 
@@ -25,7 +27,9 @@ def answer(tables: _Tables) -> str:
             "what a filter left of it."
         )
     outliers_n = int(tails["outliers_n"].sum())
+    waits = tails["communication"]
     excess_ns, total_ns = int(tails["excess_ns"].sum()), int(tails["total_ns"].sum())
+    waiting_ns = int(tails.loc[waits, "excess_ns"].sum())
     share = f" ({format_percent(100 * excess_ns / total_ns)})" if total_ns else ""
     first = (
         f"{counted(outliers_n, 'launch', 'launches')} of {launches_n:,} took more than twice the "
@@ -34,19 +38,19 @@ def answer(tables: _Tables) -> str:
     )
     if not excess_ns:
         return f"{first} No launch is slower than any other of its kind."
-    worst = tails.iloc[0]
+    if excess_ns == waiting_ns:
+        return f"{first} All of it is in communication, where ranks wait for each other."
+    worst = tails[~waits].iloc[0]
+    part = f"; {format_ns(waiting_ns)} are in communication, where ranks wait" if waiting_ns else ""
     by_rank = ranks.groupby("rank", sort=True)["excess_ns"].sum()
-    most = (
-        f"; rank {by_rank.idxmax()} has {format_percent(100 * by_rank.max() / excess_ns)} of all"
-        if len(by_rank) > 1
-        else ""
-    )
+    share = format_percent(100 * by_rank.max() / by_rank.sum())
+    most = f", and rank {by_rank.idxmax()} has {share} of it" if len(by_rank) > 1 else ""
     return (
-        f"{first} The most of that is in {quoted(shortened(str(worst['name'])))} "
-        f"[{worst['config']}] with {format_ns(worst['excess_ns'])}{most}."
+        f"{first[:-1]}{part}. Of the rest, {quoted(shortened(str(worst['name'])))} in "
+        f"configuration {worst['config']} has the most with {format_ns(worst['excess_ns'])}{most}."
     )
 
 
 def findings(tables: _Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [*tail_findings(tables)]
+    return [*tail_findings(tables), *shape_findings(tables), *rank_findings(tables)]

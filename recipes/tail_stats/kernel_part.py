@@ -62,6 +62,7 @@ class RankTails:
         counts: How often which duration; groups are rows.
         first_start_ns: Start of the first of these launches; NULL_INT without one.
         first_ns: Its duration, likewise.
+        longest_start_ns: Start of the longest of them, the first of equals, likewise.
         devices: Sorted by id.
         steps_n: Steps of the rank; None where they are not known.
     """
@@ -75,6 +76,7 @@ class RankTails:
     counts: NarrowCounts
     first_start_ns: IntArray
     first_ns: IntArray
+    longest_start_ns: IntArray
     devices: tuple[DeviceSpan, ...]
     steps_n: int | None
 
@@ -112,15 +114,19 @@ def map_kernels(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> 
     used, row = distinct_codes(device * len(launches.keys) + launches.key)
     counts = ValueCounts.from_values(row[inside], durations[inside])
     place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
+    moments = counts.moments(used.size)
+    longest = inside & (durations == moments.maximum[row])
     tails = RankTails(
         keys=launches.keys,
         device_id=devices[used // max(keys_n, 1)],
         key=place,
         total_ns=summed(row, trace.clipped_ns(launches.rows), used.size),
-        moments=counts.moments(used.size),
+        moments=moments,
         order=counts.order_statistics(used.size),
         counts=NarrowCounts.of(counts),
-        **_first_launches(launches, row, inside, used.size),
+        first_start_ns=_first(launches.rows["start_ns"], row, inside, used.size),
+        first_ns=_first(durations, row, inside, used.size),
+        longest_start_ns=_first(launches.rows["start_ns"], row, longest, used.size),
         devices=tuple(_span(trace, one) for one in trace.device_ids),
         steps_n=None if steps is None else len(steps.start_ns),
     )
@@ -147,18 +153,12 @@ def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
     )
 
 
-def _first_launches(
-    launches: Launches, row: IntArray, inside: npt.NDArray[np.bool_], rows_n: int
-) -> dict[str, IntArray]:
-    """Return start and duration of the first launch of each row that starts in the window."""
-    first = np.full(rows_n, -1, dtype=np.int64)
-    own = np.flatnonzero(inside)[::-1]
-    first[row[own]] = own  # rows are in order of time: the last assignment, the earliest, stays
-    found = {"first_start_ns": launches.rows["start_ns"], "first_ns": launches.duration_ns}
-    return {
-        name: np.where(first < 0, NULL_INT, np.append(values, NULL_INT)[first])
-        for name, values in found.items()
-    }
+def _first(values: IntArray, row: IntArray, chosen: npt.NDArray[np.bool_], rows_n: int) -> IntArray:
+    """Return the value of the first chosen launch of each row; NULL_INT without one."""
+    found = np.full(rows_n, NULL_INT, dtype=np.int64)
+    own = np.flatnonzero(chosen)[::-1]
+    found[row[own]] = values[own]  # in order of time: the last assignment, the earliest, stays
+    return found
 
 
 def _instances(

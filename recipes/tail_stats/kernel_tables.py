@@ -18,7 +18,7 @@ from nsys_llm.recipes.tail_stats.distribution_tables import ratio_columns, tail_
 from nsys_llm.recipes.tail_stats.kernel_part import KernelTails, RankTails
 from nsys_llm.recipes.tail_stats.launches import CONFIG, Key, config_text, key_codes
 from nsys_llm.tables import NULL_INT
-from nsys_llm.tails import beyond_medians, ratio, twice_medians
+from nsys_llm.tails import Beyond, beyond_medians, ratio, second_heaps, twice_medians
 from nsys_llm.time_bins import log_edges
 
 __all__ = [
@@ -42,13 +42,22 @@ RankParts = Sequence[tuple[Rank, RankTails]]
 
 
 class Medians:
-    """Twice the median of each key over all ranks, and which keys are told of."""
+    """Each key over all ranks.
+
+    Attributes:
+        keys: See `nsys_llm.recipes.tail_stats.launches`.
+        moments: Of all launches, by key.
+        order: Around their percentiles.
+        twice: Twice the median of each.
+        heaps: Which have a second heap, see `nsys_llm.tails.second_heaps`.
+    """
 
     def __init__(self, kernels: KernelTails) -> None:
         self.keys = kernels.keys
         self.moments = kernels.counts.moments(len(kernels.keys))
         self.order = kernels.counts.order_statistics(len(kernels.keys))
         self.twice = twice_medians(self.order)
+        self.heaps = second_heaps(kernels.counts, self.twice, len(kernels.keys))
         self._place = {key: index for index, key in enumerate(kernels.keys)}
 
     def codes(self, keys: Sequence[Key]) -> IntArray:
@@ -71,6 +80,7 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
         "ranks_n": np.bincount(joined(launched), minlength=keys_n).astype(np.int64),
         **rich,
         "first_excess_ns": _first_excess_ns(codes, parts, medians) // 2,
+        "second_heap": medians.heaps,
         **_pooled_columns(kernels, medians),
     }
     return sorted_columns(columns, "-excess_ns", "-total_ns", "name", "config")
@@ -81,14 +91,13 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     rows_n = [len(one.key) for _, one in parts]
     keys = [one.keys[key] for _, one in parts for key in one.key.tolist()]
     code = joined([medians.codes(one.keys)[one.key] for _, one in parts])
-    beyond = [_beyond(one, medians) for _, one in parts]
     rank_ns = [int(one.total_ns.sum()) for _, one in parts]
     rich = tail_columns(
         Moments.joined([one.moments for _, one in parts]),
         OrderStatistics.joined([one.order for _, one in parts]),
         joined([one.total_ns for _, one in parts]),
         np.repeat(np.array(rank_ns, dtype=np.int64), rows_n),
-        (joined([one for one, _ in beyond]), joined([one for _, one in beyond])),
+        Beyond.joined([_beyond(one, medians) for _, one in parts]),
     )
     everywhere = np.where(medians.moments.n[code] > 0, medians.twice[code] / 2, np.nan)
     columns = {
@@ -101,24 +110,22 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
         "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
         "first_ns": nullable(joined([one.first_ns for _, one in parts])),
+        "longest_start_ns": nullable(joined([one.longest_start_ns for _, one in parts])),
     }
     return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
 
 
 def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
-    """Return the table tail_ranks: the sums of each device of each rank."""
-    frame = pd.DataFrame(rank_tails)
-    frame["weight"] = frame["p50_all_p50"].astype("float64") * frame["total_ns"]
-    frame["weighed_ns"] = frame["total_ns"].where(frame["weight"].notna(), 0)
-    names = ["launches_n", "total_ns", "excess_ns", "outliers_n", "weight", "weighed_ns"]
-    sums = frame.groupby(["rank", "device_id"])[names].sum()
+    """Return the table tail_ranks: the sums of each device of each rank.
+
+    Communication apart: a rank that is slow makes the others wait in it.
+    """
     spans = [(rank, one, span) for rank, one in parts for span in one.devices]
-    place = pd.MultiIndex.from_tuples(
-        [(rank.number, span.device_id) for rank, _, span in spans], names=["rank", "device_id"]
-    )
-    sums = sums.reindex(place, fill_value=0)
-    whole = {name: sums[name].to_numpy(np.int64) for name in names[:4]}
-    shift = ratio(sums["weight"].to_numpy(np.float64), sums["weighed_ns"].to_numpy(np.float64))
+    places = [(rank.number, span.device_id) for rank, _, span in spans]
+    frame = pd.DataFrame(rank_tails)
+    compute = _sums(frame[~frame["communication"]], places)
+    communication = _sums(frame[frame["communication"]], places)
+    whole = {name: compute[name].to_numpy(np.int64) for name in _SUMS}
     return {
         "rank": [rank.number for rank, _, _ in spans],
         "file": [rank.file for rank, _, _ in spans],
@@ -132,10 +139,29 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
         "total_ns": whole["total_ns"],
         "outliers_n": whole["outliers_n"],
         "outliers_pct": percent(whole["outliers_n"], int(whole["outliers_n"].sum())),
+        "outlier_excess_ns": whole["outlier_excess_ns"],
         "excess_ns": whole["excess_ns"],
         "excess_pct": percent(whole["excess_ns"], int(whole["excess_ns"].sum())),
-        "p50_all_p50": shift,
+        "p50_all_p50": ratio(
+            compute["weight"].to_numpy(np.float64), compute["weighed_ns"].to_numpy(np.float64)
+        ),
+        **{f"communication_{name}": communication[name].to_numpy(np.int64) for name in _SUMS},
     }
+
+
+_SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
+
+
+def _sums(rows: pd.DataFrame, places: Sequence[tuple[Any, int]]) -> pd.DataFrame:
+    """Return sums of rows of rank_tails by rank and device, and what weighs their medians."""
+    shift = rows["p50_all_p50"].astype("float64")
+    weighed = rows.assign(
+        weight=(shift * rows["total_ns"]).fillna(0.0),
+        weighed_ns=rows["total_ns"].where(shift.notna(), 0),
+    )
+    sums = weighed.groupby(["rank", "device_id"])[[*_SUMS, "weight", "weighed_ns"]].sum()
+    index = pd.MultiIndex.from_tuples(places, names=["rank", "device_id"])
+    return sums.reindex(index, fill_value=0)
 
 
 def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequence[str]) -> Columns:
@@ -187,7 +213,7 @@ def _ints(values: Sequence[int]) -> IntArray:
     return np.array(values, dtype=np.int64)
 
 
-def _beyond(one: RankTails, medians: Medians) -> tuple[IntArray, IntArray]:
+def _beyond(one: RankTails, medians: Medians) -> Beyond:
     """Return what each row of a rank has beyond the medians over all ranks."""
     twice = medians.twice[medians.codes(one.keys)][one.key]
     return beyond_medians(one.counts.widened(), twice, len(one.key))

@@ -30,14 +30,16 @@ _BESIDE_PCT: Final = 50.0
 def outlying(instances: Instances, medians: Medians) -> Instances:
     """Return the instances longer than twice their median, most time beyond it first.
 
-    Of equals the longer first, then by name and configuration, rank and time.
+    Communication comes last: it is long because it waits, which other tables tell of. Of equals the
+    longer first, then by rank, name and configuration, and time.
     """
     numbers = instances.numbers
     twice = medians.twice[numbers["key"]]
     rows = np.flatnonzero(is_outlier(numbers["duration_ns"], twice))
     beyond = 2 * numbers["duration_ns"][rows] - twice[rows]
     ties = [numbers[name][rows] for name in ("owner", "key")]
-    order = np.lexsort((rows, *ties, -numbers["duration_ns"][rows], -beyond))
+    talks = np.array([key[1] for key in medians.keys], dtype=np.int64)[numbers["key"][rows]]
+    order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, talks))
     return instances.take(rows[order])
 
 
@@ -84,7 +86,7 @@ def outlier_columns(
         "beside": found.texts["beside"],
         "beside_pct": percent(numbers["beside_ns"], numbers["duration_ns"]),
     }
-    return {**columns, "likely_cause": _causes(columns)}
+    return {**columns, "likely_cause": _causes(columns, medians.heaps[numbers["key"]])}
 
 
 def states_of(found: Instances) -> npt.NDArray[Any]:
@@ -123,7 +125,7 @@ def _owners(found: Instances, ranks: Sequence[Rank]) -> IntArray:
     return own[found.numbers["owner"]] if len(found) else np.empty(0, dtype=np.int64)
 
 
-def _causes(columns: Columns) -> list[str]:
+def _causes(columns: Columns, heap: npt.NDArray[np.bool_]) -> list[str]:
     """Return what the trace shows about each launch, in words; not a proof."""
     shares = {
         name: percent(columns[f"{name}_beside_ns"], columns["duration_ns"]) for name in _BESIDE
@@ -133,6 +135,8 @@ def _causes(columns: Columns) -> list[str]:
     for index, most in enumerate(frame.idxmax(axis=1).tolist() if len(frame) else []):
         if columns["communication"][index]:
             causes.append("waits for other ranks")
+        elif heap[index]:
+            causes.append("another kind of work")
         elif columns["state"][index] == "first":
             causes.append("first launch")
         elif frame[most].iloc[index] >= _BESIDE_PCT:

@@ -54,7 +54,7 @@ ALLOWED = {
     "findings": {"errors"},
     "sampling": {"grouping", "intervals"},
     "tables": {"intervals"},
-    "tails": {"distributions", "intervals"},
+    "tails": {"distributions", "grouping", "intervals"},
     "time_bins": {"grouping", "intervals"},
     "units": {"errors"},
     "view.text": set(),
