@@ -9,7 +9,7 @@ README's glossary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -78,6 +78,8 @@ class TableRead:
     Attributes:
         columns: Columns that are always read.
         columns_with: Further columns, by the option that needs them.
+        references: Further columns, by a table that stands before this one and has rows that they
+            refer to.
         only_with: Options of which one must be given for the table to be read; empty: always.
         required: Whether a report without the table has nothing to say to this recipe.
         lost: What the user does without if the table is missing.
@@ -88,6 +90,7 @@ class TableRead:
     lost: str
     required: bool = False
     columns_with: Mapping[str, tuple[str, ...]] | None = None
+    references: Mapping[str, tuple[str, ...]] | None = None
     only_with: tuple[str, ...] = ()
 
     def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -96,6 +99,11 @@ class TableRead:
             return ()
         extra = (cols for name, cols in (self.columns_with or {}).items() if options.get(name))
         return tuple(dict.fromkeys([*self.columns, *(col for cols in extra for col in cols)]))
+
+    def columns_for(self, tables: Collection[str]) -> tuple[str, ...]:
+        """Return the columns to read besides, where these tables have rows."""
+        found = ((self.references or {}).get(table, ()) for table in tables)
+        return tuple(column for columns in found for column in columns)
 
 
 @dataclass(frozen=True)
@@ -216,12 +224,14 @@ def _option(raw: Mapping[str, Any]) -> Option:
 
 def _read(raw: Mapping[str, Any]) -> TableRead:
     columns_with = {name: tuple(cols) for name, cols in raw.get("columns_with", {}).items()}
+    references = {name: tuple(cols) for name, cols in raw.get("references", {}).items()}
     return TableRead(
         table=raw["table"],
         columns=tuple(raw["columns"]),
         lost=raw["lost"],
         required=raw["required"],
         columns_with=columns_with,
+        references=references,
         only_with=tuple(raw.get("only_with", ())),
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
+from nsys_llm.named_counts import NamedCounts
+from nsys_llm.recipes.llm_hotspots.host import RankHost
 
 __all__ = ["DeviceTimes", "HotspotsPartial", "KernelRows", "RankHotspots", "SourceRows", "merged"]
 
@@ -78,6 +78,7 @@ class RankHotspots:
         stats: By name over the rank's devices; the same object as `kernels` for one device.
         sources: By shown and demangled name.
         devices: Sorted by id.
+        host: What the host did: launches, API calls, waits.
     """
 
     names: tuple[str, ...]
@@ -85,6 +86,7 @@ class RankHotspots:
     stats: KernelRows
     sources: SourceRows
     devices: tuple[DeviceTimes, ...]
+    host: RankHost
 
 
 @dataclass(frozen=True)
@@ -97,27 +99,25 @@ class HotspotsPartial:
         durations: How often a launch of each name (code into `names`) took how long.
         all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
             the engine, whatever part of the run is looked at.
+        api_durations: How often a call of each API function took how long.
     """
 
     ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     durations: ValueCounts = field(default_factory=ValueCounts.empty)
     all_names: tuple[str, ...] = ()
+    api_durations: NamedCounts = field(default_factory=NamedCounts)
 
 
 def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    names = tuple(sorted({name for part in parts for name in part.names}))
-    code = {name: index for index, name in enumerate(names)}
-    counts = [
-        ValueCounts(
-            np.array([code[name] for name in part.names], dtype=np.int64)[part.durations.group],
-            part.durations.value,
-            part.durations.count,
-        )
-        for part in parts
-        if part.durations.group.size
-    ]
+    kernels = NamedCounts.merge([NamedCounts(part.names, part.durations) for part in parts])
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     all_names = tuple(sorted({name for part in parts for name in part.all_names}))
-    return HotspotsPartial(ranks, names, ValueCounts.merge(counts), all_names)
+    return HotspotsPartial(
+        ranks,
+        kernels.names,
+        kernels.counts,
+        all_names,
+        NamedCounts.merge([part.api_durations for part in parts]),
+    )
