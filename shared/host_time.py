@@ -34,6 +34,7 @@ class GroupTimes:
         total_ns: Sum over calls.
         thread_union_ns: Time of each thread in at least one of them, summed over threads.
         hidden_ns: Part of `thread_union_ns` while the GPU was busy.
+        outside_ns: Part of it before the GPU's first and after its last operation.
         union_ns: Time with at least one thread in such a call.
         threads_n: Threads with such a call, a count.
     """
@@ -41,6 +42,7 @@ class GroupTimes:
     total_ns: IntArray
     thread_union_ns: IntArray
     hidden_ns: IntArray
+    outside_ns: IntArray
     union_ns: IntArray
     threads_n: IntArray
 
@@ -110,17 +112,23 @@ class HostTime:
         group = group if self.owner is None else group[self.owner]
         threads_n = len(self.nested)
         pair = group * threads_n + self.thread
-        length_ns = self.end_ns - self.start_ns
-        totals = summed(pair, length_ns, groups_n * threads_n).reshape(groups_n, threads_n)
-        hidden = summed(pair, self.hidden_ns, groups_n * threads_n).reshape(groups_n, threads_n)
-        used = np.bincount(pair, minlength=groups_n * threads_n).reshape(groups_n, threads_n) > 0
+        shape = (groups_n, threads_n)
+        pairs_n = groups_n * threads_n
+        totals = summed(pair, self.end_ns - self.start_ns, pairs_n).reshape(shape)
+        hidden = summed(pair, self.hidden_ns, pairs_n).reshape(shape)
+        edge = np.flatnonzero(self._reaches_outside)
+        outside = summed(
+            pair[edge], self._outside_ns(self.start_ns[edge], self.end_ns[edge]), pairs_n
+        ).reshape(shape)
+        used = np.bincount(pair, minlength=pairs_n).reshape(shape) > 0
         unions, union_ns = totals.copy(), totals.sum(axis=1)
-        rows = _Sorted(pair, groups_n * threads_n)
+        rows = _Sorted(pair, pairs_n)
         for one, thread in np.argwhere(used & self.nested).tolist():
             first = one * threads_n + thread
             spans = self._union(rows.between(first, first + 1))
             unions[one, thread] = total_length_ns(spans)
             hidden[one, thread] = clipped_lengths(spans[:, 0], spans[:, 1], self.busy).sum()
+            outside[one, thread] = self._outside_ns(spans[:, 0], spans[:, 1]).sum()
             union_ns[one] = unions[one].sum()
         for one in np.flatnonzero(used.sum(axis=1) > 1).tolist():
             spans = self._union(rows.between(one * threads_n, (one + 1) * threads_n))
@@ -129,9 +137,23 @@ class HostTime:
             total_ns=totals.sum(axis=1),
             thread_union_ns=unions.sum(axis=1),
             hidden_ns=hidden.sum(axis=1),
+            outside_ns=outside.sum(axis=1),
             union_ns=union_ns,
             threads_n=used.sum(axis=1).astype(np.int64),
         )
+
+    @property
+    def _reaches_outside(self) -> npt.NDArray[np.bool_]:
+        if not len(self.busy):
+            return np.ones(self.start_ns.shape, dtype=bool)
+        return (self.start_ns < self.busy[0, 0]) | (self.end_ns > self.busy[-1, 1])
+
+    def _outside_ns(self, start_ns: IntArray, end_ns: IntArray) -> IntArray:
+        """Return the part of each interval before the GPU's first and after its last operation."""
+        if not len(self.busy):
+            return end_ns - start_ns
+        span = np.array([[self.busy[0, 0], self.busy[-1, 1]]], dtype=np.int64)
+        return end_ns - start_ns - clipped_lengths(start_ns, end_ns, span)
 
     def spans(self, group: IntArray, one: int) -> IntArray:
         """Return when at least one thread was in a call of one group, sorted and disjoint."""
@@ -142,9 +164,11 @@ class HostTime:
 
 
 def drained_gaps(spans: IntArray, busy: IntArray, windows: IntArray | None) -> tuple[int, int]:
-    """Return how many idle gaps begin inside spans, and their time inside the windows in ns.
+    """Return how many waits the GPU came out of idle, and how long it stayed so, in ns.
 
-    The GPU ran out of work there: while it waited, the host gave it nothing new.
+    Such an idle gap begins in a wait and ends after it: the GPU ran out of work, and while it
+    stood, the host gave it nothing new. A gap that ends before the wait does was between operations
+    that were launched before.
 
     Args:
         spans: Shape (n, 2), sorted and disjoint, inside the windows: when a thread waited.
@@ -152,8 +176,10 @@ def drained_gaps(spans: IntArray, busy: IntArray, windows: IntArray | None) -> t
         windows: Shape (k, 2), sorted and disjoint; None: all time.
     """
     starts, ends = busy[:-1, 1], busy[1:, 0]
-    drained = starts_inside(starts, spans)
-    starts, ends = starts[drained], ends[drained]
+    inside = starts_inside(starts, spans)
+    starts, ends = starts[inside], ends[inside]
+    wait_ends = spans[np.searchsorted(spans[:, 0], starts, side="right") - 1, 1]
+    starts, ends = starts[ends >= wait_ends], ends[ends >= wait_ends]
     lengths = ends - starts if windows is None else clipped_lengths(starts, ends, windows)
     return len(starts), int(lengths.sum())
 

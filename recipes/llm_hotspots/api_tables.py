@@ -23,7 +23,7 @@ __all__ = ["api_tables", "nullable", "rank_columns"]
 
 HostRows = Sequence[tuple[Rank, RankHost]]
 
-_SUMS: Final = ("total_ns", "thread_union_ns", "union_ns", "hidden_ns")
+_SUMS: Final = ("total_ns", "thread_union_ns", "union_ns", "hidden_ns", "outside_ns")
 
 
 def api_tables(
@@ -115,7 +115,7 @@ def _times(parts: Sequence[GroupTimes]) -> Columns:
 def _with_exposed(columns: Columns) -> Columns:
     return {
         **columns,
-        "exposed_ns": columns["thread_union_ns"] - columns["hidden_ns"],
+        "exposed_ns": columns["thread_union_ns"] - columns["hidden_ns"] - columns["outside_ns"],
         "hidden_pct": percent(columns["hidden_ns"], columns["thread_union_ns"]),
     }
 
@@ -167,8 +167,11 @@ def _os_waits(rows: HostRows) -> Columns:
         "longest_start_ns": nullable(joined([part.longest_start_ns for part in parts])),
         "launching_ns": joined([part.launching.thread_union_ns for part in parts]),
         "launching_hidden_ns": joined([part.launching.hidden_ns for part in parts]),
+        "launching_outside_ns": joined([part.launching.outside_ns for part in parts]),
     }
-    columns["launching_exposed_ns"] = columns["launching_ns"] - columns["launching_hidden_ns"]
+    columns["launching_exposed_ns"] = (
+        columns["launching_ns"] - columns["launching_hidden_ns"] - columns["launching_outside_ns"]
+    )
     return sorted_columns(columns, "rank", "-total_ns", "function")
 
 

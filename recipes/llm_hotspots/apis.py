@@ -64,8 +64,8 @@ class ApiClasses:
         times: Time inside the window.
         steady_n: Calls that start in the steady part of the window.
         steady_total_ns: Their whole time.
-        drained_n: Idle gaps of the GPU that begin inside a call; NULL_INT for classes that do not
-            wait.
+        drained_n: Idle gaps of the GPU that begin inside a call and end after it; NULL_INT for
+            classes that do not wait.
         drained_ns: Their time.
         steady_window_ns: Length of the steady part.
         window_ns: Length of the whole window.
@@ -175,7 +175,7 @@ def _steady_part(trace: RankTrace) -> tuple[int, int, int, int]:
 
 
 def _drained(trace: RankTrace, time: HostTime, of_call: IntArray) -> IntArray:
-    """Return number and time of the idle gaps that begin in calls of each class; shape (n, 2)."""
+    """Return number and time of the gaps that waits of each class leave; shape (classes, 2)."""
     found = np.full((len(CLASS_NAMES), 2), NULL_INT, dtype=np.int64)
     for name in WAITING_CLASSES:
         one = CLASS_NAMES.index(name)

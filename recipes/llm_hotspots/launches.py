@@ -47,6 +47,7 @@ class CallTimes:
     blocked_launches_n: int
     blocked_launch_ns: int
     blocked_launch_busy_ns: int
+    blocked_launch_idle_ns: int
     longest_launch_ns: int | None
     longest_launch_start_ns: int | None
 
@@ -180,6 +181,7 @@ def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
     if len(starting_ns):
         over_ns = max(int(_BLOCKED_TIMES * np.median(starting_ns)), BLOCKED_NS)
     blocked = whole_ns > over_ns
+    busy_ns, idle_ns = _beside_gpu(launched.take(blocked), trace)
     longest = inside & (whole_ns == starting_ns.max(initial=-1))
     return CallTimes(
         host_launches_n=int((inside & ~graph).sum()),
@@ -190,15 +192,23 @@ def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
         blocked_over_ns=over_ns,
         blocked_launches_n=int((blocked & inside).sum()),
         blocked_launch_ns=int(clipped_ns[blocked].sum()),
-        blocked_launch_busy_ns=_busy_ns(launched.take(blocked), trace),
+        blocked_launch_busy_ns=busy_ns,
+        blocked_launch_idle_ns=idle_ns,
         longest_launch_ns=int(starting_ns.max()) if len(starting_ns) else None,
         longest_launch_start_ns=int(launched["start_ns"][longest].min()) if longest.any() else None,
     )
 
 
-def _busy_ns(calls: Table, trace: RankTrace) -> int:
-    """Return the part of calls, inside the windows, while the GPU was busy."""
-    starts, ends = calls["start_ns"], calls["end_ns"]
+def _beside_gpu(calls: Table, trace: RankTrace) -> tuple[int, int]:
+    """Return the time of calls inside the windows while the GPU was busy, and between operations.
+
+    The latter is idle time; before the first and after the last operation nothing is counted.
+    """
+    busy, starts, ends = trace.gpu_busy, calls["start_ns"], calls["end_ns"]
+    if not len(busy):
+        return 0, 0
     if trace.windows_ns is not None:
         _, starts, ends = clip_to_windows(starts, ends, trace.windows_ns)
-    return int(clipped_lengths(starts, ends, trace.gpu_busy).sum())
+    busy_ns = int(clipped_lengths(starts, ends, busy).sum())
+    span = np.array([[busy[0, 0], busy[-1, 1]]], dtype=np.int64)
+    return busy_ns, int(clipped_lengths(starts, ends, span).sum()) - busy_ns

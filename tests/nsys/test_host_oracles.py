@@ -70,7 +70,11 @@ def test_every_api_function_equals_nsys_stats(both):
     ):
         assert mine[name].tolist() == nvidia[column].tolist()
     assert (mine["broken_n"] == 0).all()
-    for name, column in (("mean_ns", "Avg (ns)"), ("p50_ns", "Med (ns)"), ("total_pct", "Time (%)")):
+    for name, column in (
+        ("mean_ns", "Avg (ns)"),
+        ("p50_ns", "Med (ns)"),
+        ("total_pct", "Time (%)"),
+    ):
         assert np.abs(mine[name] - nvidia[column]).max() <= ROUNDING
     several = mine["calls_n"] > 1
     assert np.abs(mine["std_ns"] - nvidia["StdDev (ns)"])[several].max() <= ROUNDING
@@ -78,7 +82,7 @@ def test_every_api_function_equals_nsys_stats(both):
 
 def test_the_ranks_and_classes_add_up_to_the_functions(both):
     ours, _ = both
-    sums = ["total_ns", "thread_union_ns", "hidden_ns", "exposed_ns", "calls_n"]
+    sums = ["total_ns", "thread_union_ns", "hidden_ns", "outside_ns", "exposed_ns", "calls_n"]
     of_ranks = ours["rank_apis"].groupby("api")[sums].sum()
     assert of_ranks.sort_index().equals(ours["apis"].set_index("api")[sums].sort_index())
     by_class = ours["rank_apis"].groupby(["rank", "class"])[sums].sum().sort_index()
