@@ -17,12 +17,14 @@ __all__ = [
     "REPEATS",
     "Row",
     "Tables",
+    "is_null",
     "longest_call",
     "or_zero",
     "pct",
     "rows_of",
     "severity_of",
     "span_of",
+    "worst_ranks",
 ]
 
 Row = Mapping[str, Any]
@@ -72,7 +74,7 @@ def longest_call(row: Row, tables: Tables) -> tuple[str, dict[str, Any]]:
     mine = apis[(apis["rank"] == row["rank"]) & (apis["class"] == row["class"])]
     top = mine.sort_values(["total_ns", "api"], ascending=[False, True]).iloc[0]
     start_ns, window = top["longest_start_ns"], None
-    if not pd.isna(start_ns):
+    if not is_null(start_ns):
         window = (int(start_ns), int(start_ns) + int(top["max_ns"]))
     place = {
         "scope": "api",
@@ -94,18 +96,27 @@ def severity_of(cost_ns: Any, window_ns: Any) -> str | None:
 
 
 def pct(part_ns: Any, whole_ns: Any) -> float:
+    """Return a share in percent; 0 where the part is null or there is no whole."""
     return 100.0 * int(or_zero(part_ns)) / int(whole_ns) if whole_ns else 0.0
 
 
+def is_null(value: object) -> bool:
+    """Tell whether a cell of a table is null."""
+    return value is None or value is pd.NA or value != value
+
+
 def or_zero(value: Any) -> Any:
-    return 0 if pd.isna(value) else value
+    """Return a cell of a table, 0 where it is null."""
+    return 0 if is_null(value) else value
 
 
 def span_of(row: Row) -> tuple[int, int] | None:
-    if pd.isna(row["window_start_ns"]):
+    """Return the window of a device, None where it has none."""
+    if is_null(row["window_start_ns"]):
         return None
     return int(row["window_start_ns"]), int(row["window_end_ns"])
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [dict(row) for row in table.to_dict("records")]
+    """Return the rows of a table as mappings."""
+    return [{str(name): cell for name, cell in row.items()} for row in table.to_dict("records")]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pandas as pd
-
 from nsys_llm.api_classes import LAUNCH_CLASSES
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.finding_parts import (
@@ -14,6 +12,7 @@ from nsys_llm.recipes.llm_hotspots.finding_parts import (
     MOSTLY_PCT,
     Row,
     Tables,
+    is_null,
     or_zero,
     pct,
     rows_of,
@@ -25,9 +24,9 @@ from nsys_llm.view.text import format_count, format_ns, format_percent
 
 __all__ = ["launch_findings"]
 
-#: The GPU waits for launches where it idles for this share of its window inside launch calls; ours.
+#: The GPU waits for launches if it idles this share of its window inside launch calls; ours.
 _LAUNCH_BOUND_PCT: Final = 10.0
-#: From here on it is most of what is wrong: the idle share that nsys-llm-explainer 0.1.0 calls high.
+#: From here on it is most of what is wrong: what nsys-llm-explainer 0.1.0 calls high idle time.
 _LAUNCH_BOUND_HIGH_PCT: Final = 40.0
 
 
@@ -40,7 +39,7 @@ def launch_findings(tables: Tables) -> list[Finding]:
 def _about_launches(row: Row, tables: Tables) -> Iterator[Finding]:
     if row["storm"]:
         yield _storm(row)
-    if not pd.isna(row["launched_n"]):
+    if not is_null(row["launched_n"]):
         yield from _blocked(row)
         yield from _launch_bound(row, tables)
 
@@ -57,8 +56,9 @@ def _storm(row: Row) -> Finding:
         evidence=(
             f"{format_count(row['peak_kernels_n'])} kernels start within 100 ms "
             f"({format_count(row['rate_peak_100ms'])} a second), {format_ns(row['p50_ns'])} each "
-            f"in the median; {format_count(row['under_5us_n'])} of {format_count(row['kernels_n'])} "
-            f"are below 5 us, and {format_percent(nodes_pct)} are nodes of graphs."
+            f"in the median; {format_count(row['under_5us_n'])} of "
+            f"{format_count(row['kernels_n'])} are below 5 us, and "
+            f"{format_percent(nodes_pct)} are nodes of graphs."
         ),
         tables=("launches", "kernels"),
         recommendation=(
@@ -77,7 +77,7 @@ def _storm(row: Row) -> Finding:
 
 def _blocked(row: Row) -> Iterator[Finding]:
     window_ns, longest = row["window_ns"], None
-    if not pd.isna(row["longest_launch_ns"]):
+    if not is_null(row["longest_launch_ns"]):
         start_ns = int(row["longest_launch_start_ns"])
         longest = (start_ns, start_ns + int(row["longest_launch_ns"]))
     facts = (
@@ -135,7 +135,7 @@ def _launch_bound(row: Row, tables: Tables) -> Iterator[Finding]:
         return
     queue = (
         "none of its kernels waited in the queue"
-        if pd.isna(row["queue_p50_ns"])
+        if is_null(row["queue_p50_ns"])
         else f"kernels that queue wait {format_ns(row['queue_p50_ns'])} in the median"
     )
     yield Finding(
@@ -145,8 +145,8 @@ def _launch_bound(row: Row, tables: Tables) -> Iterator[Finding]:
         title="The GPU waits for kernel launches",
         evidence=(
             f"For {format_ns(idle_ns)}, {format_percent(share_pct)} of its window, the GPU was "
-            f"idle while the host was inside launch calls. A call takes {format_ns(row['api_p50_ns'])}, "
-            f"a kernel {format_ns(row['p50_ns'])} in the median; "
+            f"idle while the host was inside launch calls. A call takes "
+            f"{format_ns(row['api_p50_ns'])}, a kernel {format_ns(row['p50_ns'])} in the median; "
             f"{format_count(row['unqueued_n'])} of {format_count(row['launched_n'])} kernels "
             f"started before their call returned, and {queue}."
         ),

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.finding_parts import (
     LOW_PCT,
@@ -18,6 +16,7 @@ from nsys_llm.recipes.llm_hotspots.finding_parts import (
     REPEATS,
     Row,
     Tables,
+    is_null,
     longest_call,
     or_zero,
     pct,
@@ -212,7 +211,7 @@ def _os_waits(tables: Tables) -> Iterator[Finding]:
             rank=row["rank"],
             name=row["function"],
             window_ns=None
-            if pd.isna(start_ns)
+            if is_null(start_ns)
             else (int(start_ns), int(start_ns) + int(row["max_ns"])),
             capture="--trace=cuda,nvtx,osrt,python-gil --osrt-backtrace-threshold=100000",
             impact_ns=int(row["launching_exposed_ns"]),
