@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nsys_llm.intervals import IntArray, clipped_lengths, starts_inside, union_intervals
 from nsys_llm.tables import Table
 
-__all__ = ["HOST_TABLES", "OP_TABLES", "RankTrace", "sane_times"]
+__all__ = ["HOST_TABLES", "OP_TABLES", "OVERHEAD_TABLES", "RankTrace", "sane_times"]
 
 #: Tables of GPU operations, and what one of their rows is called in outputs.
 OP_TABLES: Final = {
@@ -25,6 +25,9 @@ OP_TABLES: Final = {
 
 #: Tables of calls on the host, which have start_ns, end_ns and global_tid.
 HOST_TABLES: Final = ("api_calls", "os_calls")
+
+#: Tables of overhead, which have the same columns.
+OVERHEAD_TABLES: Final = ("profiler_overheads", "cuda_overheads")
 
 #: 104 days: no capture is as long, and a thousand such times still fit into a sum.
 _LARGEST_TIME_NS: Final = 1 << 53

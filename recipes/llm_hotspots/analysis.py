@@ -34,10 +34,12 @@ from nsys_llm.intervals import (
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots import tabulation
+from nsys_llm.recipes.llm_hotspots.caveats import caveats
 from nsys_llm.recipes.llm_hotspots.details import map_details
 from nsys_llm.recipes.llm_hotspots.findings import answer, findings
 from nsys_llm.recipes.llm_hotspots.host import map_host
 from nsys_llm.recipes.llm_hotspots.memops import map_memops
+from nsys_llm.recipes.llm_hotspots.overhead_rows import map_overheads
 from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.recipes.llm_hotspots.partial import (
     DeviceTimes,
@@ -49,7 +51,7 @@ from nsys_llm.recipes.llm_hotspots.partial import (
 )
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["answer", "empty", "findings", "map_rank", "merge", "tabulate"]
+__all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
 
 def empty() -> HotspotsPartial:
@@ -98,6 +100,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
             trace, rank, options, (names.shown, names.name), (names.pairs, names.source)
         ),
         host=host,
+        overheads=map_overheads(trace),
     )
     all_names, _ = coded_names(
         distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings

@@ -12,6 +12,7 @@ from nsys_llm.named_counts import NamedCounts
 from nsys_llm.recipes.llm_hotspots.details import RankDetails
 from nsys_llm.recipes.llm_hotspots.host import RankHost
 from nsys_llm.recipes.llm_hotspots.memops import MemopCounts, RankMemops
+from nsys_llm.recipes.llm_hotspots.overhead_rows import OverheadRow
 from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap
 
 __all__ = ["DeviceTimes", "HotspotsPartial", "KernelRows", "RankHotspots", "SourceRows", "merged"]
@@ -85,6 +86,7 @@ class RankHotspots:
         memops: Copies and fills.
         details: Over time, launch by launch, and as measured.
         host: What the host did: launches, API calls, waits.
+        overheads: What the profiler and the driver took.
     """
 
     names: tuple[str, ...]
@@ -95,6 +97,7 @@ class RankHotspots:
     overlap: tuple[DeviceOverlap, ...]
     memops: RankMemops
     host: RankHost
+    overheads: tuple[OverheadRow, ...]
     details: RankDetails = field(default_factory=RankDetails)
 
 

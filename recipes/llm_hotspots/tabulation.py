@@ -27,6 +27,7 @@ from nsys_llm.recipes.llm_hotspots.details import detail_columns
 from nsys_llm.recipes.llm_hotspots.imbalance import imbalance_tables
 from nsys_llm.recipes.llm_hotspots.launch_tables import launch_tables
 from nsys_llm.recipes.llm_hotspots.memop_tables import memop_tables
+from nsys_llm.recipes.llm_hotspots.overhead_rows import overhead_columns
 from nsys_llm.recipes.llm_hotspots.overlap import overlap_columns
 from nsys_llm.recipes.llm_hotspots.partial import HotspotsPartial, KernelRows, RankHotspots
 from nsys_llm.recipes.llm_hotspots.processes import process_columns
@@ -76,6 +77,7 @@ def tabulate(
         "devices": devices,
         **category_tables(sources, known, engine),
         **memops,
+        "overheads": overhead_columns([(rank, one.overheads) for rank, one in rows]),
         "overlap": overlap_columns([(rank, one.overlap) for rank, one in rows]),
         **imbalance_tables(sources, ranks),
         "processes": process_columns(ranks, sources, devices, memops["memops"]),

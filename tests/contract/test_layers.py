@@ -43,6 +43,7 @@ ALLOWED = {
     "intervals": {"errors"},
     "memory_kinds": {"intervals"},
     "names": set(),
+    "overheads": set(),
     "overlap": {"intervals"},
     "rank_spread": {"grouping", "intervals"},
     "patterns": {"errors"},
