@@ -6,6 +6,7 @@ and only threads with nested calls are looked at one by one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -102,13 +103,21 @@ class HostTime:
             busy=busy,
         )
 
-    def by_group(self, group: IntArray, groups_n: int) -> GroupTimes:
+    def by_group(
+        self,
+        group: IntArray,
+        groups_n: int,
+        known: Mapping[int, tuple[GroupTimes, int]] | None = None,
+    ) -> GroupTimes:
         """Add the time of calls up.
 
         Args:
             group: Shape (calls,), the group of each call, a code from 0.
             groups_n: Number of groups.
+            known: Groups that hold the same calls as a group of other times, and which that is;
+                their unions need not be formed again.
         """
+        known = known or {}
         group = group if self.owner is None else group[self.owner]
         threads_n = len(self.nested)
         pair = group * threads_n + self.thread
@@ -124,16 +133,18 @@ class HostTime:
         unions, union_ns = totals.copy(), totals.sum(axis=1)
         rows = _Sorted(pair, pairs_n)
         for one, thread in np.argwhere(used & self.nested).tolist():
+            if one in known:
+                continue
             first = one * threads_n + thread
             spans = self._union(rows.between(first, first + 1))
             unions[one, thread] = total_length_ns(spans)
             hidden[one, thread] = clipped_lengths(spans[:, 0], spans[:, 1], self.busy).sum()
             outside[one, thread] = self._outside_ns(spans[:, 0], spans[:, 1]).sum()
             union_ns[one] = unions[one].sum()
-        for one in np.flatnonzero(used.sum(axis=1) > 1).tolist():
+        for one in set(np.flatnonzero(used.sum(axis=1) > 1).tolist()) - known.keys():
             spans = self._union(rows.between(one * threads_n, (one + 1) * threads_n))
             union_ns[one] = total_length_ns(spans)
-        return GroupTimes(
+        found = GroupTimes(
             total_ns=totals.sum(axis=1),
             thread_union_ns=unions.sum(axis=1),
             hidden_ns=hidden.sum(axis=1),
@@ -141,6 +152,10 @@ class HostTime:
             union_ns=union_ns,
             threads_n=used.sum(axis=1).astype(np.int64),
         )
+        for one, (times, same) in known.items():
+            for name, values in vars(found).items():
+                values[one] = getattr(times, name)[same]
+        return found
 
     @property
     def _reaches_outside(self) -> npt.NDArray[np.bool_]:

@@ -45,11 +45,13 @@ def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
         lengths add up to the time covered by at least one interval.
     """
     real = end_ns > start_ns
-    starts, ends = start_ns[real], end_ns[real]
+    starts, ends = (start_ns, end_ns) if real.all() else (start_ns[real], end_ns[real])
     if starts.size == 0:
         return np.empty((0, 2), dtype=np.int64)
-    order = np.argsort(starts, kind="stable")
-    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
     opens = np.concatenate(([True], starts[1:] > reach[:-1]))
     closes = np.concatenate((opens[1:], [True]))
     return np.column_stack((starts[opens], reach[closes]))

@@ -212,7 +212,10 @@ def _device_time(trace: RankTrace, device: int) -> DeviceTimes:
         launches_n=int(trace.starts_inside(kernels).sum()),
         kernel_total_ns=int(trace.clipped_ns(kernels).sum()),
         kernel_busy_ns=_busy_ns(kernels["start_ns"], kernels["end_ns"], windows),
-        busy_ns=_busy_ns(starts, ends, windows),
+        # The union over the only device has been formed already, or will be needed.
+        busy_ns=total_length_ns(trace.gpu_busy)
+        if windows is None and trace.complete and trace.device_ids == (device,)
+        else _busy_ns(starts, ends, windows),
     )
 
 

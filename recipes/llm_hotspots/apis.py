@@ -118,20 +118,20 @@ def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, N
         longest_start_ns=longest_starts(code, calls["start_ns"], whole_ns, inside, moments.maximum),
         broken_n=np.bincount(codes[calls_n:], minlength=len(names)).astype(np.int64),
     )
-    classes = _classes(trace, time, code, names, calls["start_ns"], whole_ns, inside)
+    classes = _classes(trace, time, rows, code, calls["start_ns"], whole_ns, inside)
     return RankApis(rows, classes), NamedCounts(names, counts)
 
 
 def _classes(
     trace: RankTrace,
     time: HostTime,
+    functions: ApiRows,
     code: IntArray,
-    names: tuple[str, ...],
     start_ns: IntArray,
     whole_ns: IntArray,
     inside: npt.NDArray[np.bool_],
 ) -> ApiClasses:
-    classes_n = len(CLASS_NAMES)
+    classes_n, names = len(CLASS_NAMES), functions.names
     of_name = np.array([CLASS_NAMES.index(classify_api(name)) for name in names], dtype=np.int64)
     from_ns, to_ns, window_ns, steady_window_ns = _steady_part(trace)
     steady = inside & (start_ns >= from_ns) & (start_ns < to_ns)
@@ -142,7 +142,7 @@ def _classes(
     drained = _drained(trace, time, of_call)
     return ApiClasses(
         calls_n=np.bincount(of_call[inside], minlength=classes_n).astype(np.int64),
-        times=time.by_group(of_call, classes_n),
+        times=time.by_group(of_call, classes_n, _alone(functions, of_name)),
         steady_n=_regrouped(steady_counts, of_name),
         steady_total_ns=_regrouped(steady_sums, of_name),
         drained_n=drained[:, 0],
@@ -150,6 +150,17 @@ def _classes(
         steady_window_ns=steady_window_ns,
         window_ns=window_ns,
     )
+
+
+def _alone(functions: ApiRows, of_name: IntArray) -> dict[int, tuple[GroupTimes, int]]:
+    """Return the classes of which only one function is used, and which function that is."""
+    used = np.flatnonzero(functions.times.threads_n)
+    kinds = of_name[used].tolist()
+    return {
+        kind: (functions.times, one)
+        for kind, one in zip(kinds, used.tolist(), strict=True)
+        if kinds.count(kind) == 1
+    }
 
 
 def _regrouped(values: npt.NDArray[np.int64], of_name: IntArray) -> IntArray:

@@ -19,7 +19,6 @@ from nsys_llm.recipes.llm_hotspots.callstacks import CallStack, map_callstacks
 from nsys_llm.recipes.llm_hotspots.launch_stages import LaunchStages, map_stages
 from nsys_llm.recipes.llm_hotspots.launches import DeviceLaunches, launched_devices, map_launches
 from nsys_llm.recipes.llm_hotspots.os_waits import OsWaits, map_os_waits
-from nsys_llm.tables import Table
 
 __all__ = ["RankHost", "map_host"]
 
@@ -60,12 +59,16 @@ def map_host(
         apis=apis,
         launches=map_launches(trace, calls, durations, devices),
         stages=map_stages(trace, kernel_name),
-        os_waits=map_os_waits(trace, _launching_threads(trace.tables["api_calls"], trace.strings)),
+        os_waits=map_os_waits(trace, _launching_threads(trace)),
         callstacks=map_callstacks(trace, calls, options),
     )
     return host, api_durations
 
 
-def _launching_threads(calls: Table, strings: Mapping[int, str]) -> IntArray:
-    ids = [key for key, text in strings.items() if classify_api(text) in LAUNCH_CLASSES]
+def _launching_threads(trace: RankTrace) -> IntArray:
+    """Return the threads with launch calls; none where nobody asks, for want of OS calls."""
+    calls = trace.tables["api_calls"]
+    if not len(trace.tables["os_calls"]):
+        calls = calls.take(np.zeros(len(calls), dtype=bool))
+    ids = [key for key, text in trace.strings.items() if classify_api(text) in LAUNCH_CLASSES]
     return distinct(calls["global_tid"][np.isin(calls["name_id"], ids)])

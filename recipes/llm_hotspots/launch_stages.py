@@ -92,8 +92,9 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
     # With all sizes at least 1, the codes fit together even where there is no kernel at all.
     sizes = tuple(max(size, 1) for size in counts_n)
     used, group = distinct_codes(_packed((device, thread, api, kernel_name), sizes))
+    del api, thread, device  # as large as the trace, like what follows
     of_device, of_thread, of_api, of_kernel = np.unravel_index(used, sizes)
-    counts = _stage_counts(kernels, calls["start_ns"][row], calls["end_ns"][row], group)
+    counts = _stage_counts(kernels, calls, group)
     return LaunchStages(
         device_id=devices[of_device],
         thread=threads[of_thread],
@@ -116,16 +117,18 @@ def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
     return packed
 
 
-def _stage_counts(
-    kernels: Table, call_start_ns: IntArray, call_end_ns: IntArray, group: IntArray
-) -> dict[str, ValueCounts]:
+def _stage_counts(kernels: Table, calls: Table, group: IntArray) -> dict[str, ValueCounts]:
+    call_start_ns = calls["start_ns"][kernels["launch_row"]]
+    call_end_ns = calls["end_ns"][kernels["launch_row"]]
     queue_ns = kernels["start_ns"] - call_end_ns
     queued = queue_ns >= 0
-    end_ns = np.maximum(kernels["end_ns"], call_end_ns)
-    return {
+    queue = (group, queue_ns) if queued.all() else (group[queued], queue_ns[queued])
+    counts = {
         "api": ValueCounts.from_values(group, call_end_ns - call_start_ns),
-        "queue": ValueCounts.from_values(group[queued], queue_ns[queued]),
+        "queue": ValueCounts.from_values(*queue),
         "kernel": ValueCounts.from_values(group, kernels["end_ns"] - kernels["start_ns"]),
-        # Where clocks of host and GPU disagree, a kernel may end before its call starts.
-        "overall": ValueCounts.from_values(group, end_ns - call_start_ns),
     }
+    end_ns = np.maximum(kernels["end_ns"], call_end_ns)
+    # At least the call: so it is not negative even where the clocks of host and GPU disagree.
+    counts["overall"] = ValueCounts.from_values(group, end_ns - call_start_ns)
+    return counts
