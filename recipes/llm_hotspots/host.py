@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from nsys_llm.recipes.llm_hotspots.launches import DeviceLaunches, launched_devi
 from nsys_llm.recipes.llm_hotspots.os_waits import OsWaits, map_os_waits
 
 __all__ = ["RankHost", "map_host"]
+
+#: From so many calls on, a second thread pays.
+_LARGE_ROWS: Final = 200_000
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,18 @@ def map_host(
         Its rows, and how often a call of each API function took how long.
     """
     calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
-    apis, api_durations = map_apis(trace, calls, broken)
-    host = RankHost(
-        apis=apis,
-        launches=map_launches(trace, calls, durations, devices),
-        stages=map_stages(trace, kernel_name),
-        os_waits=map_os_waits(trace, _launching_threads(trace)),
-        callstacks=map_callstacks(trace, calls, options),
-    )
+    # Stages and calls do not depend on each other; numpy lets two threads run at a time.
+    with ThreadPoolExecutor(max_workers=1) as aside:
+        large = len(calls) >= _LARGE_ROWS
+        stages = aside.submit(map_stages, trace, kernel_name) if large else None
+        apis, api_durations = map_apis(trace, calls, broken)
+        host = RankHost(
+            apis=apis,
+            launches=map_launches(trace, calls, durations, devices),
+            stages=map_stages(trace, kernel_name) if stages is None else stages.result(),
+            os_waits=map_os_waits(trace, _launching_threads(trace)),
+            callstacks=map_callstacks(trace, calls, options),
+        )
     return host, api_durations
 
 

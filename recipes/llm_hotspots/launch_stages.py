@@ -84,15 +84,7 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
     if len(calls):
         known &= sane_times(calls["start_ns"], calls["end_ns"])[kernels["launch_row"]]
     kernels, kernel_name = kernels.take(known), kernel_name if known.all() else kernel_name[known]
-    row = kernels["launch_row"]
-    apis, api = coded_names(calls["name_id"][row], trace.strings, strip_api_version)
-    threads, thread = distinct_codes(calls["global_tid"][row])
-    devices, device = distinct_codes(kernels["device_id"])
-    counts_n = (len(devices), len(threads), len(apis), int(kernel_name.max(initial=0)) + 1)
-    # With all sizes at least 1, the codes fit together even where there is no kernel at all.
-    sizes = tuple(max(size, 1) for size in counts_n)
-    used, group = distinct_codes(_packed((device, thread, api, kernel_name), sizes))
-    del api, thread, device  # as large as the trace, like what follows
+    apis, threads, devices, used, group, sizes = _groups(kernels, kernel_name, calls, trace.strings)
     of_device, of_thread, of_api, of_kernel = np.unravel_index(used, sizes)
     counts = _stage_counts(kernels, calls, group)
     return LaunchStages(
@@ -107,6 +99,26 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
         },
         device_ids=devices,
     )
+
+
+def _groups(
+    kernels: Table, kernel_name: IntArray, calls: Table, strings: Mapping[int, str]
+) -> tuple[tuple[str, ...], IntArray, IntArray, IntArray, IntArray, tuple[int, ...]]:
+    """Return functions, threads, devices; packed groups that occur, each kernel's; and sizes."""
+    row = kernels["launch_row"]
+    apis, api_of_call = coded_names(calls["name_id"], strings, strip_api_version)
+    threads, thread_of_call = distinct_codes(calls["global_tid"])
+    devices, device = distinct_codes(kernels["device_id"])
+    counts_n = (len(devices), len(threads), len(apis), int(kernel_name.max(initial=0)) + 1)
+    # With all sizes at least 1, the codes fit together even where there is no kernel at all.
+    sizes = tuple(max(size, 1) for size in counts_n)
+    # A call's thread and function first, so that only one column has to be looked up by kernel.
+    of_call = _packed((thread_of_call, api_of_call), sizes[1:3])
+    del api_of_call, thread_of_call  # as large as the trace
+    key = _packed((device, of_call[row], kernel_name), (sizes[0], sizes[1] * sizes[2], sizes[3]))
+    del device, of_call
+    used, group = distinct_codes(key)
+    return apis, threads, devices, used, group, sizes
 
 
 def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
