@@ -6,14 +6,15 @@ and only threads with nested calls are looked at one by one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.grouping import distinct_codes, summed
+from nsys_llm.grouping import distinct_codes
 from nsys_llm.intervals import (
     IntArray,
     clip_to_windows,
@@ -24,6 +25,8 @@ from nsys_llm.intervals import (
 )
 
 __all__ = ["GroupTimes", "HostTime", "drained_gaps"]
+
+_BLOCK: Final = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,6 @@ class HostTime:
     Attributes:
         start_ns: Start of a piece.
         end_ns: Its end.
-        hidden_ns: Part of it while the GPU was busy.
         thread: Code of its thread, from 0.
         owner: Row of the call that it is a piece of, or None: the rows are the pieces.
         nested: Shape (threads,), bool: whether calls of the thread overlap.
@@ -63,7 +65,6 @@ class HostTime:
 
     start_ns: IntArray
     end_ns: IntArray
-    hidden_ns: IntArray
     thread: IntArray
     owner: IntArray | None
     nested: npt.NDArray[np.bool_]
@@ -92,15 +93,8 @@ class HostTime:
         if windows is not None:
             owner, start_ns, end_ns = clip_to_windows(start_ns, end_ns, windows)
             code = code[owner]
-        return cls(
-            start_ns=start_ns,
-            end_ns=end_ns,
-            hidden_ns=clipped_lengths(start_ns, end_ns, busy),
-            thread=code,
-            owner=owner,
-            nested=_nested(start_ns, end_ns, code, len(threads)),
-            busy=busy,
-        )
+        nested = _nested(start_ns, end_ns, code, len(threads))
+        return cls(start_ns, end_ns, code, owner, nested, busy)
 
     def by_group(self, group: IntArray, groups_n: int) -> GroupTimes:
         """Add the time of calls up.
@@ -109,55 +103,91 @@ class HostTime:
             group: Shape (calls,), the group of each call, a code from 0.
             groups_n: Number of groups.
         """
-        group = group if self.owner is None else group[self.owner]
+        return self._closer(self._sums(group, groups_n), group)
+
+    def by_groups(
+        self, group: IntArray, groups_n: int, of_group: IntArray, coarse_n: int
+    ) -> tuple[GroupTimes, GroupTimes]:
+        """Add the time of calls up by group, and by sets of groups.
+
+        Args:
+            group: Shape (calls,), the group of each call, a code from 0.
+            groups_n: Number of groups.
+            of_group: Shape (groups_n,), the set of each group, a code from 0.
+            coarse_n: Number of sets.
+        """
+        sums = self._sums(group, groups_n)
+        members = [np.flatnonzero(of_group == one) for one in range(coarse_n)]
+        coarse = np.stack([sums[:, rows].sum(axis=1) for rows in members], axis=1)
+        return self._closer(sums, group), self._closer(coarse, group, of_group)
+
+    def _sums(self, group: IntArray, groups_n: int) -> IntArray:
+        """Return calls, time, hidden and outside time by group and thread, as calls add up.
+
+        Returns:
+            Shape (4, groups, threads).
+        """
         threads_n = len(self.nested)
-        pair = group * threads_n + self.thread
-        shape = (groups_n, threads_n)
-        pairs_n = groups_n * threads_n
-        totals = summed(pair, self.end_ns - self.start_ns, pairs_n).reshape(shape)
-        hidden = summed(pair, self.hidden_ns, pairs_n).reshape(shape)
-        edge = np.flatnonzero(self._reaches_outside)
-        outside = summed(
-            pair[edge], self._outside_ns(self.start_ns[edge], self.end_ns[edge]), pairs_n
-        ).reshape(shape)
-        used = np.bincount(pair, minlength=pairs_n).reshape(shape) > 0
-        unions, union_ns = totals.copy(), totals.sum(axis=1)
-        rows = _Sorted(pair, pairs_n)
-        for one, thread in np.argwhere(used & self.nested).tolist():
-            first = one * threads_n + thread
-            spans = self._union(rows.between(first, first + 1))
-            unions[one, thread] = total_length_ns(spans)
-            hidden[one, thread] = clipped_lengths(spans[:, 0], spans[:, 1], self.busy).sum()
-            outside[one, thread] = self._outside_ns(spans[:, 0], spans[:, 1]).sum()
-            union_ns[one] = unions[one].sum()
-        for one in np.flatnonzero(used.sum(axis=1) > 1).tolist():
-            spans = self._union(rows.between(one * threads_n, (one + 1) * threads_n))
-            union_ns[one] = total_length_ns(spans)
+        sums = np.zeros((4, groups_n * threads_n), dtype=np.int64)
+        # A block at a time: its temporary arrays stay in the processor's cache.
+        for first in range(0, self.start_ns.size, _BLOCK):
+            block = slice(first, first + _BLOCK)
+            starts, ends = self.start_ns[block], self.end_ns[block]
+            pair = self._groups(group, block) * threads_n + self.thread[block]
+            np.add.at(sums[0], pair, 1)
+            np.add.at(sums[1], pair, ends - starts)
+            np.add.at(sums[2], pair, clipped_lengths(starts, ends, self.busy))
+            np.add.at(sums[3], pair, self._outside_ns(starts, ends))
+        return sums.reshape(4, groups_n, threads_n)
+
+    def _groups(self, group: IntArray, rows: slice) -> IntArray:
+        return group[rows] if self.owner is None else group[self.owner[rows]]
+
+    def _closer(
+        self, sums: IntArray, group: IntArray, of_group: IntArray | None = None
+    ) -> GroupTimes:
+        """Make times of sums: form the unions of nested calls, and those over several threads."""
+        used, totals = sums[0] > 0, sums[1]
+        unions, hidden, outside = sums[1].copy(), sums[2].copy(), sums[3].copy()
+        nested, several = used & self.nested, used.sum(axis=1) > 1
+        any_thread_ns = np.zeros(len(used), dtype=np.int64)
+        if nested.any() or several.any():
+            rows = self._rows(group, of_group, used.size)
+            threads_n = len(self.nested)
+            for one, thread in np.argwhere(nested).tolist():
+                at = one * threads_n + thread
+                spans = self._union(rows.between(at, at + 1))
+                unions[one, thread] = total_length_ns(spans)
+                hidden[one, thread] = clipped_lengths(spans[:, 0], spans[:, 1], self.busy).sum()
+                outside[one, thread] = self._outside_ns(spans[:, 0], spans[:, 1]).sum()
+            for one in np.flatnonzero(several).tolist():
+                spans = self._union(rows.between(one * threads_n, (one + 1) * threads_n))
+                any_thread_ns[one] = total_length_ns(spans)
         return GroupTimes(
             total_ns=totals.sum(axis=1),
             thread_union_ns=unions.sum(axis=1),
             hidden_ns=hidden.sum(axis=1),
             outside_ns=outside.sum(axis=1),
-            union_ns=union_ns,
+            union_ns=np.where(several, any_thread_ns, unions.sum(axis=1)),
             threads_n=used.sum(axis=1).astype(np.int64),
         )
 
-    @property
-    def _reaches_outside(self) -> npt.NDArray[np.bool_]:
-        if not len(self.busy):
-            return np.ones(self.start_ns.shape, dtype=bool)
-        return (self.start_ns < self.busy[0, 0]) | (self.end_ns > self.busy[-1, 1])
+    def _rows(self, group: IntArray, of_group: IntArray | None, pairs_n: int) -> _Sorted:
+        mine = self._groups(group, slice(None))
+        mine = mine if of_group is None else of_group[mine]
+        return _Sorted(mine * len(self.nested) + self.thread, pairs_n)
 
     def _outside_ns(self, start_ns: IntArray, end_ns: IntArray) -> IntArray:
         """Return the part of each interval before the GPU's first and after its last operation."""
         if not len(self.busy):
             return end_ns - start_ns
-        span = np.array([[self.busy[0, 0], self.busy[-1, 1]]], dtype=np.int64)
-        return end_ns - start_ns - clipped_lengths(start_ns, end_ns, span)
+        first_ns, last_ns = int(self.busy[0, 0]), int(self.busy[-1, 1])
+        before_ns = np.minimum(end_ns, first_ns) - np.minimum(start_ns, first_ns)
+        return before_ns + np.maximum(end_ns, last_ns) - np.maximum(start_ns, last_ns)
 
-    def spans(self, group: IntArray, one: int) -> IntArray:
-        """Return when at least one thread was in a call of one group, sorted and disjoint."""
-        return self._union((group if self.owner is None else group[self.owner]) == one)
+    def spans(self, group: IntArray, wanted: Sequence[int]) -> IntArray:
+        """Return when at least one thread was in a call of these groups, sorted and disjoint."""
+        return self._union(np.isin(self._groups(group, slice(None)), wanted))
 
     def _union(self, rows: npt.NDArray[Any]) -> IntArray:
         return union_intervals(self.start_ns[rows], self.end_ns[rows])

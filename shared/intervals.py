@@ -33,6 +33,7 @@ IntArray = npt.NDArray[np.int64]
 # Intervals in order of time meet few windows at a time; so many at once stay in the processor's
 # cache, which halves the time (5M intervals and windows: 0.65 s, 0.35 s).
 _BLOCK: Final = 1 << 15
+_FEW: Final = 64
 
 
 def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -212,7 +213,7 @@ def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
 
 def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> IntArray:
     """Return the part of each interval, in ns, that lies inside the windows (sorted, disjoint)."""
-    if start_ns.size <= _BLOCK:
+    if len(windows) <= _FEW:
         return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
     lengths = np.empty_like(start_ns)
     for first in range(0, start_ns.size, _BLOCK):

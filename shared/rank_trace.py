@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -64,20 +64,19 @@ class RankTrace:
 
         Before any other filter: what else the GPU did then, it was not idle.
         """
-        ops = [op.take(np.isin(op["device_id"], self.device_ids)) for op in self._all_ops()]
-        starts, ends = (
-            np.concatenate([op[name] for op in ops]) if ops else np.empty(0, dtype=np.int64)
-            for name in ("start_ns", "end_ns")
-        )
-        return union_intervals(starts, ends)
+        ops = [self.unfiltered[name] for name in OP_TABLES if name in self.unfiltered]
+        own = [op.take(_on_devices(op["device_id"], self.device_ids)) for op in ops if len(op)]
+        # Each table by itself first: one that comes in order of time needs no sorting.
+        spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in own]
+        if len(spans) == 1:
+            return spans[0]
+        merged = np.concatenate([*spans, np.empty((0, 2), dtype=np.int64)])
+        return union_intervals(merged[:, 0], merged[:, 1])
 
     @property
     def complete(self) -> bool:
         """Whether the filters leave every operation of the rank."""
         return all(len(self.tables[name]) == len(op) for name, op in self.unfiltered.items())
-
-    def _all_ops(self) -> list[Table]:
-        return [self.unfiltered[name] for name in OP_TABLES if name in self.unfiltered]
 
     def starts_inside(self, op: Table) -> npt.NDArray[np.bool_]:
         """Tell which operations start in the windows, and so count as launches."""
@@ -112,6 +111,12 @@ class RankTrace:
         if self.windows_ns is not None:
             calls = calls.take((self.clipped_ns(calls) > 0) | self.starts_inside(calls))
         return calls, broken
+
+
+def _on_devices(device_id: IntArray, devices: Sequence[int]) -> npt.NDArray[np.bool_]:
+    if len(devices) == 1:
+        return np.asarray(device_id == devices[0])
+    return np.isin(device_id, devices)
 
 
 def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:

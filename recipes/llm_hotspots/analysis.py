@@ -87,12 +87,14 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
     memops, memop_counts = map_memops(trace, spans, rank.global_pid)
     overlap = map_overlap(spans)
     of_device = counts.regrouped(np.repeat(np.arange(len(devices)), len(names.shown)))
+    sources = _source_rows(names, inside, clipped_ns, own_ns)
+    del device, by_device, whole_ns, clipped_ns, own_ns, sums  # large, and what follows is, too
     host, api_durations = map_host(trace, names.name, of_device, devices, options)
     hotspots = RankHotspots(
         names=names.shown,
         kernels=kernel_rows,
         stats=stats,
-        sources=_source_rows(names, inside, clipped_ns, own_ns),
+        sources=sources,
         devices=_device_times(trace, overlap),
         overlap=overlap,
         memops=memops,

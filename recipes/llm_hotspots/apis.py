@@ -16,6 +16,7 @@ import numpy.typing as npt
 from nsys_llm.api_classes import API_CLASSES, WAITING_CLASSES, classify_api
 from nsys_llm.coded_names import coded_names
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.grouping import summed
 from nsys_llm.host_time import GroupTimes, HostTime, drained_gaps
 from nsys_llm.intervals import IntArray, covered_ns
 from nsys_llm.longest import longest_starts
@@ -75,10 +76,10 @@ class ApiClasses:
     times: GroupTimes
     steady_n: IntArray
     steady_total_ns: IntArray
-    drained_n: IntArray
-    drained_ns: IntArray
     steady_window_ns: int
     window_ns: int
+    drained_n: IntArray
+    drained_ns: IntArray
 
 
 @dataclass(frozen=True)
@@ -100,62 +101,58 @@ def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, N
     Returns:
         Its rows, and how often each function took how long.
     """
-    calls_n, ids = len(calls), np.concatenate((calls["name_id"], broken["name_id"]))
+    calls_n, ids = len(calls), calls["name_id"]
+    if len(broken):
+        ids = np.concatenate((ids, broken["name_id"]))
     names, codes = coded_names(ids, trace.strings, strip_api_version)
     code = codes[:calls_n]
-    time = HostTime.of(
-        calls["start_ns"], calls["end_ns"], calls["global_tid"], trace.gpu_busy, trace.windows_ns
-    )
+    of_name = np.array([CLASS_NAMES.index(classify_api(name)) for name in names], dtype=np.int64)
+    start_ns, whole_ns = calls["start_ns"], calls["end_ns"] - calls["start_ns"]
     inside = trace.starts_inside(calls)
-    whole_ns = calls["end_ns"] - calls["start_ns"]
-    counts = ValueCounts.from_values(code[inside], whole_ns[inside])
+    counted = (code, whole_ns) if inside.all() else (code[inside], whole_ns[inside])
+    counts = ValueCounts.from_values(*counted)
     moments = counts.moments(len(names))
+    time = HostTime.of(
+        start_ns, calls["end_ns"], calls["global_tid"], trace.gpu_busy, trace.windows_ns
+    )
+    times, class_times = time.by_groups(code, len(names), of_name, len(CLASS_NAMES))
     rows = ApiRows(
         names=names,
         moments=moments,
         order=counts.order_statistics(len(names)),
-        times=time.by_group(code, len(names)),
-        longest_start_ns=longest_starts(code, calls["start_ns"], whole_ns, inside, moments.maximum),
+        times=times,
+        longest_start_ns=longest_starts(code, start_ns, whole_ns, inside, moments.maximum),
         broken_n=np.bincount(codes[calls_n:], minlength=len(names)).astype(np.int64),
     )
-    classes = _classes(trace, time, code, names, calls["start_ns"], whole_ns, inside)
+    steady = _steady(trace, code, start_ns, whole_ns, inside, of_name)
+    drained = _drained(trace, time, code, of_name)
+    classes = ApiClasses(_by_class(moments.n, of_name), class_times, *steady, *drained)
     return RankApis(rows, classes), NamedCounts(names, counts)
 
 
-def _classes(
+def _by_class(values: IntArray, of_name: IntArray) -> IntArray:
+    return summed(of_name, values, len(CLASS_NAMES))
+
+
+def _steady(
     trace: RankTrace,
-    time: HostTime,
     code: IntArray,
-    names: tuple[str, ...],
     start_ns: IntArray,
     whole_ns: IntArray,
     inside: npt.NDArray[np.bool_],
-) -> ApiClasses:
-    classes_n = len(CLASS_NAMES)
-    of_name = np.array([CLASS_NAMES.index(classify_api(name)) for name in names], dtype=np.int64)
+    of_name: IntArray,
+) -> tuple[IntArray, IntArray, int, int]:
+    """Return number and time of the calls in the steady part, its length, and the window's."""
     from_ns, to_ns, window_ns, steady_window_ns = _steady_part(trace)
-    steady = inside & (start_ns >= from_ns) & (start_ns < to_ns)
-    steady_counts = np.bincount(code[steady], minlength=len(names))
-    steady_sums = np.zeros(len(names), dtype=np.int64)
-    np.add.at(steady_sums, code[steady], whole_ns[steady])
-    of_call = of_name[code]
-    drained = _drained(trace, time, of_call)
-    return ApiClasses(
-        calls_n=np.bincount(of_call[inside], minlength=classes_n).astype(np.int64),
-        times=time.by_group(of_call, classes_n),
-        steady_n=_regrouped(steady_counts, of_name),
-        steady_total_ns=_regrouped(steady_sums, of_name),
-        drained_n=drained[:, 0],
-        drained_ns=drained[:, 1],
-        steady_window_ns=steady_window_ns,
-        window_ns=window_ns,
+    rows = np.flatnonzero(inside & (start_ns >= from_ns) & (start_ns < to_ns))
+    calls_n = np.bincount(code[rows], minlength=len(of_name))
+    total_ns = summed(code[rows], whole_ns[rows], len(of_name))
+    return (
+        _by_class(calls_n, of_name),
+        _by_class(total_ns, of_name),
+        steady_window_ns,
+        window_ns,
     )
-
-
-def _regrouped(values: npt.NDArray[np.int64], of_name: IntArray) -> IntArray:
-    sums = np.zeros(len(CLASS_NAMES), dtype=np.int64)
-    np.add.at(sums, of_name, values)
-    return sums
 
 
 def _steady_part(trace: RankTrace) -> tuple[int, int, int, int]:
@@ -174,10 +171,16 @@ def _steady_part(trace: RankTrace) -> tuple[int, int, int, int]:
     return from_ns, last_ns, whole_ns, whole_ns - before_ns
 
 
-def _drained(trace: RankTrace, time: HostTime, of_call: IntArray) -> IntArray:
-    """Return number and time of the gaps that waits of each class leave; shape (classes, 2)."""
-    found = np.full((len(CLASS_NAMES), 2), NULL_INT, dtype=np.int64)
+def _drained(
+    trace: RankTrace, time: HostTime, code: IntArray, of_name: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return number and time of the gaps that waits of each class leave."""
+    found = np.full((2, len(CLASS_NAMES)), NULL_INT, dtype=np.int64)
     for name in WAITING_CLASSES:
-        one = CLASS_NAMES.index(name)
-        found[one] = drained_gaps(time.spans(of_call, one), trace.gpu_busy, trace.windows_ns)
-    return found
+        kind = CLASS_NAMES.index(name)
+        found[:, kind] = 0
+        if not (of_name == kind).any():
+            continue
+        spans = time.spans(code, np.flatnonzero(of_name == kind).tolist())
+        found[:, kind] = drained_gaps(spans, trace.gpu_busy, trace.windows_ns)
+    return found[0], found[1]

@@ -84,16 +84,9 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
     if len(calls):
         known &= sane_times(calls["start_ns"], calls["end_ns"])[kernels["launch_row"]]
     kernels, kernel_name = kernels.take(known), kernel_name if known.all() else kernel_name[known]
-    row = kernels["launch_row"]
-    apis, api = coded_names(calls["name_id"][row], trace.strings, strip_api_version)
-    threads, thread = distinct_codes(calls["global_tid"][row])
-    devices, device = distinct_codes(kernels["device_id"])
-    counts_n = (len(devices), len(threads), len(apis), int(kernel_name.max(initial=0)) + 1)
-    # With all sizes at least 1, the codes fit together even where there is no kernel at all.
-    sizes = tuple(max(size, 1) for size in counts_n)
-    used, group = distinct_codes(_packed((device, thread, api, kernel_name), sizes))
+    apis, threads, devices, used, group, sizes = _groups(kernels, kernel_name, calls, trace.strings)
     of_device, of_thread, of_api, of_kernel = np.unravel_index(used, sizes)
-    counts = _stage_counts(kernels, calls["start_ns"][row], calls["end_ns"][row], group)
+    counts = _stage_counts(kernels, calls, group)
     return LaunchStages(
         device_id=devices[of_device],
         thread=threads[of_thread],
@@ -108,6 +101,26 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
     )
 
 
+def _groups(
+    kernels: Table, kernel_name: IntArray, calls: Table, strings: Mapping[int, str]
+) -> tuple[tuple[str, ...], IntArray, IntArray, IntArray, IntArray, tuple[int, ...]]:
+    """Return functions, threads, devices; packed groups that occur, each kernel's; and sizes."""
+    row = kernels["launch_row"]
+    apis, api_of_call = coded_names(calls["name_id"], strings, strip_api_version)
+    threads, thread_of_call = distinct_codes(calls["global_tid"])
+    devices, device = distinct_codes(kernels["device_id"])
+    counts_n = (len(devices), len(threads), len(apis), int(kernel_name.max(initial=0)) + 1)
+    # With all sizes at least 1, the codes fit together even where there is no kernel at all.
+    sizes = tuple(max(size, 1) for size in counts_n)
+    # A call's thread and function first, so that only one column has to be looked up by kernel.
+    of_call = _packed((thread_of_call, api_of_call), sizes[1:3])
+    del api_of_call, thread_of_call  # as large as the trace
+    key = _packed((device, of_call[row], kernel_name), (sizes[0], sizes[1] * sizes[2], sizes[3]))
+    del device, of_call
+    used, group = distinct_codes(key)
+    return apis, threads, devices, used, group, sizes
+
+
 def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
     """Return one code for each combination of codes, as `np.unravel_index` takes it apart."""
     packed = codes[0]
@@ -116,16 +129,18 @@ def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
     return packed
 
 
-def _stage_counts(
-    kernels: Table, call_start_ns: IntArray, call_end_ns: IntArray, group: IntArray
-) -> dict[str, ValueCounts]:
+def _stage_counts(kernels: Table, calls: Table, group: IntArray) -> dict[str, ValueCounts]:
+    call_start_ns = calls["start_ns"][kernels["launch_row"]]
+    call_end_ns = calls["end_ns"][kernels["launch_row"]]
     queue_ns = kernels["start_ns"] - call_end_ns
     queued = queue_ns >= 0
-    end_ns = np.maximum(kernels["end_ns"], call_end_ns)
-    return {
+    queue = (group, queue_ns) if queued.all() else (group[queued], queue_ns[queued])
+    counts = {
         "api": ValueCounts.from_values(group, call_end_ns - call_start_ns),
-        "queue": ValueCounts.from_values(group[queued], queue_ns[queued]),
+        "queue": ValueCounts.from_values(*queue),
         "kernel": ValueCounts.from_values(group, kernels["end_ns"] - kernels["start_ns"]),
-        # Where clocks of host and GPU disagree, a kernel may end before its call starts.
-        "overall": ValueCounts.from_values(group, end_ns - call_start_ns),
     }
+    end_ns = np.maximum(kernels["end_ns"], call_end_ns)
+    # At least the call: so it is not negative even where the clocks of host and GPU disagree.
+    counts["overall"] = ValueCounts.from_values(group, end_ns - call_start_ns)
+    return counts

@@ -63,6 +63,19 @@ def test_times_of_groups_equal_those_of_a_bitmap(rows, busy, windows):
 
 
 @settings(deadline=None)
+@given(rows=calls, busy=spans, windows=st.none() | spans)
+def test_sets_of_groups_have_the_times_of_their_calls_together(rows, busy, windows):
+    # Groups 0 and 2 are set 1, group 1 is set 0.
+    time, times, group = time_of(rows, busy, windows)
+    of_group = np.array([1, 0, 1])
+    fine, coarse = time.by_groups(group, GROUPS, of_group, 2)
+    together = time.by_group(of_group[group], 2)
+    for name in vars(times):
+        assert getattr(fine, name).tolist() == getattr(times, name).tolist(), name
+        assert getattr(coarse, name).tolist() == getattr(together, name).tolist(), name
+
+
+@settings(deadline=None)
 @given(rows=calls, busy=spans, random=st.randoms(use_true_random=False))
 def test_the_order_of_calls_does_not_matter(rows, busy, random):
     _, one, _ = time_of(rows, busy, None)
@@ -108,4 +121,4 @@ def test_a_drain_is_cut_to_the_windows():
 
 def test_spans_of_a_group_are_the_union_over_threads():
     time, _, group = time_of([(0, 4, 0, 1), (3, 3, 1, 1), (9, 1, 0, 0)], np.empty((0, 2)), None)
-    assert time.spans(group, 1).tolist() == [[0, 6]]
+    assert time.spans(group, [1]).tolist() == [[0, 6]]

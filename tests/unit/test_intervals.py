@@ -288,5 +288,8 @@ def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monk
     ends = starts + random.integers(0, 60, 50)
     windows = union_of([(start, start + 9) for start in range(0, 600, 13)])
     whole = clipped_lengths(starts, ends, windows)
+    assert len(windows) == 47
+    monkeypatch.setattr("nsys_llm.intervals._FEW", 3)
+    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
     monkeypatch.setattr("nsys_llm.intervals._BLOCK", 7)
     assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()

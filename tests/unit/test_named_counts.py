@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,16 @@ def test_no_window_holds_more_than_the_busiest(starts, length):
         most, begin = found
         assert most == max(held)
         assert begin == min(one for one in starts if held[one + 20] == most)
+
+
+@pytest.mark.parametrize("spread", [3, 300, 30_000])
+def test_counting_in_steps_first_finds_the_same_window(monkeypatch, spread):
+    random = np.random.default_rng(spread)
+    starts = np.sort(random.integers(0, spread * 20_000, 20_000))
+    length = 1_234_567
+    quick = busiest_window(starts, length)
+    monkeypatch.setattr("nsys_llm.peak_rate._MANY", 1 << 60)
+    assert busiest_window(starts, length) == quick
 
 
 def test_the_longest_row_of_a_group_is_the_earliest_of_equals():
