@@ -24,6 +24,7 @@ PERCENTS: Final = (25, 50, 75, 90, 95, 99)
 _VALUE_BITS: Final = 40
 _VALUE_LIMIT: Final = 1 << _VALUE_BITS
 _GROUP_LIMIT: Final = 1 << 23
+_HALF_BITS: Final = _VALUE_BITS // 2
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,7 @@ class ValueCounts:
             codes = self.group[first]
             n[codes] = np.add.reduceat(self.count, first)
             total[codes] = np.add.reduceat(self.count * self.value, first)
-            big = self.value.astype(object)
-            squares[codes] = np.add.reduceat(big * big * self.count, first)
+            squares[codes] = _sums_of_squares(self.value, self.count, first)
             minimum[codes] = self.value[first]
             maximum[codes] = self.value[np.append(first[1:], self.group.size) - 1]
         return Moments(n, total, squares, minimum, maximum)
@@ -219,6 +219,19 @@ def _counted(group: IntArray, value: IntArray, count: IntArray | None) -> ValueC
         group, value = group[first], value[first]
     repeats = np.diff(np.append(first, rows_n)) if count is None else np.add.reduceat(count, first)
     return ValueCounts(group, value, repeats.astype(np.int64))
+
+
+def _sums_of_squares(value: IntArray, count: IntArray, first: IntArray) -> Any:
+    """Return the exact sums of squares of runs that begin at `first`, as Python integers."""
+    if int(value.max()) < _VALUE_LIMIT:
+        # Half of the bits at a time, so that the sums stay below 2^63 up to some million rows.
+        high, low = value >> _HALF_BITS, value & ((1 << _HALF_BITS) - 1)
+        products = (high * high, 2 * high * low, low * low)
+        if max(int(one.max()) for one in products) * int(count.sum()) < 1 << 63:
+            sums = [np.add.reduceat(one * count, first).astype(object) for one in products]
+            return ((sums[0] << _HALF_BITS) + sums[1] << _HALF_BITS) + sums[2]
+    big = value.astype(object)
+    return np.add.reduceat(big * big * count, first)
 
 
 def _run_starts(values: IntArray) -> IntArray:

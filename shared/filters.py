@@ -47,11 +47,34 @@ class Selection:
         windows_ns: Shape (n, 2), sorted and disjoint; None if no option asks for a window.
         launched: Shape (ops,), bool: the operations whose launch is chosen; None for all.
         notes: What a filter could not find.
+        ranges: The ranges of each filter; what is chosen lies in a range of every filter.
+        not_before_ns: End of the first step, where the warm-up is skipped.
     """
 
     windows_ns: IntArray | None
     launched: npt.NDArray[np.bool_] | None
     notes: tuple[str, ...] = ()
+    ranges: tuple[Ranges, ...] = ()
+    not_before_ns: int | None = None
+
+    def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_] | None:
+        """Tell which calls on the host start in the chosen ranges, as launches do.
+
+        Args:
+            start_ns: Shape (n,), when each call starts.
+            thread: Shape (n,), globalTid of each.
+
+        Returns:
+            Shape (n,); None if no filter chooses ranges, so that all calls are chosen.
+        """
+        if not self.ranges and self.not_before_ns is None:
+            return None
+        chosen = np.ones(start_ns.shape, dtype=bool)
+        for ranges in self.ranges:
+            chosen &= _starts_in(start_ns, thread, ranges)
+        if self.not_before_ns is not None:
+            chosen &= start_ns >= self.not_before_ns
+        return chosen
 
 
 def select(launches: Launches, ranges: Ranges | None, options: Mapping[str, Any]) -> Selection:
@@ -63,18 +86,19 @@ def select(launches: Launches, ranges: Ranges | None, options: Mapping[str, Any]
         options: filter_time, filter_nvtx, filter_projected_nvtx, step, steps, skip_warmup.
     """
     windows = _time_window(options.get("filter_time"), launches)
-    masks: list[npt.NDArray[np.bool_]] = []
-    notes: list[str] = []
+    chosen: list[Ranges] = []
+    warm_ns, notes = None, list[str]()
     if ranges is not None:
         if text := options.get("filter_projected_nvtx"):
             spans = _projected(launches, _found(ranges, text, notes))
             windows = spans if windows is None else intersect_intervals(windows, spans)
         if text := options.get("filter_nvtx"):
-            masks.append(_launched_in(launches, _found(ranges, text, notes)))
+            chosen.append(_found(ranges, text, notes))
         if options.get("steps") or options.get("skip_warmup"):
-            masks += _step_masks(launches, ranges, options, notes)
-    launched = np.logical_and.reduce(masks) if masks else None
-    return Selection(windows, launched, tuple(notes))
+            steps, warm_ns = _steps(ranges, options, notes)
+            chosen += steps
+    launched = _launched(launches, chosen, warm_ns)
+    return Selection(windows, launched, tuple(notes), tuple(chosen), warm_ns)
 
 
 def _time_window(given: Sequence[int | None] | None, launches: Launches) -> IntArray | None:
@@ -96,35 +120,44 @@ def _found(ranges: Ranges, text: str, notes: list[str]) -> Ranges:
     return chosen
 
 
-def _step_masks(
-    launches: Launches, ranges: Ranges, options: Mapping[str, Any], notes: list[str]
-) -> list[npt.NDArray[np.bool_]]:
+def _steps(
+    ranges: Ranges, options: Mapping[str, Any], notes: list[str]
+) -> tuple[list[Ranges], int | None]:
+    """Return the steps asked for, and when the first step ended where the warm-up is skipped."""
     choice = parse_choice(options["step"]) if options.get("step") else None
     steps = step_ranges(ranges, choice)
-    masks = []
+    chosen = []
     if not len(steps.start_ns):
         notes.append("no repeating NVTX range to count steps by; name one with --step")
     if wanted := options.get("steps"):
-        masks.append(
-            _launched_in(launches, steps.take(np.arange(len(steps.start_ns))[slice(*wanted)]))
-        )
-    if options.get("skip_warmup") and len(steps.start_ns):
+        chosen.append(steps.take(np.arange(len(steps.start_ns))[slice(*wanted)]))
+    skip = options.get("skip_warmup") and len(steps.start_ns)
+    return chosen, int(steps.end_ns[0]) if skip else None
+
+
+def _launched(
+    launches: Launches, chosen: Sequence[Ranges], warm_ns: int | None
+) -> npt.NDArray[np.bool_] | None:
+    """Tell which operations were launched inside a range of every choice, and after the warm-up."""
+    masks = [
+        _starts_in(launches.at_ns, launches.thread, ranges) & launches.known for ranges in chosen
+    ]
+    if warm_ns is not None:
         # Where the launch is not recorded, the start on the GPU has to stand for it.
-        at_ns = np.where(launches.known, launches.at_ns, launches.start_ns)
-        masks.append(at_ns >= steps.end_ns[0])
-    return masks
+        masks.append(np.where(launches.known, launches.at_ns, launches.start_ns) >= warm_ns)
+    return np.logical_and.reduce(masks) if masks else None
 
 
-def _launched_in(launches: Launches, ranges: Ranges) -> npt.NDArray[np.bool_]:
-    """Tell which operations were launched inside any of the ranges."""
+def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray[np.bool_]:
+    """Tell which calls start inside any of the ranges: of their thread, or of any."""
     shared = ranges.take(ranges.any_thread)
-    inside = starts_inside(launches.at_ns, union_intervals(shared.start_ns, shared.end_ns))
+    inside = starts_inside(at_ns, union_intervals(shared.start_ns, shared.end_ns))
     local = ranges.take(~ranges.any_thread)
-    for thread in np.unique(local.thread):
-        own = local.take(local.thread == thread)
+    for one in np.unique(local.thread):
+        own = local.take(local.thread == one)
         spans = union_intervals(own.start_ns, own.end_ns)
-        inside |= (launches.thread == thread) & starts_inside(launches.at_ns, spans)
-    return np.asarray(inside & launches.known)
+        inside |= (thread == one) & starts_inside(at_ns, spans)
+    return inside
 
 
 def _projected(launches: Launches, ranges: Ranges) -> IntArray:

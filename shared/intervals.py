@@ -5,6 +5,8 @@ Intervals are half-open, [start, end). All arrays are int64. A zero-length inter
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +18,7 @@ __all__ = [
     "clipped_lengths",
     "covered_ns",
     "exclusive_ns",
+    "gaps_within",
     "intersect_intervals",
     "starts_inside",
     "subtract_intervals",
@@ -26,6 +29,11 @@ __all__ = [
 ]
 
 IntArray = npt.NDArray[np.int64]
+
+# Intervals in order of time meet few windows at a time; so many at once stay in the processor's
+# cache, which halves the time (5M intervals and windows: 0.65 s, 0.35 s).
+_BLOCK: Final = 1 << 15
+_FEW: Final = 64
 
 
 def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -165,6 +173,25 @@ def clip_to_windows(
     return owner, starts, ends
 
 
+def gaps_within(busy: IntArray, windows: IntArray) -> IntArray:
+    """Return the time of windows in which nothing is busy, in order of time.
+
+    Args:
+        busy: Shape (n, 2), sorted and disjoint; what lies outside the windows is left out.
+        windows: Shape (m, 2), sorted and disjoint.
+
+    Returns:
+        Shape (k, 2), sorted and disjoint; no gap reaches over the end of a window.
+    """
+    inside = intersect_intervals(busy, windows)
+    # Each window's begin and each busy interval's end opens a gap, which the next of the other
+    # kind closes; both lists come in the same order.
+    opens = np.sort(np.concatenate((windows[:, 0], inside[:, 1])))
+    closes = np.sort(np.concatenate((inside[:, 0], windows[:, 1])))
+    real = closes > opens
+    return np.column_stack((opens[real], closes[real]))
+
+
 def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
     """Return how much of the windows lies before each instant.
 
@@ -186,7 +213,17 @@ def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
 
 def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> IntArray:
     """Return the part of each interval, in ns, that lies inside the windows (sorted, disjoint)."""
-    return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
+    if len(windows) <= _FEW:
+        return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
+    lengths = np.empty_like(start_ns)
+    for first in range(0, start_ns.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        starts, ends = start_ns[block], end_ns[block]
+        low = np.searchsorted(windows[:, 1], starts.min(), side="right")
+        high = np.searchsorted(windows[:, 0], ends.max(), side="left")
+        near = windows[low:high]
+        lengths[block] = covered_ns(ends, near) - covered_ns(starts, near)
+    return lengths
 
 
 def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_]:

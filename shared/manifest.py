@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any, Final
 
 from nsys_llm.errors import ManifestError, UsageError
+from nsys_llm.reads import TableRead, read_declared
 from nsys_llm.sections import Section, read_section, section_problems
 from nsys_llm.units import COLUMN_SUFFIXES, UNITS
 
@@ -71,37 +72,6 @@ class Option:
     def flag(self) -> str:
         """The option as typed, with its dashes."""
         return "--" + self.name.replace("_", "-")
-
-
-@dataclass(frozen=True)
-class TableRead:
-    """One table of an export that a recipe reads, in our names (see `nsys_llm.tables`).
-
-    Attributes:
-        columns: Columns that are always read.
-        columns_with: Further columns, by the option that needs them.
-        only_with: Options of which one must be given for the table to be read; empty: always.
-        only_if: Tables, read before, of which one must have rows; empty: whatever they have.
-        required: Whether a report without the table has nothing to say to this recipe.
-        lost: What the user does without if the table is missing.
-        capture: Flags of `nsys profile` that would have recorded it.
-    """
-
-    table: str
-    columns: tuple[str, ...]
-    lost: str
-    required: bool = False
-    columns_with: Mapping[str, tuple[str, ...]] | None = None
-    only_with: tuple[str, ...] = ()
-    capture: str | None = None
-    only_if: tuple[str, ...] = ()
-
-    def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the columns to read under these options; empty if the table is not needed."""
-        if self.only_with and not any(options.get(name) for name in self.only_with):
-            return ()
-        extra = (cols for name, cols in (self.columns_with or {}).items() if options.get(name))
-        return tuple(dict.fromkeys([*self.columns, *(col for cols in extra for col in cols)]))
 
 
 @dataclass(frozen=True)
@@ -209,7 +179,7 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         type=own.get("type"),
         tags=tuple(own.get("tags", ())),
         options=tuple(_option(raw) for raw in [*common["options"], *own["options"]]),
-        reads=tuple(_read(raw) for raw in own["reads"]),
+        reads=tuple(read_declared(raw) for raw in own["reads"]),
         writes=tuple(_write(raw) for raw in [*common["writes"], *own["writes"]]),
         sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
     )
@@ -227,20 +197,6 @@ def _read_json(name: str) -> dict[str, Any]:
 
 def _option(raw: Mapping[str, Any]) -> Option:
     return Option(**{**raw, "choices": tuple(raw.get("choices", ()))})
-
-
-def _read(raw: Mapping[str, Any]) -> TableRead:
-    columns_with = {name: tuple(cols) for name, cols in raw.get("columns_with", {}).items()}
-    return TableRead(
-        table=raw["table"],
-        columns=tuple(raw["columns"]),
-        lost=raw["lost"],
-        required=raw["required"],
-        columns_with=columns_with,
-        only_with=tuple(raw.get("only_with", ())),
-        capture=raw.get("capture"),
-        only_if=tuple(raw.get("only_if", ())),
-    )
 
 
 def _write(raw: Mapping[str, Any]) -> TableWrite:

@@ -17,7 +17,15 @@ from nsys_llm.tables import NULL_INT, Table, TableSource, Trace, table_source
 
 __all__ = ["needed_tables", "read_table", "read_trace"]
 
-_STRING_IDS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id", "name_id", "text_id")
+_STRING_IDS: Final = (
+    "demangled_name_id",
+    "short_name_id",
+    "mangled_name_id",
+    "name_id",
+    "text_id",
+    "symbol_id",
+    "module_id",
+)
 
 
 def needed_tables(reads: Sequence[TableRead], options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -43,6 +51,7 @@ def read_trace(
             continue
         if read.only_if and not any(len(tables[name]) for name in read.only_if if name in tables):
             continue
+        columns += read.columns_for({name for name, table in tables.items() if len(table)})
         if report.has(read.table):
             tables[read.table] = read_table(report, read.table, columns)
         else:

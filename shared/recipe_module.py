@@ -38,6 +38,9 @@ class Analysis(Protocol):
     def answer(self, tables: Mapping[str, pd.DataFrame]) -> str:
         """Answer the recipe's question in two sentences, from its tables."""
 
+    def caveats(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+        """Return what to know before reading the recipe's numbers, as prose."""
+
     def findings(self, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
         """Return what stands out in the tables, in no order."""
 

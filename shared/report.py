@@ -71,12 +71,13 @@ def build_report(
         findings: In order, see `find`.
     """
     notes = (f"{quoted(who)}: {note}." for who, note in report_notes(result))
+    analysis = load_analysis(manifest.name)
     return Report(
         manifest=manifest,
-        answer=load_analysis(manifest.name).answer(tables),
+        answer=analysis.answer(tables),
         findings=tuple(findings),
         facts=tuple(capture_facts(result, ranks, tables)),
-        caveats=(*capture_caveats(tables), *notes),
+        caveats=(*capture_caveats(tables), *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(manifest, result)),
         sections=tuple(
             section

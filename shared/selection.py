@@ -18,15 +18,13 @@ from nsys_llm.filters import RANGE_OPTIONS, Launches, Selection, select
 from nsys_llm.grouping import distinct
 from nsys_llm.intervals import clipped_lengths, starts_inside
 from nsys_llm.ranges import Ranges, read_ranges
-from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.rank_trace import HOST_TABLES, OP_TABLES, OVERHEAD_TABLES, RankTrace, sane_times
 from nsys_llm.tables import NULL_INT, Table, Trace, process_of_thread
 
 __all__ = ["gpu_processes", "select_rank"]
 
-_THREAD_TABLES: Final = ("api_calls", "nvtx_events")
 _PROCESS_TABLES: Final = (*OP_TABLES, "memory_events")
-#: 104 days: no capture is as long, and a thousand such times still fit into a sum.
-_LARGEST_TIME_NS: Final = 1 << 53
+_THREAD_TABLES: Final = (*HOST_TABLES, *OVERHEAD_TABLES, "nvtx_events")
 
 
 def gpu_processes(trace: Trace) -> list[int]:
@@ -69,12 +67,17 @@ def select_rank(
     broken_n = {name: len(own[name]) - len(op) for name, op in ops.items()}
     if "graph_traces" in ops:
         ops["graph_traces"] = _without_nodes(ops)
-    launches = _launches(ops, calls)
+    launches = _launches(ops, calls if _by_ranges(options) else None)
     selection = select(launches, _ranges(own, trace.strings, options, launches), options)
     kept = _kept(ops, launches, selection, options.get("device"))
     selected = {name: table.take(kept[name]) for name, table in ops.items()}
     rank_trace = RankTrace(
-        {**own, **selected}, trace.strings, selection.windows_ns, ops, _devices(ops, options)
+        {**own, **selected},
+        trace.strings,
+        selection.windows_ns,
+        ops,
+        _devices(ops, options),
+        _chosen_calls(own, selection),
     )
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
@@ -133,11 +136,8 @@ def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
 
 
 def _without_broken(table: Table) -> Table:
-    start_ns, end_ns = table["start_ns"], table["end_ns"]
-    sane = (end_ns >= start_ns) & (table["device_id"] != NULL_INT)
-    # NULL is far below; times this large would overflow in a difference or a sum.
-    sane &= (start_ns > -_LARGEST_TIME_NS) & (end_ns < _LARGEST_TIME_NS)
-    return table.take(sane)
+    sane = sane_times(table["start_ns"], table["end_ns"])
+    return table.take(sane & (table["device_id"] != NULL_INT))
 
 
 def _with_launches(op: Table, calls: Table | None) -> Table:
@@ -177,9 +177,27 @@ def _ranges(
     options: Mapping[str, Any],
     launches: Launches,
 ) -> Ranges | None:
-    if not any(options.get(name) for name in RANGE_OPTIONS) or "nvtx_events" not in own:
+    if not _by_ranges(options) or "nvtx_events" not in own:
         return None
     return read_ranges(own["nvtx_events"], strings, int(launches.end_ns.max(initial=0)))
+
+
+def _by_ranges(options: Mapping[str, Any]) -> bool:
+    return any(options.get(name) for name in RANGE_OPTIONS)
+
+
+def _chosen_calls(
+    own: Mapping[str, Table], selection: Selection
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which calls on the host the range filters choose; nothing without such a filter."""
+    if not selection.ranges and selection.not_before_ns is None:
+        return {}  # the times of calls may not even have been read
+    chosen = {
+        name: selection.chooses(own[name]["start_ns"], own[name]["global_tid"])
+        for name in HOST_TABLES
+        if name in own
+    }
+    return {name: mask for name, mask in chosen.items() if mask is not None}
 
 
 def _kept(

@@ -139,6 +139,7 @@ class BulkTraceBuilder(SyntheticReport):
         start_ns: ArrayLike,
         end_ns: ArrayLike,
         correlation_ids: ArrayLike | None = None,
+        callchain_id: int | None = None,
         return_value: int = 0,
         pid: int | None = None,
         tid: int | None = None,
@@ -151,6 +152,7 @@ class BulkTraceBuilder(SyntheticReport):
             start_ns: Shape (n,).
             end_ns: Shape (n,).
             correlation_ids: Shape (n,); None takes unused ones.
+            callchain_id: Of a call stack (see `call_stack`), the same for all of them.
             return_value: CUDA error code; 0 is success.
             pid: Process.
             tid: Calling thread.
@@ -168,6 +170,7 @@ class BulkTraceBuilder(SyntheticReport):
                 "correlationId": self._correlation_ids(correlation_ids, len(codes), pid),
                 "nameId": self._string_ids(names)[codes],
                 "returnValue": return_value,
+                "callchainId": callchain_id,
             },
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from nsys_llm.trace_bulk import BulkTraceBuilder
@@ -42,6 +43,7 @@ class HostTraceBuilder(BulkTraceBuilder):
         duration_ns: int | None = None,
         end_ns: int | None = None,
         correlation_id: int | None = None,
+        callchain_id: int | None = None,
         return_value: int = 0,
         **thread: Unpack[Thread],
     ) -> _Builder:
@@ -52,9 +54,29 @@ class HostTraceBuilder(BulkTraceBuilder):
             start_ns=[start_ns],
             end_ns=[event_end_ns(start_ns, duration_ns, end_ns)],
             correlation_ids=None if correlation_id is None else [correlation_id],
+            callchain_id=callchain_id,
             return_value=return_value,
             **thread,
         )
+
+    def call_stack(self, frames: Sequence[str], *, module: str = "/usr/lib/libapp.so") -> int:
+        """Add a call stack of API calls, innermost frame first, and return its id.
+
+        Args:
+            frames: Names of functions; a name that begins with 0x is an address without a symbol.
+            module: Library that they all lie in.
+        """
+        table = "CUDA_CALLCHAINS"
+        identity = 1 + sum(count for count, _ in self._tables[table].chunks)
+        columns: dict[str, Cells] = {
+            "id": identity,
+            "symbol": self._string_ids(frames),
+            "module": self._string_id(module),
+            "unresolved": [1 if name.startswith("0x") else None for name in frames],
+            "stackDepth": list(range(len(frames))),
+        }
+        self._add(table, len(frames), columns)
+        return identity
 
     def nvtx(
         self: _Builder,

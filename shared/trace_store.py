@@ -29,7 +29,16 @@ _NVTX_DOMAIN_CREATE: Final = 75
 
 #: Columns that hold ids of StringIds.
 _STRING_COLUMNS: Final = frozenset(
-    {"demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId"}
+    {
+        "demangledName",
+        "shortName",
+        "mangledName",
+        "nameId",
+        "textId",
+        "jsonTextId",
+        "symbol",
+        "module",
+    }
 )
 
 

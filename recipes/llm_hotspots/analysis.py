@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.coded_names import coded_names
 from nsys_llm.communication import is_communication
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.grouping import distinct, distinct_codes, summed
@@ -33,9 +34,12 @@ from nsys_llm.intervals import (
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots import tabulation
+from nsys_llm.recipes.llm_hotspots.caveats import caveats
 from nsys_llm.recipes.llm_hotspots.details import map_details
 from nsys_llm.recipes.llm_hotspots.findings import answer, findings
+from nsys_llm.recipes.llm_hotspots.host import map_host
 from nsys_llm.recipes.llm_hotspots.memops import map_memops
+from nsys_llm.recipes.llm_hotspots.overhead_rows import map_overheads
 from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.recipes.llm_hotspots.partial import (
     DeviceTimes,
@@ -47,7 +51,7 @@ from nsys_llm.recipes.llm_hotspots.partial import (
 )
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["answer", "empty", "findings", "map_rank", "merge", "tabulate"]
+__all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
 
 def empty() -> HotspotsPartial:
@@ -82,20 +86,30 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
     spans = map_spans(trace, _communication(names))
     memops, memop_counts = map_memops(trace, spans, rank.global_pid)
     overlap = map_overlap(spans)
+    of_device = counts.regrouped(np.repeat(np.arange(len(devices)), len(names.shown)))
+    sources = _source_rows(names, inside, clipped_ns, own_ns)
+    del device, by_device, whole_ns, clipped_ns, own_ns, sums  # large, and what follows is, too
+    host, api_durations = map_host(trace, names.name, of_device, devices, options)
     hotspots = RankHotspots(
         names=names.shown,
         kernels=kernel_rows,
         stats=stats,
-        sources=_source_rows(names, inside, clipped_ns, own_ns),
+        sources=sources,
         devices=_device_times(trace, overlap),
         overlap=overlap,
         memops=memops,
         details=map_details(
             trace, rank, options, (names.shown, names.name), (names.pairs, names.source)
         ),
+        host=host,
+        overheads=map_overheads(trace),
     )
-    all_names, _ = _texts(distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings)
-    return HotspotsPartial({rank: hotspots}, names.shown, by_name, all_names, memop_counts)
+    all_names, _ = coded_names(
+        distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings
+    )
+    return HotspotsPartial(
+        {rank: hotspots}, names.shown, by_name, all_names, memop_counts, api_durations
+    )
 
 
 def merge(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
@@ -136,34 +150,19 @@ class _Sums:
 
 def _named(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]) -> _Names:
     full_ids = kernels["demangled_name_id"]
-    full, full_code = _texts(full_ids, strings)
+    full, full_code = coded_names(full_ids, strings)
     if options["base"]:
-        shown, shown_code = _texts(kernels["short_name_id"], strings)
+        shown, shown_code = coded_names(kernels["short_name_id"], strings)
     elif options["mangled"]:
         # Not every kernel has a mangled name: one compiled as C has only the plain one.
         ids = kernels["mangled_name_id"]
-        shown, shown_code = _texts(np.where(ids == NULL_INT, full_ids, ids), strings)
+        shown, shown_code = coded_names(np.where(ids == NULL_INT, full_ids, ids), strings)
     else:
         pairs = tuple((name, name) for name in full)
         return _Names(full, full_code, pairs, full_code)
     used, source = distinct_codes(shown_code * len(full) + full_code)
     split = (divmod(code, len(full)) for code in used.tolist())
     return _Names(shown, shown_code, tuple((shown[i], full[k]) for i, k in split), source)
-
-
-def _texts(ids: IntArray, strings: Mapping[int, str]) -> tuple[tuple[str, ...], IntArray]:
-    """Return the distinct names behind ids, sorted, and each row's position among them."""
-    used, code = distinct_codes(ids)
-    texts = [_text(key, strings) for key in used.tolist()]
-    names = tuple(sorted(set(texts)))
-    position = {name: index for index, name in enumerate(names)}
-    return names, np.array([position[text] for text in texts], dtype=np.int64)[code]
-
-
-def _text(string_id: int, strings: Mapping[int, str]) -> str:
-    if string_id == NULL_INT:
-        return "[unnamed]"
-    return strings.get(string_id, f"[unknown name {string_id}]")
 
 
 def _communication(names: _Names) -> npt.NDArray[np.bool_]:

@@ -16,6 +16,8 @@ from nsys_llm.recipes.llm_hotspots.balance_findings import balance_findings
 from nsys_llm.recipes.llm_hotspots.bandwidth_findings import bandwidth_findings
 from nsys_llm.recipes.llm_hotspots.copy_findings import copy_findings
 from nsys_llm.recipes.llm_hotspots.detail_findings import detail_findings
+from nsys_llm.recipes.llm_hotspots.launch_findings import launch_findings
+from nsys_llm.recipes.llm_hotspots.wait_findings import wait_findings
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 __all__ = ["answer", "findings"]
@@ -69,6 +71,8 @@ def findings(tables: _Tables) -> list[Finding]:
         *bandwidth_findings(tables),
         *copy_findings(tables),
         *detail_findings(tables),
+        *launch_findings(tables),
+        *wait_findings(tables),
     ]
 
 

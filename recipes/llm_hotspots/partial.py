@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
+from nsys_llm.named_counts import NamedCounts
 from nsys_llm.recipes.llm_hotspots.details import RankDetails
+from nsys_llm.recipes.llm_hotspots.host import RankHost
 from nsys_llm.recipes.llm_hotspots.memops import MemopCounts, RankMemops
+from nsys_llm.recipes.llm_hotspots.overhead_rows import OverheadRow
 from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap
 
 __all__ = ["DeviceTimes", "HotspotsPartial", "KernelRows", "RankHotspots", "SourceRows", "merged"]
@@ -84,6 +85,8 @@ class RankHotspots:
         overlap: What runs together on each device, sorted by its id.
         memops: Copies and fills.
         details: Over time, launch by launch, and as measured.
+        host: What the host did: launches, API calls, waits.
+        overheads: What the profiler and the driver took.
     """
 
     names: tuple[str, ...]
@@ -93,6 +96,8 @@ class RankHotspots:
     devices: tuple[DeviceTimes, ...]
     overlap: tuple[DeviceOverlap, ...]
     memops: RankMemops
+    host: RankHost
+    overheads: tuple[OverheadRow, ...]
     details: RankDetails = field(default_factory=RankDetails)
 
 
@@ -107,6 +112,7 @@ class HotspotsPartial:
         all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
             the engine, whatever part of the run is looked at.
         memops: Copies and fills of all ranks by kind.
+        api_durations: How often a call of each API function took how long.
     """
 
     ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
@@ -114,22 +120,19 @@ class HotspotsPartial:
     durations: ValueCounts = field(default_factory=ValueCounts.empty)
     all_names: tuple[str, ...] = ()
     memops: MemopCounts = field(default_factory=MemopCounts)
+    api_durations: NamedCounts = field(default_factory=NamedCounts)
 
 
 def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    names = tuple(sorted({name for part in parts for name in part.names}))
-    code = {name: index for index, name in enumerate(names)}
-    counts = [
-        ValueCounts(
-            np.array([code[name] for name in part.names], dtype=np.int64)[part.durations.group],
-            part.durations.value,
-            part.durations.count,
-        )
-        for part in parts
-        if part.durations.group.size
-    ]
+    kernels = NamedCounts.merge([NamedCounts(part.names, part.durations) for part in parts])
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     all_names = tuple(sorted({name for part in parts for name in part.all_names}))
-    memops = MemopCounts.merge([part.memops for part in parts])
-    return HotspotsPartial(ranks, names, ValueCounts.merge(counts), all_names, memops)
+    return HotspotsPartial(
+        ranks,
+        kernels.names,
+        kernels.counts,
+        all_names,
+        MemopCounts.merge([part.memops for part in parts]),
+        NamedCounts.merge([part.api_durations for part in parts]),
+    )

@@ -16,6 +16,7 @@ from nsys_llm.identity import Rank
 from nsys_llm.intervals import IntArray
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
+from nsys_llm.recipes.llm_hotspots.api_tables import api_tables, rank_columns
 from nsys_llm.recipes.llm_hotspots.bandwidth import bandwidth_columns
 from nsys_llm.recipes.llm_hotspots.category_tables import (
     category_tables,
@@ -24,7 +25,9 @@ from nsys_llm.recipes.llm_hotspots.category_tables import (
 )
 from nsys_llm.recipes.llm_hotspots.details import detail_columns
 from nsys_llm.recipes.llm_hotspots.imbalance import imbalance_tables
+from nsys_llm.recipes.llm_hotspots.launch_tables import launch_tables
 from nsys_llm.recipes.llm_hotspots.memop_tables import memop_tables
+from nsys_llm.recipes.llm_hotspots.overhead_rows import overhead_columns
 from nsys_llm.recipes.llm_hotspots.overlap import overlap_columns
 from nsys_llm.recipes.llm_hotspots.partial import HotspotsPartial, KernelRows, RankHotspots
 from nsys_llm.recipes.llm_hotspots.processes import process_columns
@@ -74,6 +77,7 @@ def tabulate(
         "devices": devices,
         **category_tables(sources, known, engine),
         **memops,
+        "overheads": overhead_columns([(rank, one.overheads) for rank, one in rows]),
         "overlap": overlap_columns([(rank, one.overlap) for rank, one in rows]),
         **imbalance_tables(sources, ranks),
         "processes": process_columns(ranks, sources, devices, memops["memops"]),
@@ -84,6 +88,10 @@ def tabulate(
             [one.memops for _, one in rows],
         ),
         **detail_columns(details, partial.names, partial.durations, shown, kernels, options),
+        **api_tables([(rank, one.host) for rank, one in rows], partial.api_durations, options),
+        **launch_tables(
+            [(rank, one.host) for rank, one in rows], [one.names for _, one in rows], devices
+        ),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
@@ -94,7 +102,7 @@ def _sources(rows: _RankRows) -> pd.DataFrame:
     parts = [(rank, one.sources) for rank, one in rows]
     return pd.DataFrame(
         {
-            **_rank_columns([(rank, len(part.name)) for rank, part in parts]),
+            **rank_columns([(rank, len(part.name)) for rank, part in parts]),
             "name": [name for _, part in parts for name in part.name],
             "full_name": [name for _, part in parts for name in part.full_name],
             "launches_n": joined([part.launches_n for _, part in parts]),
@@ -117,7 +125,7 @@ def _devices(rows: _RankRows) -> Columns:
 def _rank_stats(rows: _RankRows) -> Columns:
     """Return NVIDIA's columns a rank, over its devices; shares are those of the rank."""
     stats = _stacked([one.stats for _, one in rows])
-    per_rank = _rank_columns([(rank, len(one.stats.name)) for rank, one in rows])
+    per_rank = rank_columns([(rank, len(one.stats.name)) for rank, one in rows])
     rank_ns = [one.stats.total_ns.sum() for _, one in rows]
     whole_ns = np.repeat(
         np.array(rank_ns, dtype=np.int64), [len(one.stats.name) for _, one in rows]
@@ -164,7 +172,7 @@ def _rank_kernels(
     rows: _RankRows, shown: Mapping[str, Classification], devices: Columns
 ) -> Columns:
     kernels = _stacked([one.kernels for _, one in rows])
-    per_rank = _rank_columns([(rank, len(one.kernels.name)) for rank, one in rows])
+    per_rank = rank_columns([(rank, len(one.kernels.name)) for rank, one in rows])
     names = _shown_names(rows, "kernels")
     own = pd.MultiIndex.from_arrays([devices["rank"], devices["device_id"]])
     row = own.get_indexer(pd.MultiIndex.from_arrays([per_rank["rank"], kernels.device_id]))
@@ -252,14 +260,6 @@ def _extreme_files(
             for index in code[(mine.n > 0) & extreme]:
                 files[index].append(rank.file)
     return [", ".join(one) or None for one in shortest], [", ".join(one) or None for one in longest]
-
-
-def _rank_columns(rows_n: Sequence[tuple[Rank, int]]) -> Columns:
-    """Return the columns rank and file for so many rows of each rank."""
-    return {
-        "rank": joined([np.full(n, rank.number, dtype=np.int64) for rank, n in rows_n]),
-        "file": [rank.file for rank, n in rows_n for _ in range(n)],
-    }
 
 
 def _shown_names(rows: _RankRows, part: str) -> _Names:

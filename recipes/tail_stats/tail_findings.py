@@ -132,9 +132,9 @@ def _advice(row: Record, listed: Sequence[Record]) -> str:
         )
     if row["systematic"]:
         return (
-            "So many in one configuration point at different amounts of work: lengths of sequences, "
-            "the tokens of an expert, or the phase in which the long launches are "
-            "(`outliers.range`), and compare durations within one of them."
+            "So many of one configuration point at different amounts of work: lengths of "
+            "sequences, tokens of an expert, the phase in which the long launches are "
+            "(`outliers.range`). Compare durations within one of them."
         )
     return (
         "Look at the launches in `outliers` at their time in the timeline: the clock of the GPU, "

@@ -48,13 +48,16 @@ def write_trace(path: Path, kernels_n: int) -> None:
     duration_ns = generator.integers(40, 300, kernels_n) * 32
     gap_ns = generator.integers(0, 50, kernels_n) * 32
     start_ns = np.cumsum(duration_ns + gap_ns) - duration_ns + 20_000
+    # A thread is in one call at a time: a launch returns before the next begins.
+    call_ns = start_ns - 9_000
+    returned_ns = call_ns + generator.integers(1_100, 1_280, kernels_n)
     builder = TraceBuilder(schema="3.7.2", lazy=False)
     builder.kernels(
         names,
         codes,
         start_ns=start_ns,
         end_ns=start_ns + duration_ns,
-        launch_ns=(start_ns - 9_000, start_ns - 5_000),
+        launch_ns=(call_ns, returned_ns),
     )
     for _ in range(3):
         builder.memcpy("HtoD", start_ns=1_000, duration_ns=2_000, size_bytes=4_096)

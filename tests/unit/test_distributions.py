@@ -194,3 +194,10 @@ def test_groups_are_taken_and_joined_in_the_order_asked_for():
 def test_parts_of_nothing_join_to_nothing():
     assert Moments.joined([]).n.shape == (0,)
     assert OrderStatistics.joined([]).low.shape == (0, len(PERCENTS))
+
+
+@pytest.mark.parametrize("value", [2**20 - 1, 2**39, 2**40 - 1])
+@pytest.mark.parametrize("count", [1, 2**21, 2**40])
+def test_squares_are_summed_exactly_however_large_and_many(value, count):
+    ints = [np.array([one], dtype=np.int64) for one in (0, value, count)]
+    assert ValueCounts(*ints).moments(1).squares.tolist() == [value * value * count]

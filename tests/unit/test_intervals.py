@@ -15,6 +15,7 @@ from nsys_llm.intervals import (
     clipped_lengths,
     covered_ns,
     exclusive_ns,
+    gaps_within,
     intersect_intervals,
     starts_inside,
     subtract_intervals,
@@ -266,3 +267,29 @@ def test_twice_the_durations_without_overlap_give_twice_the_sums(gaps_and_length
         at, at_doubled = single[-1][1], doubled[-1][1]
     assert total_length_ns(union_of(doubled)) == 2 * total_length_ns(union_of(single))
     assert exclusive(doubled) == [2 * share for share in exclusive(single)]
+
+
+@relaxed
+@given(busy=intervals, windows=intervals)
+def test_gaps_within_windows_are_what_is_not_busy_there(busy, windows):
+    busy, windows = union_of(busy), union_of(windows)
+    gaps = gaps_within(busy, windows)
+    idle = (bitmap(windows) > 0) & (bitmap(busy) == 0)
+    assert (bitmap(gaps) > 0).tolist() == idle.tolist()
+    assert (gaps[:, 1] > gaps[:, 0]).all()
+    # A gap ends with its window, also where the next window begins with another.
+    inside = np.searchsorted(windows[:, 0], gaps[:, 0], side="right") - 1
+    assert (gaps[:, 1] <= windows[inside, 1]).all()
+
+
+def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monkeypatch):
+    random = np.random.default_rng(0)
+    starts = random.integers(0, 500, 50)
+    ends = starts + random.integers(0, 60, 50)
+    windows = union_of([(start, start + 9) for start in range(0, 600, 13)])
+    whole = clipped_lengths(starts, ends, windows)
+    assert len(windows) == 47
+    monkeypatch.setattr("nsys_llm.intervals._FEW", 3)
+    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
+    monkeypatch.setattr("nsys_llm.intervals._BLOCK", 7)
+    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()

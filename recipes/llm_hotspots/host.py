@@ -1,0 +1,82 @@
+"""What the host of one rank did: its part of llm_hotspots, and the tables of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.api_classes import LAUNCH_CLASSES, classify_api
+from nsys_llm.distributions import ValueCounts
+from nsys_llm.grouping import distinct
+from nsys_llm.intervals import IntArray
+from nsys_llm.named_counts import NamedCounts
+from nsys_llm.rank_trace import RankTrace
+from nsys_llm.recipes.llm_hotspots.apis import RankApis, map_apis
+from nsys_llm.recipes.llm_hotspots.callstacks import CallStack, map_callstacks
+from nsys_llm.recipes.llm_hotspots.launch_stages import LaunchStages, map_stages
+from nsys_llm.recipes.llm_hotspots.launches import DeviceLaunches, launched_devices, map_launches
+from nsys_llm.recipes.llm_hotspots.os_waits import OsWaits, map_os_waits
+
+__all__ = ["RankHost", "map_host"]
+
+#: From so many calls on, a second thread pays.
+_LARGE_ROWS: Final = 200_000
+
+
+@dataclass(frozen=True)
+class RankHost:
+    """What the host of one rank did."""
+
+    apis: RankApis
+    launches: tuple[DeviceLaunches, ...]
+    stages: LaunchStages
+    os_waits: OsWaits
+    callstacks: tuple[CallStack, ...]
+
+
+def map_host(
+    trace: RankTrace,
+    kernel_name: IntArray,
+    durations: ValueCounts,
+    devices: IntArray,
+    options: Mapping[str, Any],
+) -> tuple[RankHost, NamedCounts]:
+    """Reduce the host's part of one rank.
+
+    Args:
+        trace: The rank.
+        kernel_name: Shape (kernels,), codes of the kernels' shown names.
+        durations: How often a kernel took how long, by position of its device in `devices`.
+        devices: Ids of the devices that have kernels, sorted.
+        options: By option name.
+
+    Returns:
+        Its rows, and how often a call of each API function took how long.
+    """
+    calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
+    # Stages and calls do not depend on each other; numpy lets two threads run at a time.
+    with ThreadPoolExecutor(max_workers=1) as aside:
+        large = len(calls) >= _LARGE_ROWS
+        stages = aside.submit(map_stages, trace, kernel_name) if large else None
+        apis, api_durations = map_apis(trace, calls, broken)
+        host = RankHost(
+            apis=apis,
+            launches=map_launches(trace, calls, durations, devices),
+            stages=map_stages(trace, kernel_name) if stages is None else stages.result(),
+            os_waits=map_os_waits(trace, _launching_threads(trace)),
+            callstacks=map_callstacks(trace, calls, options),
+        )
+    return host, api_durations
+
+
+def _launching_threads(trace: RankTrace) -> IntArray:
+    """Return the threads with launch calls; none where nobody asks, for want of OS calls."""
+    calls = trace.tables["api_calls"]
+    if not len(trace.tables["os_calls"]):
+        calls = calls.take(np.zeros(len(calls), dtype=bool))
+    ids = [key for key, text in trace.strings.items() if classify_api(text) in LAUNCH_CLASSES]
+    return distinct(calls["global_tid"][np.isin(calls["name_id"], ids)])

@@ -1,0 +1,162 @@
+"""Findings about launches: storms, launch calls that wait, a GPU that waits for launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from nsys_llm.api_classes import LAUNCH_CLASSES
+from nsys_llm.findings import Finding
+from nsys_llm.recipes.llm_hotspots.finding_parts import (
+    LOW_PCT,
+    MOSTLY_PCT,
+    Row,
+    Tables,
+    is_null,
+    or_zero,
+    pct,
+    rows_of,
+    severity_of,
+    span_of,
+    worst_ranks,
+)
+from nsys_llm.view.text import format_count, format_ns, format_percent
+
+__all__ = ["launch_findings"]
+
+#: The GPU waits for launches if it idles this share of its window inside launch calls; ours.
+_LAUNCH_BOUND_PCT: Final = 10.0
+#: From here on it is most of what is wrong: what nsys-llm-explainer 0.1.0 calls high idle time.
+_LAUNCH_BOUND_HIGH_PCT: Final = 40.0
+
+
+def launch_findings(tables: Tables) -> list[Finding]:
+    """Return what the tables launches and api_classes tell about launching."""
+    rows = rows_of(tables["launches"])
+    return worst_ranks(found for row in rows for found in _about_launches(row, tables))
+
+
+def _about_launches(row: Row, tables: Tables) -> Iterator[Finding]:
+    if row["storm"]:
+        yield _storm(row)
+    if not is_null(row["launched_n"]):
+        yield from _blocked(row)
+        yield from _launch_bound(row, tables)
+
+
+def _storm(row: Row) -> Finding:
+    nodes_pct = 100.0 * row["graph_nodes_n"] / row["kernels_n"]
+    in_graphs = nodes_pct >= MOSTLY_PCT
+    peak = (row["peak_start_ns"], row["peak_start_ns"] + 100_000_000)
+    return Finding(
+        rule="small_graph_kernels" if in_graphs else "launch_storm",
+        severity="low" if in_graphs else "medium",
+        scope="device",
+        title="Many small kernels inside CUDA graphs" if in_graphs else "Launch storm",
+        evidence=(
+            f"{format_count(row['peak_kernels_n'])} kernels start within 100 ms "
+            f"({format_count(row['rate_peak_100ms'])} a second), {format_ns(row['p50_ns'])} each "
+            f"in the median; {format_count(row['under_5us_n'])} of "
+            f"{format_count(row['kernels_n'])} are below 5 us, and "
+            f"{format_percent(nodes_pct)} are nodes of graphs."
+        ),
+        tables=("launches", "kernels"),
+        recommendation=(
+            "Launching is paid already; fuse the small kernels (torch.compile, fused norm and "
+            "activation kernels), since each still costs its ramp-up and drain."
+            if in_graphs
+            else "Replay the step as a CUDA graph, and fuse small kernels (torch.compile, fused "
+            "norm and activation kernels); each launch costs the host some microseconds."
+        ),
+        rank=row["rank"],
+        device_id=row["device_id"],
+        window_ns=peak,
+        impact_ns=0 if in_graphs else int(or_zero(row["launch_api_ns"])),
+    )
+
+
+def _blocked(row: Row) -> Iterator[Finding]:
+    window_ns, longest = row["window_ns"], None
+    if not is_null(row["longest_launch_ns"]):
+        start_ns = int(row["longest_launch_start_ns"])
+        longest = (start_ns, start_ns + int(row["longest_launch_ns"]))
+    facts = (
+        f"{format_count(row['blocked_launches_n'])} launch calls are longer than "
+        f"{format_ns(row['blocked_over_ns'])} and take {format_ns(row['blocked_launch_ns'])} of a "
+        f"window of {format_ns(window_ns)}: {format_ns(row['blocked_launch_busy_ns'])} while the "
+        f"GPU was busy, {format_ns(row['blocked_launch_idle_ns'])} while it was idle."
+    )
+    place: dict[str, Any] = {
+        "scope": "device",
+        "rank": row["rank"],
+        "device_id": row["device_id"],
+        "window_ns": longest,
+        "tables": ("launches",),
+    }
+    if (severity := severity_of(row["blocked_launch_idle_ns"], window_ns)) is not None:
+        yield Finding(
+            rule="slow_launches",
+            severity=severity,
+            title="Slow launch calls leave the GPU idle",
+            evidence=facts,
+            recommendation=(
+                "Look at the longest of them: lazy loading of a kernel's code (warm up all shapes, "
+                "or set CUDA_MODULE_LOADING=EAGER), a lock that another thread holds, or a host "
+                "that was taken off its core."
+            ),
+            capture="--cudabacktrace=kernel:100000 --sample=process-tree --trace=cuda,nvtx,osrt",
+            impact_ns=int(row["blocked_launch_idle_ns"]),
+            **place,
+        )
+    if pct(row["blocked_launch_busy_ns"], window_ns) >= LOW_PCT:
+        yield Finding(
+            rule="launch_queue_full",
+            severity="note",
+            title="The host waits for room in the launch queue",
+            evidence=facts,
+            recommendation=(
+                "The GPU is the bottleneck there, and loses nothing. The host is stuck in the "
+                "call, though: what it should do meanwhile (scheduling, sampling, I/O) belongs on "
+                "another thread."
+            ),
+            impact_ns=int(row["blocked_launch_busy_ns"]),
+            **place,
+        )
+
+
+def _launch_bound(row: Row, tables: Tables) -> Iterator[Finding]:
+    classes = tables["api_classes"]
+    mine = classes[(classes["rank"] == row["rank"]) & classes["class"].isin(LAUNCH_CLASSES)]
+    idle_ns = int(mine["exposed_ns"].sum()) - int(row["blocked_launch_idle_ns"])
+    devices_n = int((tables["launches"]["rank"] == row["rank"]).sum())
+    share_pct = pct(idle_ns, row["window_ns"])
+    # The launch calls of several devices of one process cannot be told apart here.
+    if devices_n > 1 or share_pct < _LAUNCH_BOUND_PCT:
+        return
+    queue = (
+        "none of its kernels waited in the queue"
+        if is_null(row["queue_p50_ns"])
+        else f"kernels that queue wait {format_ns(row['queue_p50_ns'])} in the median"
+    )
+    yield Finding(
+        rule="launch_bound",
+        severity="high" if share_pct >= _LAUNCH_BOUND_HIGH_PCT else "medium",
+        scope="device",
+        title="The GPU waits for kernel launches",
+        evidence=(
+            f"For {format_ns(idle_ns)}, {format_percent(share_pct)} of its window, the GPU was "
+            f"idle while the host was inside launch calls. A call takes "
+            f"{format_ns(row['api_p50_ns'])}, a kernel {format_ns(row['p50_ns'])} in the median; "
+            f"{format_count(row['unqueued_n'])} of {format_count(row['launched_n'])} kernels "
+            f"started before their call returned, and {queue}."
+        ),
+        tables=("launches", "api_classes"),
+        recommendation=(
+            "Launch less: CUDA graphs for decode steps, fused kernels, larger batches. "
+            "Launch ahead: no synchronisation between steps."
+        ),
+        rank=row["rank"],
+        device_id=row["device_id"],
+        window_ns=span_of(row),
+        impact_ns=idle_ns,
+    )

@@ -1,0 +1,68 @@
+"""What one rank's threads spent in calls into the operating system's libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_llm.coded_names import coded_names
+from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.host_time import GroupTimes, HostTime
+from nsys_llm.intervals import IntArray
+from nsys_llm.longest import longest_starts
+from nsys_llm.rank_trace import RankTrace
+from nsys_llm.tables import Table
+
+__all__ = ["OsWaits", "map_os_waits"]
+
+
+@dataclass(frozen=True)
+class OsWaits:
+    """OS functions of one rank; arrays of shape (functions,).
+
+    Attributes:
+        names: Sorted.
+        moments: Of whole calls that start in the window.
+        order: Around the percentiles of those.
+        times: Time inside the window.
+        longest_start_ns: Start of the longest call, the earliest of equals; NULL_INT for none.
+        launching: Time inside the window on threads that launch GPU work.
+    """
+
+    names: tuple[str, ...]
+    moments: Moments
+    order: OrderStatistics
+    times: GroupTimes
+    longest_start_ns: IntArray
+    launching: GroupTimes
+
+
+def map_os_waits(trace: RankTrace, launching_threads: IntArray) -> OsWaits:
+    """Reduce the OS calls of one rank; no functions where the capture has no such calls.
+
+    Args:
+        trace: The rank.
+        launching_threads: globalTid of the threads with launch calls.
+    """
+    calls, _ = trace.host_calls("os_calls")
+    names, code = coded_names(calls["name_id"], trace.strings)
+    inside = trace.starts_inside(calls)
+    whole_ns = calls["end_ns"] - calls["start_ns"]
+    counts = ValueCounts.from_values(code[inside], whole_ns[inside])
+    moments = counts.moments(len(names))
+    launching = np.isin(calls["global_tid"], launching_threads)
+    return OsWaits(
+        names=names,
+        moments=moments,
+        order=counts.order_statistics(len(names)),
+        times=_time(trace, calls).by_group(code, len(names)),
+        longest_start_ns=longest_starts(code, calls["start_ns"], whole_ns, inside, moments.maximum),
+        launching=_time(trace, calls.take(launching)).by_group(code[launching], len(names)),
+    )
+
+
+def _time(trace: RankTrace, calls: Table) -> HostTime:
+    return HostTime.of(
+        calls["start_ns"], calls["end_ns"], calls["global_tid"], trace.gpu_busy, trace.windows_ns
+    )

@@ -1,0 +1,163 @@
+"""Our launch and API times beside NVIDIA's own `nsys stats`, on every real trace."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from results import analyse, read_frames, run
+
+from nsys_llm.names import strip_api_version
+
+pytestmark = [pytest.mark.nsys, pytest.mark.traces]
+
+A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
+H100 = [
+    "h100_mfu/before",
+    "h100_mfu/after",
+    "h100_mfu_ranks/before/rank0",
+    "h100_mfu_ranks/before/rank1",
+    "h100_mfu_ranks/after/rank0",
+    "h100_mfu_ranks/after/rank1",
+]
+REPORTS = ("cuda_api_sum", "cuda_kern_exec_sum", "osrt_sum")
+
+# NVIDIA rounds its floats to one decimal.
+ROUNDING = 0.05 + 1e-9
+
+#: NVIDIA's letter of each stage, and ours.
+STAGES = {"T": "overall", "A": "api", "Q": "queue", "K": "kernel"}
+STATISTICS = {"Avg": "mean", "Med": "p50", "Min": "min", "Max": "max", "StdDev": "std"}
+
+
+@pytest.fixture(scope="module", params=[*A100, *H100])
+def both(request, nsys, traces, tmp_path_factory):
+    """Our tables of one trace, and NVIDIA's reports on it."""
+    folder = tmp_path_factory.mktemp("host")
+    path = traces / f"{request.param}.sqlite"
+    if request.param in A100:
+        report = folder / f"{request.param}.nsys-rep"
+        shutil.copyfile(traces / "a100_vector_add" / report.name, report)
+        assert run([nsys, "export", "--type", "sqlite", report], folder).returncode == 0
+        path = folder / f"{request.param}.sqlite"
+    words = [word for name in REPORTS for word in ("--report", name)]
+    done = run(
+        [nsys, "stats", "--quiet", "--format", "csv", "--output", folder / "s", *words, path],
+        folder,
+    )
+    assert done.returncode == 0, done.stdout
+    # The trimmed traces have no OS calls, and NVIDIA writes no file then.
+    files = {name: folder / f"s_{name}.csv" for name in REPORTS}
+    theirs = {name: pd.read_csv(file) for name, file in files.items() if file.exists()}
+    return read_frames(analyse(folder / "ours", path)), theirs
+
+
+def test_every_api_function_equals_nsys_stats(both):
+    ours, theirs = both
+    nvidia = theirs["cuda_api_sum"]
+    # They cut versions of four digits off only (`cudaEventRecordWithFlags_v11010`).
+    nvidia["Name"] = [strip_api_version(name) for name in nvidia["Name"]]
+    nvidia = nvidia.set_index("Name").sort_index()
+    assert nvidia.index.is_unique
+    mine = ours["apis"].set_index("api").sort_index()
+    assert mine.index.tolist() == nvidia.index.tolist()
+    for name, column in (
+        ("total_ns", "Total Time (ns)"),
+        ("calls_n", "Num Calls"),
+        ("min_ns", "Min (ns)"),
+        ("max_ns", "Max (ns)"),
+    ):
+        assert mine[name].tolist() == nvidia[column].tolist()
+    assert (mine["broken_n"] == 0).all()
+    for name, column in (
+        ("mean_ns", "Avg (ns)"),
+        ("p50_ns", "Med (ns)"),
+        ("total_pct", "Time (%)"),
+    ):
+        assert np.abs(mine[name] - nvidia[column]).max() <= ROUNDING
+    several = mine["calls_n"] > 1
+    assert np.abs(mine["std_ns"] - nvidia["StdDev (ns)"])[several].max() <= ROUNDING
+
+
+def test_every_os_function_equals_nsys_stats(both):
+    ours, theirs = both
+    if "osrt_sum" not in theirs:
+        assert len(ours["os_waits"]) == 0
+        return
+    nvidia = theirs["osrt_sum"].set_index("Name").sort_index()
+    mine = ours["os_waits"].set_index("function").sort_index()
+    assert mine.index.tolist() == nvidia.index.tolist()
+    for name, column in (
+        ("total_ns", "Total Time (ns)"),
+        ("calls_n", "Num Calls"),
+        ("max_ns", "Max (ns)"),
+    ):
+        assert mine[name].tolist() == nvidia[column].tolist()
+    assert np.abs(mine["p50_ns"] - nvidia["Med (ns)"]).max() <= ROUNDING
+
+
+def test_the_ranks_and_classes_add_up_to_the_functions(both):
+    ours, _ = both
+    sums = ["total_ns", "thread_union_ns", "hidden_ns", "outside_ns", "exposed_ns", "calls_n"]
+    of_ranks = ours["rank_apis"].groupby("api")[sums].sum()
+    assert of_ranks.sort_index().equals(ours["apis"].set_index("api")[sums].sort_index())
+    by_class = ours["rank_apis"].groupby(["rank", "class"])[sums].sum().sort_index()
+    classes = ours["api_classes"].set_index(["rank", "class"])[sums].sort_index()
+    assert by_class.equals(classes)
+
+
+def test_every_kernel_s_launch_stages_equal_nsys_stats(both):
+    ours, theirs = both
+    nvidia = theirs["cuda_kern_exec_sum"]
+    nvidia["API Name"] = [strip_api_version(name) for name in nvidia["API Name"]]
+    pids = ours["files"].set_index("File")["pid"]
+    mine = ours["kernel_launches"]
+    mine["pid"] = mine["file"].map(pids)
+    mine = mine.set_index(["pid", "tid", "device_id", "api", "name"]).sort_index()
+    keys = ["PID", "TID", "DevId", "API Name", "Kernel Name"]
+    nvidia = nvidia.set_index(keys).sort_index()
+    assert mine.index.tolist() == nvidia.index.tolist()
+    assert mine["launches_n"].tolist() == nvidia["Count"].tolist()
+    assert mine["queued_n"].tolist() == nvidia["QCount"].tolist()
+    for letter, stage in STAGES.items():
+        for theirs_name, statistic in STATISTICS.items():
+            found = mine[f"{stage}_{statistic}_ns"].to_numpy(float, na_value=np.nan)
+            expected = nvidia[f"{letter}{theirs_name} (ns)"].to_numpy(float)
+            if statistic == "std":
+                # One launch has no spread: theirs says 0, ours that it is not known.
+                several = (mine["queued_n" if stage == "queue" else "launches_n"] > 1).to_numpy()
+                assert np.isnan(found[~several]).all()
+                found, expected = found[several], expected[several]
+            # Where no launch queued, neither of us knows a queue time.
+            assert np.isnan(found).tolist() == np.isnan(expected).tolist()
+            assert (np.abs(found - expected)[~np.isnan(found)] <= ROUNDING).all()
+
+
+def test_the_devices_sum_their_kernels_up(both):
+    ours, _ = both
+    counts = ["launched_n", "queued_n", "unqueued_n"]
+    by_kernel = ours["kernel_launches"].rename(columns={"launches_n": "launched_n"})
+    by_kernel = by_kernel.groupby(["rank", "device_id"])[counts].sum()
+    launches = ours["launches"].set_index(["rank", "device_id"])
+    assert by_kernel.equals(launches[counts].astype("int64"))
+    whole = launches["launched_n"] + launches["api_missing_n"]
+    assert whole.tolist() == launches["kernels_n"].tolist()
+
+
+def known(traces: Path, tmp_path: Path, trace: str) -> pd.DataFrame:
+    return read_frames(analyse(tmp_path / "out", traces / f"{trace}.sqlite"))["launches"]
+
+
+def test_the_launches_that_waited_are_those_measured_independently(traces, tmp_path):
+    # 4006 launch calls; five of them longer than 100 us, which is more than ten median ones
+    # (5.5 and 6.0 us): 5.38 ms.
+    launches = known(traces, tmp_path, "h100_mfu/before")
+    assert launches["host_launches_n"].sum() == 4006
+    assert launches["blocked_over_ns"].tolist() == [100_000, 100_000]
+    assert launches["blocked_launches_n"].tolist() == [2, 3]
+    assert launches["blocked_launch_ns"].sum() == 5_377_669
+    # 79 of 4010 kernels start before their launch call has returned.
+    assert launches["unqueued_n"].sum() == 79
