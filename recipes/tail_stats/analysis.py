@@ -22,12 +22,16 @@ from nsys_llm.identity import Rank, RankKey
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
 from nsys_llm.rank_trace import RankTrace
+from nsys_llm.recipes.tail_stats.api_part import map_apis
+from nsys_llm.recipes.tail_stats.api_tables import api_columns
+from nsys_llm.recipes.tail_stats.caveats import caveats
 from nsys_llm.recipes.tail_stats.findings import answer, findings
 from nsys_llm.recipes.tail_stats.kernel_part import map_kernels
+from nsys_llm.recipes.tail_stats.launches import coded_launches
 from nsys_llm.recipes.tail_stats.partial import TailPartial, merged
 from nsys_llm.recipes.tail_stats.tabulation import kernel_columns
 
-__all__ = ["answer", "empty", "findings", "map_rank", "merge", "tabulate"]
+__all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
 _RECIPE: Final = "tail_stats"
 
@@ -43,9 +47,13 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
     Args:
         trace: Its rows and windows.
         rank: Its key.
-        options: See the parts.
+        options: base and mangled choose the names of kernels; see the parts for others.
     """
-    return TailPartial(kernels=map_kernels(trace, rank, options))
+    launched = coded_launches(trace, options)
+    return TailPartial(
+        kernels=map_kernels(trace, rank, launched, options),
+        apis=map_apis(trace, rank, launched[1]),
+    )
 
 
 def merge(parts: Sequence[TailPartial]) -> TailPartial:
@@ -57,6 +65,9 @@ def tabulate(
     partial: TailPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
     """Make the recipe's tables, as manifests/tail_stats.json declares them."""
-    columns = {**kernel_columns(partial.kernels, ranks, options)}
+    columns = {
+        **kernel_columns(partial.kernels, ranks, options),
+        **api_columns(partial.apis, ranks),
+    }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.tail_stats.api_findings import api_findings
 from nsys_llm.recipes.tail_stats.rank_findings import rank_findings
 from nsys_llm.recipes.tail_stats.shape_findings import shape_findings
 from nsys_llm.recipes.tail_stats.tail_findings import tail_findings
@@ -53,4 +54,9 @@ def answer(tables: _Tables) -> str:
 
 def findings(tables: _Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [*tail_findings(tables), *shape_findings(tables), *rank_findings(tables)]
+    return [
+        *tail_findings(tables),
+        *shape_findings(tables),
+        *rank_findings(tables),
+        *api_findings(tables),
+    ]

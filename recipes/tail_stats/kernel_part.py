@@ -15,15 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
-from nsys_llm.grouping import distinct_codes, summed
+from nsys_llm.grouping import distinct_codes, first_of_each, summed
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray, total_length_ns
+from nsys_llm.longest import longest_starts
 from nsys_llm.longest_rows import candidate_rows
 from nsys_llm.narrow_counts import NarrowCounts
 from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.tail_stats.instances import Instances, merged_instances
-from nsys_llm.recipes.tail_stats.launches import Key, Launches, coded_launches, key_codes
+from nsys_llm.recipes.tail_stats.launches import Key, Launches, key_codes
 from nsys_llm.recipes.tail_stats.surroundings import around, rank_steps
 from nsys_llm.tables import NULL_INT
 
@@ -98,15 +99,18 @@ class KernelTails:
     instances: Instances = field(default_factory=Instances)
 
 
-def map_kernels(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> KernelTails:
+def map_kernels(
+    trace: RankTrace, rank: RankKey, launched: tuple[Launches, Launches], options: Mapping[str, Any]
+) -> KernelTails:
     """Reduce one rank.
 
     Args:
         trace: Its rows.
         rank: Its key.
-        options: base, mangled; step names the steps; top is how many launches may be listed.
+        launched: The kernels that the filters leave, and all of them; see `coded_launches`.
+        options: step names the steps; top is how many launches may be listed.
     """
-    launches, every = coded_launches(trace, options)
+    launches, every = launched
     steps = rank_steps(trace, options)
     inside = trace.starts_inside(launches.rows)
     durations = launches.duration_ns
@@ -115,7 +119,7 @@ def map_kernels(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> 
     counts = ValueCounts.from_values(row[inside], durations[inside])
     place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
     moments = counts.moments(used.size)
-    longest = inside & (durations == moments.maximum[row])
+    starts = launches.rows["start_ns"]
     tails = RankTails(
         keys=launches.keys,
         device_id=devices[used // max(keys_n, 1)],
@@ -124,9 +128,9 @@ def map_kernels(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> 
         moments=moments,
         order=counts.order_statistics(used.size),
         counts=NarrowCounts.of(counts),
-        first_start_ns=_first(launches.rows["start_ns"], row, inside, used.size),
-        first_ns=_first(durations, row, inside, used.size),
-        longest_start_ns=_first(launches.rows["start_ns"], row, longest, used.size),
+        first_start_ns=first_of_each(row, starts, inside, used.size, NULL_INT),
+        first_ns=first_of_each(row, durations, inside, used.size, NULL_INT),
+        longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
         devices=tuple(_span(trace, one) for one in trace.device_ids),
         steps_n=None if steps is None else len(steps.start_ns),
     )
@@ -151,14 +155,6 @@ def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
         ValueCounts.merge(counts),
         merged_instances([part.instances for part in parts], codes),
     )
-
-
-def _first(values: IntArray, row: IntArray, chosen: npt.NDArray[np.bool_], rows_n: int) -> IntArray:
-    """Return the value of the first chosen launch of each row; NULL_INT without one."""
-    found = np.full(rows_n, NULL_INT, dtype=np.int64)
-    own = np.flatnonzero(chosen)[::-1]
-    found[row[own]] = values[own]  # in order of time: the last assignment, the earliest, stays
-    return found
 
 
 def _instances(

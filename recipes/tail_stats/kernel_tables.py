@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.columns import Columns, distribution_columns, joined, percent, sorted_columns
+from nsys_llm.columns import (
+    Columns,
+    distribution_columns,
+    joined,
+    nullable,
+    percent,
+    sorted_columns,
+)
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.grouping import summed
 from nsys_llm.identity import Rank
@@ -25,7 +32,6 @@ __all__ = [
     "Medians",
     "config_columns",
     "duration_columns",
-    "nullable",
     "rank_tail_columns",
     "tail_rank_columns",
     "tails_columns",
@@ -201,12 +207,6 @@ def config_columns(keys: Sequence[Key]) -> Columns:
         "communication": np.array([bool(key[1]) for key in keys], dtype=bool),
         **{name: nullable(_ints([key[i] for key in keys])) for i, name in enumerate(CONFIG, 2)},
     }
-
-
-def nullable(values: IntArray) -> pd.arrays.IntegerArray:
-    """Return integers of which NULL_INT is null."""
-    none = values == NULL_INT
-    return pd.arrays.IntegerArray(np.where(none, 0, values), none)
 
 
 def _ints(values: Sequence[int]) -> IntArray:

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.columns import Columns, percent
+from nsys_llm.columns import Columns, nullable, percent
 from nsys_llm.identity import Rank, clock_offsets
 from nsys_llm.intervals import IntArray
 from nsys_llm.recipes.tail_stats.instances import Instances
-from nsys_llm.recipes.tail_stats.kernel_tables import Medians, config_columns, nullable
+from nsys_llm.recipes.tail_stats.kernel_tables import Medians, config_columns
 from nsys_llm.tables import NULL_INT
 from nsys_llm.tails import is_outlier, ratio
 

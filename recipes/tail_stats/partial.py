@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nsys_llm.recipes.tail_stats.api_part import ApiTails, merged_apis
 from nsys_llm.recipes.tail_stats.kernel_part import KernelTails, merged_kernels
 
 __all__ = ["TailPartial", "merged"]
@@ -16,11 +17,16 @@ class TailPartial:
 
     Attributes:
         kernels: Durations by launch configuration, and the longest launches.
+        apis: Durations of CUDA API calls.
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
+    apis: ApiTails = field(default_factory=ApiTails)
 
 
 def merged(parts: Sequence[TailPartial]) -> TailPartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    return TailPartial(kernels=merged_kernels([part.kernels for part in parts]))
+    return TailPartial(
+        kernels=merged_kernels([part.kernels for part in parts]),
+        apis=merged_apis([part.apis for part in parts]),
+    )

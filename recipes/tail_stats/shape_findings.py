@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.findings import Finding
-from nsys_llm.recipes.tail_stats.tail_findings import of_configuration
+from nsys_llm.recipes.tail_stats.tail_findings import common_ranges, of_configuration
 from nsys_llm.records import Record, records
 from nsys_llm.tails import OUTLIER_RATIO, SYSTEMATIC_RATIO
 from nsys_llm.view.text import (
@@ -44,8 +43,7 @@ def _second_heaps(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
 
 def _second_heap(tables: _Tables, row: Record) -> Finding:
     listed = records(of_configuration(tables["outliers"], row))
-    ranges = Counter(one["range"] for one in listed if one["range"] is not None)
-    most = ranges.most_common(1)
+    most = common_ranges(listed).most_common(1)
     where = (
         f" NVTX range of {format_count(most[0][1])} of the {format_count(len(listed))} listed: "
         f"{quoted(shortened(most[0][0]))}."

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.findings import Finding
+from nsys_llm.names import normalise_range
 from nsys_llm.records import Record, records, severity_of
 from nsys_llm.tails import OUTLIER_RATIO
 from nsys_llm.view.text import (
@@ -23,7 +24,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-__all__ = ["of_configuration", "tail_findings"]
+__all__ = ["common_ranges", "of_configuration", "tail_findings"]
 
 #: Share of all kernel time that a tail costs, in percent, from which it is a finding; ours.
 _COST_PCT: Final = {"high": 2.0, "medium": 0.2, "low": 0.01}
@@ -116,11 +117,16 @@ def _surroundings(listed: Sequence[Record]) -> str:
     causes = Counter(row["likely_cause"] for row in listed)
     cause, cause_n = causes.most_common(1)[0]
     words = f" Of the {format_count(len(listed))} listed, {format_count(cause_n)}: {cause}."
-    ranges = Counter(row["range"] for row in listed if row["range"] is not None)
+    ranges = common_ranges(listed)
     if ranges:
         name, range_n = ranges.most_common(1)[0]
         words += f" NVTX range of {format_count(range_n)}: {quoted(shortened(name))}."
     return words
+
+
+def common_ranges(listed: Sequence[Record]) -> Counter[str]:
+    """Return how many launches each NVTX range has, by name without what PyTorch counts up."""
+    return Counter(normalise_range(row["range"]) for row in listed if row["range"] is not None)
 
 
 def _advice(row: Record, listed: Sequence[Record]) -> str:

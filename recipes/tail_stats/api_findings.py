@@ -1,0 +1,124 @@
+"""Findings on CUDA API calls: functions with a tail, and what first launches cost the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.findings import Finding
+from nsys_llm.records import Record, records, severity_of
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+
+__all__ = ["api_findings"]
+
+#: Share of the window, over all ranks, that a host thread loses in a tail, in percent; ours.
+_COST_PCT: Final = {"medium": 1.0, "low": 0.1}
+_MOST: Final = 3
+#: Classes whose calls are as long as what they wait for; their tails are the GPU's or a peer's.
+_WAITING: Final = ("host_block", "sync_memop")
+
+_ADVICE: Final = {
+    "alloc": "Allocate once and keep it: a caching allocator, cudaMallocAsync with a memory pool "
+    "that keeps its memory (cudaMemPoolAttrReleaseThreshold), buffers that fit the largest batch.",
+    "free": "Freeing may wait for the GPU: keep buffers, or free them in stream order "
+    "(cudaFreeAsync).",
+    "launch": "A launch takes long when the launch queue is full, or when another thread holds "
+    "the lock of the context: see what the GPU and the other threads do at that time. CUDA graphs "
+    "need fewer launches.",
+    "graph_launch": "The first launches of a graph upload it (cudaGraphUpload does so before); "
+    "later ones wait while an earlier launch of the same graph still runs.",
+    "memcpy": "Asynchronous copies from or to pageable memory are staged by the host: pin the "
+    "memory.",
+}
+_OTHER_ADVICE: Final = (
+    "See in the timeline what the other threads and the GPU do during the longest of these calls."
+)
+_WAIT_ADVICE: Final = (
+    "Its duration is that of what it waits for: see which kernel or copy ends the longest wait, "
+    "and whether the host could have queued the next work before."
+)
+
+_Tables = Mapping[str, pd.DataFrame]
+
+
+def api_findings(tables: _Tables) -> list[Finding]:
+    """Return the findings on api_tails and rank_api_tails."""
+    window_ns = int(tables["tail_ranks"].groupby("rank")["window_ns"].max().sum())
+    if not window_ns:
+        return []
+    return [*_tails(tables, window_ns), *_loading(tables, window_ns)]
+
+
+def _tails(tables: _Tables, window_ns: int) -> list[Finding]:
+    found = []
+    for row in records(tables["api_tails"]):
+        # What first launches cost is told by itself.
+        lost_ns = row["outlier_excess_ns"] - min(row["loading_excess_ns"], row["outlier_excess_ns"])
+        severity = severity_of(100.0 * lost_ns / window_ns, _COST_PCT)
+        if severity is not None:
+            found.append(_tail(tables, row, severity, lost_ns, window_ns))
+    return sorted(found, key=lambda one: -one.impact_ns)[:_MOST]
+
+
+def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: int) -> Finding:
+    ranks = tables["rank_api_tails"]
+    own = ranks[ranks["api"] == row["api"]].sort_values("max_ns", ascending=False, kind="stable")
+    longest = records(own.head(1))[0]
+    waits = row["class"] in _WAITING
+    share = format_percent(100.0 * row["outliers_n"] / row["calls_n"])
+    return Finding(
+        rule="api_wait_tail" if waits else "api_tail",
+        severity="low" if waits else severity,
+        scope="api",
+        title=f"{quoted(row['api'])} takes up to {format_ns(row['max_ns'])}, "
+        f"{format_count(row['max_p50'])} times its median",
+        evidence=f"{format_count(row['outliers_n'])} of {counted(row['calls_n'], 'call')} ({share})"
+        f" take more than twice the median of {format_ns(row['p50_ns'])}, and lose "
+        f"{format_ns(lost_ns)} on all ranks together, {format_percent(100 * lost_ns / window_ns)} "
+        f"of the time from the first GPU operation to the last. The longest is on rank "
+        f"{longest['rank']}.",
+        tables=("api_tails", "rank_api_tails"),
+        recommendation=_WAIT_ADVICE if waits else _ADVICE.get(row["class"], _OTHER_ADVICE),
+        name=row["api"],
+        **_place(longest),
+        capture=None if waits else "--cudabacktrace=all:100000 tells who makes the slow calls.",
+        impact_ns=lost_ns,
+    )
+
+
+def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
+    apis = tables["api_tails"]
+    lost_ns, calls_n = int(apis["loading_excess_ns"].sum()), int(apis["loading_n"].sum())
+    severity = severity_of(100.0 * lost_ns / window_ns, _COST_PCT)
+    if severity is None:
+        return []
+    ranks = tables["rank_api_tails"]
+    by_rank = ranks.groupby("rank", sort=True)["loading_excess_ns"].sum()
+    worst = records(apis.sort_values("loading_excess_ns", ascending=False, kind="stable").head(1))
+    return [
+        Finding(
+            rule="kernel_loading",
+            severity=severity,
+            scope="api",
+            title=f"First launches of kernels hold the host for {format_ns(lost_ns)}",
+            evidence=f"{counted(calls_n, 'call')} made the first launch of a kernel on a device; "
+            f"they take {format_ns(lost_ns)} beyond the medians of their functions, most of it in "
+            f"{quoted(worst[0]['api'])} (median {format_ns(worst[0]['p50_ns'])}). Rank "
+            f"{by_rank.idxmax()} has {format_ns(by_rank.max())} of it.",
+            tables=("api_tails", "rank_api_tails"),
+            recommendation="The driver loads a kernel's code when it is first launched. Run every "
+            "shape once before serving or timing, or load all at the start with "
+            "CUDA_MODULE_LOADING=EAGER.",
+            rank=int(by_rank.idxmax()),
+            name=worst[0]["api"],
+            impact_ns=lost_ns,
+        )
+    ]
+
+
+def _place(row: Record) -> dict[str, Any]:
+    """Return rank and window of the longest call of a row, as fields of a finding."""
+    start_ns = row["longest_start_ns"]
+    return {"rank": row["rank"], "window_ns": (start_ns, start_ns + row["max_ns"])}
