@@ -9,6 +9,7 @@ import pandas as pd
 
 from nsys_llm.findings import Finding
 from nsys_llm.records import Record, records, severity_of
+from nsys_llm.tails import OUTLIER_RATIO
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 __all__ = ["api_findings"]
@@ -48,18 +49,32 @@ def api_findings(tables: _Tables) -> list[Finding]:
     window_ns = int(tables["tail_ranks"].groupby("rank")["window_ns"].max().sum())
     if not window_ns:
         return []
-    return [*_tails(tables, window_ns), *_loading(tables, window_ns)]
+    return [
+        *_tails(tables, window_ns),
+        *_first_calls(tables, window_ns),
+        *_loading(tables, window_ns),
+    ]
 
 
 def _tails(tables: _Tables, window_ns: int) -> list[Finding]:
     found = []
+    first_ns = _first_calls_ns(tables["rank_api_tails"])
     for row in records(tables["api_tails"]):
-        # What first launches cost is told by itself.
-        lost_ns = row["outlier_excess_ns"] - min(row["loading_excess_ns"], row["outlier_excess_ns"])
+        # First calls set things up, and what loading costs is told by itself.
+        once_ns = max(row["loading_excess_ns"], first_ns.get(row["api"], 0))
+        lost_ns = max(row["outlier_excess_ns"] - once_ns, 0)
         severity = severity_of(100.0 * lost_ns / window_ns, _COST_PCT)
         if severity is not None:
             found.append(_tail(tables, row, severity, lost_ns, window_ns))
     return sorted(found, key=lambda one: -one.impact_ns)[:_MOST]
+
+
+def _first_calls_ns(ranks: pd.DataFrame) -> dict[str, int]:
+    """Return by function what slow first calls, one a rank, take beyond the median."""
+    slow = ranks[(ranks["first_ns"] > OUTLIER_RATIO * ranks["all_p50_ns"]).fillna(False)]
+    beyond = (slow["first_ns"] - slow["all_p50_ns"]).astype("float64")
+    sums = beyond.groupby(slow["api"]).sum()
+    return {str(name): round(value) for name, value in sums.items()}
 
 
 def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: int) -> Finding:
@@ -88,6 +103,36 @@ def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: 
     )
 
 
+def _first_calls(tables: _Tables, window_ns: int) -> list[Finding]:
+    """Return the function whose first calls cost most; mostly it is the one that sets CUDA up."""
+    lost_ns = _first_calls_ns(tables["rank_api_tails"])
+    name = max(lost_ns, key=lambda one: (lost_ns[one], one), default=None)
+    if name is None or severity_of(100.0 * lost_ns[name] / window_ns, _COST_PCT) is None:
+        return []
+    ranks = tables["rank_api_tails"]
+    own = ranks[ranks["api"] == name].sort_values("first_ns", ascending=False, kind="stable")
+    row = records(own.head(1))[0]
+    start_ns, first_ns = row["first_start_ns"], row["first_ns"]
+    return [
+        Finding(
+            rule="slow_first_call",
+            severity="note",
+            scope="api",
+            title=f"The first {quoted(name)} takes {format_ns(first_ns)}",
+            evidence=f"On rank {row['rank']}; the median of all its calls is "
+            f"{format_ns(row['all_p50_ns'])}. First calls of it take {format_ns(lost_ns[name])} "
+            "beyond that on all ranks together.",
+            tables=("rank_api_tails",),
+            recommendation="The first calls make the context and load libraries. Leave them out of "
+            "what is measured: --filter-time from later on, or --skip-warmup.",
+            rank=row["rank"],
+            name=name,
+            window_ns=(start_ns, start_ns + first_ns),
+            impact_ns=lost_ns[name],
+        )
+    ]
+
+
 def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
     apis = tables["api_tails"]
     lost_ns, calls_n = int(apis["loading_excess_ns"].sum()), int(apis["loading_n"].sum())
@@ -96,6 +141,7 @@ def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
         return []
     ranks = tables["rank_api_tails"]
     by_rank = ranks.groupby("rank", sort=True)["loading_excess_ns"].sum()
+    most = max(by_rank.index.tolist(), key=lambda rank: (by_rank[rank], -rank))
     worst = records(apis.sort_values("loading_excess_ns", ascending=False, kind="stable").head(1))
     return [
         Finding(
@@ -106,12 +152,12 @@ def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
             evidence=f"{counted(calls_n, 'call')} made the first launch of a kernel on a device; "
             f"they take {format_ns(lost_ns)} beyond the medians of their functions, most of it in "
             f"{quoted(worst[0]['api'])} (median {format_ns(worst[0]['p50_ns'])}). Rank "
-            f"{by_rank.idxmax()} has {format_ns(by_rank.max())} of it.",
+            f"{most} has {format_ns(by_rank[most])} of it.",
             tables=("api_tails", "rank_api_tails"),
             recommendation="The driver loads a kernel's code when it is first launched. Run every "
             "shape once before serving or timing, or load all at the start with "
             "CUDA_MODULE_LOADING=EAGER.",
-            rank=int(by_rank.idxmax()),
+            rank=most,
             name=worst[0]["api"],
             impact_ns=lost_ns,
         )
