@@ -70,7 +70,11 @@ def _tails(tables: _Tables, window_ns: int) -> list[Finding]:
 
 
 def _first_calls_ns(ranks: pd.DataFrame) -> dict[str, int]:
-    """Return by function what slow first calls, one a rank, take beyond the median."""
+    """Return by function what slow first calls, one a rank, take beyond the median.
+
+    Waits are left out: the first one is as long as the work before it.
+    """
+    ranks = ranks[~ranks["class"].isin(_WAITING)]
     slow = ranks[(ranks["first_ns"] > OUTLIER_RATIO * ranks["all_p50_ns"]).fillna(False)]
     beyond = (slow["first_ns"] - slow["all_p50_ns"]).astype("float64")
     sums = beyond.groupby(slow["api"]).sum()

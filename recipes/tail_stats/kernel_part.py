@@ -8,7 +8,7 @@ medians over all ranks can be told only when all ranks are there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -118,12 +118,15 @@ def map_kernels(
     used, row = distinct_codes(device * len(launches.keys) + launches.key)
     counts = ValueCounts.from_values(row[inside], durations[inside])
     place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
+    # A filter leaves some keys without a launch: they stay behind.
+    own, key = distinct_codes(place)
+    keys = tuple(launches.keys[one] for one in own.tolist())
     moments = counts.moments(used.size)
     starts = launches.rows["start_ns"]
     tails = RankTails(
-        keys=launches.keys,
+        keys=keys,
         device_id=devices[used // max(keys_n, 1)],
-        key=place,
+        key=key,
         total_ns=summed(row, trace.clipped_ns(launches.rows), used.size),
         moments=moments,
         order=counts.order_statistics(used.size),
@@ -136,7 +139,9 @@ def map_kernels(
     )
     by_key = counts.regrouped(place)
     instances = _instances(trace, rank, options["top"], (launches, every), inside, by_key, steps)
-    return KernelTails({rank: tails}, launches.keys, by_key, instances)
+    numbers = {**instances.numbers, "key": np.searchsorted(own, instances.numbers["key"])}
+    instances = replace(instances, numbers=numbers)
+    return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
 
 
 def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
