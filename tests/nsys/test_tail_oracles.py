@@ -1,0 +1,73 @@
+"""tail_stats beside NVIDIA's own `nsys stats`, and under `nsys recipe` in its modes."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import pytest
+from results import analyse, differences, read_results, run, tables_of, under_nsys
+
+pytestmark = [pytest.mark.nsys, pytest.mark.traces]
+
+RECIPE = "tail_stats"
+TRACES = [
+    "h100_mfu/before",
+    "h100_mfu/after",
+    "h100_mfu_ranks/before/rank0",
+    "h100_mfu_ranks/before/rank1",
+    "h100_mfu_ranks/after/rank0",
+    "h100_mfu_ranks/after/rank1",
+]
+
+
+def stats(nsys, report, path, folder):
+    """One report of `nsys stats` as a table."""
+    command = [nsys, "stats", "--report", report, "--format", "csv", "--quiet", path]
+    done = run(command, folder)
+    assert done.returncode == 0, done.stdout
+    text = done.stdout[done.stdout.index("Time (%)") :]
+    return pd.read_csv(io.StringIO(text))
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_configurations_add_up_to_what_nsys_stats_has_by_kernel(nsys, traces, tmp_path, name):
+    path = traces / f"{name}.sqlite"
+    copy = tmp_path / "t.sqlite"
+    copy.write_bytes(path.read_bytes())
+    theirs = stats(nsys, "cuda_gpu_kern_sum", copy, tmp_path).set_index("Name")
+    tails = tables_of(tmp_path / "o", copy, recipe=RECIPE)["tails"]
+    sums = tails.groupby("name").agg(n=("launches_n", "sum"), total=("total_ns", "sum"))
+    first = tails.groupby("name").agg(longest=("max_ns", "max"), p50=("pooled_p50_ns", "first"))
+    assert sums["n"].to_dict() == theirs["Instances"].to_dict()
+    assert sums["total"].to_dict() == theirs["Total Time (ns)"].to_dict()
+    assert first["longest"].to_dict() == theirs["Max (ns)"].to_dict()
+    assert first["p50"].to_dict() == theirs["Med (ns)"].to_dict()
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_api_calls_add_up_to_what_nsys_stats_has(nsys, traces, tmp_path, name):
+    copy = tmp_path / "t.sqlite"
+    copy.write_bytes((traces / f"{name}.sqlite").read_bytes())
+    theirs = stats(nsys, "cuda_api_sum", copy, tmp_path).set_index("Name")
+    # Ours hold the calls of processes with GPU work; here those are all.
+    ours = tables_of(tmp_path / "o", copy, recipe=RECIPE)["api_tails"].set_index("api")
+    assert ours["calls_n"].sum() == theirs["Num Calls"].sum()
+    assert ours["total_ns"].sum() == theirs["Total Time (ns)"].sum()
+    shared = ours.index.intersection(theirs.index)
+    assert "cudaLaunchKernel" in shared
+    for api in shared:
+        assert ours.loc[api, "calls_n"] == theirs.loc[api, "Num Calls"]
+        assert ours.loc[api, "p50_ns"] == theirs.loc[api, "Med (ns)"]
+        assert ours.loc[api, "max_ns"] == theirs.loc[api, "Max (ns)"]
+
+
+@pytest.mark.parametrize("mode", ["none", "concurrent", "dask-futures"])
+def test_every_mode_gives_the_same_under_nsys(nsys, traces, tmp_path, mode):
+    ranks = traces / "h100_mfu_ranks" / "before"
+    files = sorted(ranks.glob("*.sqlite"))
+    analyse(tmp_path / "alone", *files, recipe=RECIPE)
+    words = ["--mode", mode, "--output", tmp_path / "under", "--input", *files]
+    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
+    assert done.returncode == 0, done.stdout
+    assert not differences(read_results(tmp_path / "alone"), read_results(tmp_path / "under"))

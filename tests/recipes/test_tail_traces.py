@@ -1,0 +1,114 @@
+"""Tails on real traces: against numpy on the raw rows, and the reference numbers of the field."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pandas as pd
+import pytest
+from results import tables_of
+
+pytestmark = pytest.mark.traces
+
+RECIPE = "tail_stats"
+TRACES = ["h100_mfu/before", "h100_mfu/after", "h100_mfu_ranks/before", "h100_mfu_ranks/after"]
+CONFIG = ["gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "dynamicSharedMemory"]
+
+
+@pytest.fixture(scope="module")
+def analysed(traces, tmp_path_factory):
+    """The tables of each trace, and its raw kernels with names."""
+    found = {}
+    for name in TRACES:
+        path = traces / name
+        files = sorted(path.glob("*.sqlite")) if path.is_dir() else [path.with_suffix(".sqlite")]
+        output = tmp_path_factory.mktemp("out") / "o"
+        raw = pd.concat([kernels(file) for file in files], ignore_index=True)
+        found[name] = (tables_of(output, *files, recipe=RECIPE), raw)
+    return found
+
+
+def kernels(path):
+    query = f"""
+        SELECT names.value AS name, {", ".join(CONFIG)}, end - start AS duration, start, deviceId,
+               streamId, globalPid
+        FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds AS names ON names.id = demangledName
+    """
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        return pd.read_sql_query(query, database).assign(path=str(path))
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_every_statistic_is_that_of_numpy_on_the_raw_rows(analysed, name):
+    tables, raw = analysed[name]
+    tails = tables["tails"].set_index(["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y"])
+    tails = tails.set_index(["block_z", "dynamic_shared_bytes"], append=True).sort_index()
+    groups = raw.groupby(["name", *CONFIG])["duration"]
+    assert len(groups) == len(tails)
+    for key, durations in groups:
+        row, values = tails.loc[key], durations.to_numpy()
+        median = np.median(values)
+        beyond = np.maximum(0, values - median)
+        assert (row["launches_n"], row["max_ns"]) == (values.size, values.max())
+        for column, percentile in (("p50_ns", 50), ("p95_ns", 95), ("p99_ns", 99)):
+            assert row[column] == pytest.approx(np.percentile(values, percentile), rel=1e-14)
+        assert row["excess_ns"] == int(beyond.sum())
+        assert row["outliers_n"] == (values > 2 * median).sum()
+        assert row["outlier_excess_ns"] == int(beyond[values > 2 * median].sum())
+        if values.size > 1:
+            assert row["std_ns"] == pytest.approx(values.std(ddof=1), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_listed_outliers_are_those_of_all_launches(analysed, name):
+    tables, raw = analysed[name]
+    raw = raw.assign(p50=raw.groupby(["name", *CONFIG])["duration"].transform("median"))
+    found = raw[raw["duration"] > 2 * raw["p50"]]
+    found = found.assign(talks=found["name"].str.startswith("nccl"))
+    found = found.assign(excess=found["duration"] - found["p50"])
+    found = found.sort_values(["talks", "excess"], ascending=[True, False], kind="stable").head(50)
+    listed = tables["outliers"]
+    assert listed["excess_ns"].tolist() == found["excess"].astype(int).tolist()
+    assert sorted(listed["start_ns"]) == sorted(found["start"])
+
+
+def test_ranks_in_one_file_and_in_two_have_the_same_tails(analysed):
+    for run in ("before", "after"):
+        one, two = analysed[f"h100_mfu/{run}"][0], analysed[f"h100_mfu_ranks/{run}"][0]
+        pd.testing.assert_frame_equal(one["tails"], two["tails"])
+
+
+def test_a_pooled_median_that_no_launch_had_is_seen_as_a_mix(analysed):
+    tails = analysed["h100_mfu/before"][0]["tails"]
+    flash = tails[tails["name"].str.contains("flash_fwd_kernel")].sort_values("p50_ns")
+    assert flash["launches_n"].tolist() == [34, 34]
+    assert [round(value / 1000) for value in flash["p50_ns"]] == [155, 7865]
+    assert flash["pooled_p50_ns"].round(-1).unique().tolist() == [3_977_580.0]
+    assert flash["pooled_max_p50"].round(2).unique().tolist() == [1.98]
+    assert flash["shape_mix"].all()
+    assert flash["max_p50"].max() < 1.1  # no tail in either of them
+    told = analysed["h100_mfu/before"][0]["findings"]
+    mixes = told[told["rule"] == "shape_mix"]
+    assert any("flash_fwd_kernel" in name for name in mixes["name"])
+
+
+def test_ratios_of_90_from_pooling_are_shapes_and_not_jitter(traces, tmp_path):
+    report = traces / "h100_mfu" / "before.sqlite"
+    tails = tables_of(tmp_path / "o", report, options=["--base"], recipe=RECIPE)["tails"]
+    pooled = tails[tails["name"] == "vectorized_elementwise_kernel"]
+    assert pooled["pooled_max_p50"].round(1).unique().tolist() == [90.9]
+    assert pooled["pooled_p99_p50"].round(1).unique().tolist() == [90.5]
+    assert pooled["shape_mix"].all()
+    assert not pooled["outlier"].any()
+
+
+@pytest.mark.parametrize("run", ["before", "after"])
+def test_a_persistent_gemm_with_two_sizes_is_no_tail(analysed, run):
+    tables = analysed[f"h100_mfu/{run}"][0]
+    heaps = tables["tails"][tables["tails"]["second_heap"]]
+    assert heaps["config"].tolist() == ["2x66x1 / 384x1x1 / 213196 B"]
+    rules = set(tables["findings"]["rule"])
+    assert "two_kinds_of_work" in rules
+    assert not rules & {"systematic_tail", "rare_outliers"}
