@@ -36,12 +36,12 @@ class Timeline:
     label: IntArray
 
     @classmethod
-    def of(
-        cls, start_ns: IntArray, end_ns: IntArray, lane: IntArray, label: IntArray
-    ) -> tuple[Timeline, IntArray]:
-        """Order operations; return the timeline and the row of each of its places."""
+    def of(cls, start_ns: IntArray, end_ns: IntArray, lane: IntArray, label: IntArray) -> Timeline:
+        """Return the timeline of operations in any order."""
+        if (start_ns[1:] >= start_ns[:-1]).all():
+            return cls(start_ns, end_ns, lane, label)
         order = np.argsort(start_ns, kind="stable")
-        return cls(start_ns[order], end_ns[order], lane[order], label[order]), order
+        return cls(start_ns[order], end_ns[order], lane[order], label[order])
 
     @cached_property
     def _reach(self) -> IntArray:

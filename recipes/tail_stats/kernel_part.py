@@ -116,7 +116,7 @@ def map_kernels(
     durations = launches.duration_ns
     devices, device = distinct_codes(launches.rows["device_id"])
     used, row = distinct_codes(device * len(launches.keys) + launches.key)
-    counts = ValueCounts.from_values(row[inside], durations[inside])
+    counts = ValueCounts.from_values(_chosen(row, inside), _chosen(durations, inside))
     place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
     # A filter leaves some keys without a launch: they stay behind.
     own, key = distinct_codes(place)
@@ -162,6 +162,11 @@ def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
     )
 
 
+def _chosen(values: IntArray, chosen: npt.NDArray[np.bool_]) -> IntArray:
+    """Return the chosen values; without a copy where they are all."""
+    return values if chosen.all() else values[chosen]
+
+
 def _instances(
     trace: RankTrace,
     rank: RankKey,
@@ -175,9 +180,11 @@ def _instances(
     kept, every = launches
     if most < 1:
         return Instances()
-    own = np.flatnonzero(inside)
-    starts, durations = kept.rows["start_ns"][own], kept.duration_ns[own]
-    rows = own[candidate_rows(kept.key[own], durations, starts, counts, most)]
+    key, starts, durations = (
+        _chosen(values, inside) for values in (kept.key, kept.rows["start_ns"], kept.duration_ns)
+    )
+    rows = candidate_rows(key, durations, starts, counts, most)
+    rows = rows if inside.all() else np.flatnonzero(inside)[rows]
     chosen = Launches(kept.rows.take(rows), kept.keys, kept.key[rows])
     numbers, texts = around(trace, every, chosen, steps)
     nodes = chosen.rows["graph_node_id"]

@@ -40,8 +40,7 @@ def around(
     """
     at_ns, thread, known = _launched(trace, chosen.rows)
     numbers = {
-        "launch": _before_n(every, chosen, every.name_codes()),
-        "config_launch": _before_n(every, chosen, np.arange(len(every.keys))),
+        **_before_n(every, chosen),
         "before_first_step_end": _before_first_step_end(at_ns, steps),
     }
     beside, texts = _beside(trace, every, chosen)
@@ -76,20 +75,38 @@ def _launched(trace: RankTrace, rows: Table) -> tuple[IntArray, IntArray, npt.ND
     return at_ns, calls["global_tid"][row], known
 
 
-def _before_n(every: Launches, chosen: Launches, group_of_key: IntArray) -> IntArray:
-    """Return how many launches of the same group began on the same device before each one."""
+def _before_n(every: Launches, chosen: Launches) -> Numbers:
+    """Return how many launches of the kernel, and of the configuration, began before each one.
+
+    On the same device; a kernel's launches are those of all its configurations.
+    """
+    keys_n, name_of_key = len(every.keys), every.name_codes()
     devices, device = distinct_codes(every.rows["device_id"])
-    group = device * (int(group_of_key.max(initial=0)) + 1) + group_of_key[every.key]
-    own_device = np.searchsorted(devices, chosen.rows["device_id"])
-    own = own_device * (int(group_of_key.max(initial=0)) + 1) + group_of_key[chosen.key]
+    group = device * keys_n + every.key
     order = order_by_code(group)
-    starts, ordered = every.rows["start_ns"][order], group[order]
-    before_n = np.zeros(own.shape, dtype=np.int64)
-    for one in np.unique(own).tolist():
-        first, last = np.searchsorted(ordered, (one, one + 1))
-        mine = np.flatnonzero(own == one)
-        before_n[mine] = np.searchsorted(starts[first:last], chosen.rows["start_ns"][mine])
-    return before_n
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(group, minlength=devices.size * keys_n))))
+    starts = every.rows["start_ns"][order]
+    own_device = np.searchsorted(devices, chosen.rows["device_id"])
+    own_name, own_ns = name_of_key[chosen.key], chosen.rows["start_ns"]
+    before = {name: np.zeros(own_ns.shape, dtype=np.int64) for name in ("launch", "config_launch")}
+    by_name = _rows_by_code(own_device * keys_n + own_name, devices.size * keys_n)
+    for one in range(devices.size):
+        for key in range(keys_n):
+            mine = by_name[one * keys_n + int(name_of_key[key])]
+            first, last = bounds[one * keys_n + key : one * keys_n + key + 2].tolist()
+            if not mine.size or first == last:
+                continue
+            before_n = np.searchsorted(starts[first:last], own_ns[mine])
+            before["launch"][mine] += before_n
+            same = chosen.key[mine] == key
+            before["config_launch"][mine[same]] = before_n[same]
+    return before
+
+
+def _rows_by_code(codes: IntArray, codes_n: int) -> list[IntArray]:
+    """Return the rows of each code 0 .. codes_n - 1."""
+    order = order_by_code(codes)
+    return np.split(order, np.cumsum(np.bincount(codes, minlength=codes_n))[:-1])
 
 
 def _before_first_step_end(at_ns: IntArray, steps: Ranges | None) -> IntArray:
@@ -120,13 +137,14 @@ def _beside(trace: RankTrace, every: Launches, chosen: Launches) -> tuple[Number
     for device in np.unique(chosen.rows["device_id"]).tolist():
         mine = np.flatnonzero(chosen.rows["device_id"] == device)
         rows, key = chosen.rows.take(mine), chosen.key[mine]
-        timeline, kinds, labels = _timeline(trace, every, device)
+        timeline, classes, labels = _timeline(trace, every, device)
         place = timeline.places(rows["start_ns"], rows["end_ns"], rows["stream_id"], key)
         numbers["gap_before_ns"][mine] = timeline.gaps_before_ns(place, NULL_INT)
         if not timeline.overlaps:
             continue
-        for name, classes in _CLASSES.items():
-            numbers[name][mine] = timeline.others_ns(place, np.isin(kinds, classes))
+        for name, wanted in _CLASSES.items():
+            member = np.isin(classes, wanted)[timeline.label]
+            numbers[name][mine] = timeline.others_ns(place, member)
         other, numbers["beside_ns"][mine] = timeline.longest_beside(place)
         beside[mine] = [None if at < 0 else labels[at] for at in timeline.label[other].tolist()]
         beside[mine[other < 0]] = None
@@ -144,34 +162,30 @@ _CLASSES: Final = {
 def _timeline(
     trace: RankTrace, every: Launches, device: int
 ) -> tuple[Timeline, IntArray, list[str]]:
-    """Return all operations of a device, the class of each, and what the codes of labels say.
+    """Return all operations of a device, and the class and the name of each of their labels.
 
     The label of a kernel is its key.
     """
     labels = [str(key[0]) for key in every.keys]
-    parts: list[tuple[Table, IntArray, IntArray]] = []
+    classes = np.where(every.communicates(), _COMMUNICATION, _COMPUTE).tolist()
     mine = every.rows["device_id"] == device
-    kernels = every.rows.take(mine)
-    key = every.key[mine]
-    talks = every.communicates()[key]
-    parts.append((kernels, key, np.where(talks, _COMMUNICATION, _COMPUTE)))
+    parts = [(every.rows.take(mine), every.key if mine.all() else every.key[mine])]
     for name in OP_TABLES:
         if name == "kernels" or name not in trace.unfiltered:
             continue
         op = trace.unfiltered[name]
         op = op.take(op["device_id"] == device)
         code = np.full(len(op), len(labels), dtype=np.int64)
+        kinds = [OP_TABLES[name]]
         if name == "memcpys":
-            kinds, kind = distinct_codes(op["copy_kind"])
-            code = code + kind
-            labels += [f"memcpy {copy_kind_name(max(one, 0))}" for one in kinds.tolist()]
-        else:
-            labels.append(OP_TABLES[name])
-        parts.append((op, code, np.full(len(op), _GRAPH if name == "graph_traces" else _COPY)))
+            codes, kind = distinct_codes(op["copy_kind"])
+            code, kinds = code + kind, [f"memcpy {copy_kind_name(max(one, 0))}" for one in codes]
+        labels += kinds
+        classes += [_GRAPH if name == "graph_traces" else _COPY] * len(kinds)
+        parts.append((op, code))
     starts, ends, lanes = (
-        np.concatenate([op[name] for op, _, _ in parts])
+        np.concatenate([op[name] for op, _ in parts])
         for name in ("start_ns", "end_ns", "stream_id")
     )
-    label = np.concatenate([label for _, label, _ in parts])
-    timeline, order = Timeline.of(starts, ends, lanes, label)
-    return timeline, np.concatenate([kind for _, _, kind in parts])[order], labels
+    timeline = Timeline.of(starts, ends, lanes, np.concatenate([label for _, label in parts]))
+    return timeline, np.array(classes, dtype=np.int64), labels

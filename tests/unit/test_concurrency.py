@@ -17,7 +17,7 @@ OPS = st.lists(
 
 def timeline(ops):
     start, length, lane, label = (np.array(one, dtype=np.int64) for one in zip(*ops, strict=True))
-    return Timeline.of(start, start + length, lane, label)[0]
+    return Timeline.of(start, start + length, lane, label)
 
 
 @given(OPS)
