@@ -6,6 +6,8 @@ import math
 import re
 from typing import Any, Final
 
+from .kernel_names import kernel_label
+
 __all__ = [
     "NOT_KNOWN",
     "cleaned",
@@ -114,8 +116,10 @@ def spans(prose: str) -> list[tuple[bool, str]]:
 
 
 def shortened(name: str, length: int = 60) -> str:
-    """Return a name cut in the middle, so that its begin and its end stay readable."""
+    """Return a name that fits: a long C++ name as its label, then cut in the middle."""
     name = cleaned(name)
+    if len(name) > length:
+        name = kernel_label(name)
     if len(name) <= length:
         return name
     tail = (length - 3) // 3
