@@ -29,6 +29,13 @@ MOST_LINES_OF_A_FUNCTION = 60
 ALLOWED = {
     "attribution": {"intervals"},
     "categories": {"errors"},
+    "collective_alignment": {"intervals"},
+    "collective_classes": {"collective_waits", "intervals"},
+    "collective_clocks": {"collective_alignment", "intervals"},
+    "collective_matching": {"collective_alignment", "intervals"},
+    "collective_names": set(),
+    "collective_waits": {"intervals"},
+    "communication": {"categories"},
     "distributions": {"intervals"},
     "errors": set(),
     "filters": {"intervals", "ranges"},
