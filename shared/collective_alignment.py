@@ -41,9 +41,9 @@ _SAMPLE: Final = 64
 _FEW: Final = 3
 #: Share of the shorter one that a shift has to keep.
 _LEAST_KEPT_PCT: Final = 30
-#: The shift that pairs most wins against one that lines up better, unless by this factor (for one
-#: pair; the factor falls with the root of the number of pairs).
-_CHANCE: Final = 8.0
+#: The shift that pairs most wins against one that lines up better by chance: by a factor of
+#: 1 + (64 / pairs)^2, so of 165 for 5 pairs, and of 2 for as many as are looked at.
+_CHANCE: Final = float(_SAMPLE)
 #: A clock is not believed where another shift lines the ends up so many times better.
 _CLOCK_WRONG: Final = 4.0
 #: Ends of one collective lie closer together than this part of the time between two.
@@ -137,7 +137,8 @@ def _best_lag(reference: Track, other: Track, trust_ns: int) -> tuple[int, int]:
         return int(lags[best]), 0
     allowed = _believed(offset, spread, pairs_n, trust_ns, min(len(reference), len(other)))
     steady = spread[allowed].min()
-    chance = 1 + _CHANCE / np.sqrt(pairs_n[allowed][spread[allowed].argmin()])
+    fewest_n = min(int(pairs_n[allowed][spread[allowed].argmin()]), _SAMPLE)
+    chance = 1 + (_CHANCE / fewest_n) ** 2
     allowed &= spread <= steady * chance
     order = np.lexsort((np.abs(offset), spread, -pairs_n))
     best = order[allowed[order]][0]

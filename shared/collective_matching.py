@@ -5,9 +5,9 @@ rank and stream are a lane. Lanes of several ranks that line up (see `collective
 one sequence of collectives; the ranks that have it are its communicator. Where a tensor-parallel
 and a data-parallel group use the same kernel, their lanes do not line up, and stay apart.
 
-Limits. Groups that run in lockstep line up too and count as one; that happens only while ranks
-start less apart than a collective lasts, so it makes no waits. Ranks that receive what others sent
-long before do not overlap with them, and stay unmatched.
+Limits. Groups in lockstep whose ranks never hold each other up cannot be told apart, and count as
+one (see `collective_members`). Ranks that receive what others sent long before do not overlap with
+them, and stay unmatched.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.collective_alignment import SAME_CLOCK_NS, Alignment, Track, align
+from nsys_llm.collective_members import MISSING, members, places
 from nsys_llm.intervals import IntArray
 
 __all__ = ["Lane", "Matched", "match_lanes"]
 
-_MISSING: Final = -1
+#: Groups of one kind have about as many collectives; of another kind, many times fewer.
+_ALIKE: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,15 +119,19 @@ def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     )
     found: list[Matched] = []
     shape: tuple[int, ...] = ()
+    shape_n = 0
     while waiting:
         reference = waiting.pop(next(iter(waiting)))
-        fits = _like_before(reference, waiting, shape, trust_ns)
-        fits = fits or _fitting(reference, waiting, waiting, trust_ns)
+        fits: dict[int, Alignment] = {}
+        if _ALIKE * len(reference.track) >= shape_n:
+            fits = _like_before(reference, waiting, shape, trust_ns)
+        fits = fits or _belonging(reference, waiting, trust_ns)
         if not fits:
             continue
-        members = {waiting.pop(place): fit for place, fit in fits.items()}
-        found.append(_complete(reference, members))
+        fitted = {waiting.pop(place): fit for place, fit in fits.items()}
+        found.append(_complete(reference, fitted))
         shape = tuple(lane.owner for lane in found[-1].lanes)
+        shape_n = len(reference.track)
     return sorted(found, key=lambda one: (one.lanes[0].owner, one.lanes[0].stream))
 
 
@@ -155,6 +161,16 @@ def _like_before(
     return {}
 
 
+def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> dict[int, Alignment]:
+    """Return the lanes of the reference's communicator."""
+    fits = _fitting(reference, waiting, waiting, trust_ns)
+    if reference.communicator is not None:
+        return fits
+    found = list(fits.items())
+    own = members(reference.track, [(waiting[place].track, fit) for place, fit in found])
+    return dict(found[one] for one in own)
+
+
 def _fitting(
     reference: Lane, waiting: Mapping[int, Lane], places: Iterable[int], trust_ns: int
 ) -> dict[int, Alignment]:
@@ -182,21 +198,13 @@ def _quality(fit: Alignment) -> tuple[int, int]:
 def _complete(reference: Lane, fits: Mapping[Lane, Alignment]) -> Matched:
     """Keep the collectives that all lanes have, and count what is cut off before and after."""
     lanes = sorted([reference, *fits], key=lambda one: (one.owner, one.stream))
-    place_of = {lane: _places(fit, len(reference.track)) for lane, fit in fits.items()}
+    place_of = {lane: places(fit, len(reference.track)) for lane, fit in fits.items()}
     place_of[reference] = np.arange(len(reference.track))
     everywhere = np.ones(len(reference.track), dtype=bool)
-    for places in place_of.values():
-        everywhere &= places != _MISSING
+    for row in place_of.values():
+        everywhere &= row != MISSING
     rows = [place_of[lane][everywhere] for lane in lanes]
     return Matched(tuple(lanes), tuple(rows), _cut(lanes, rows))
-
-
-def _places(fit: Alignment, reference_n: int) -> IntArray:
-    """Return for each execution of the reference the one of the other lane, or -1."""
-    places = np.full(reference_n, _MISSING, dtype=np.int64)
-    mine = np.flatnonzero(fit.row >= 0)
-    places[fit.row[mine]] = mine
-    return places
 
 
 def _cut(lanes: Sequence[Lane], rows: Sequence[IntArray]) -> tuple[int, ...]:
