@@ -65,8 +65,8 @@ def collective_answer(tables: _Tables) -> str:
         )
     return (
         f"{first} Rank {worst['rank']} caused the largest part: "
-        f"{format_ns(worst['caused_wait_ns'])}, last in {format_percent(worst['late_pct'])} of the collectives of ranks "
-        f"{worst['communicator']}."
+        f"{format_ns(worst['caused_wait_ns'])}, last in {format_percent(worst['late_pct'])} of the "
+        f"collectives of ranks {worst['communicator']}."
     )
 
 
