@@ -40,7 +40,7 @@ _SAMPLE: Final = 64
 #: Fewer pairs than these line up by chance.
 _FEW: Final = 3
 #: Share of the shorter one that a shift has to keep.
-_LEAST_KEPT_PCT: Final = 30
+_LEAST_KEPT_PCT: Final = 50
 #: The shift that pairs most wins against one that lines up better by chance: by a factor of
 #: 1 + (64 / pairs)^2, so of 165 for 5 pairs, and of 2 for as many as are looked at.
 _CHANCE: Final = float(_SAMPLE)
@@ -131,7 +131,9 @@ def _best_lag(reference: Track, other: Track, trust_ns: int) -> tuple[int, int]:
     offset = np.partition(apart, middle, axis=1)[:, middle]
     if trust_ns == SAME_CLOCK_NS:
         offset = np.zeros_like(offset)
-    spread = np.partition(np.abs(apart - offset[:, None]), middle, axis=1)[:, middle]
+    # The upper median here: of few pairs, two always lie close together by chance.
+    upper = steps.size // 2
+    spread = np.partition(np.abs(apart - offset[:, None]), upper, axis=1)[:, upper]
     if trust_ns == SAME_CLOCK_NS:
         best = np.lexsort((-pairs_n, spread))[0]
         return int(lags[best]), 0

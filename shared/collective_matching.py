@@ -24,8 +24,8 @@ from nsys_llm.intervals import IntArray
 
 __all__ = ["Lane", "Matched", "match_lanes"]
 
-#: Groups of one kind have about as many collectives; of another kind, many times fewer.
-_ALIKE: Final = 2
+#: Streams count as one only if that pairs so much more, in percent.
+_FAR_MORE_PCT: Final = 110
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def match_lanes(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
 
 
 def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
-    """Take each stream for itself, or all streams of a device together, whichever pairs more.
+    """Take each stream for itself, or all streams of a device together if that pairs far more.
 
     A communicator usually has its own stream, but one may also change streams, as when a graph
     that was captured on another stream is replayed.
@@ -93,7 +93,8 @@ def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     if len({lane.owner for lane in lanes}) == len(lanes):
         return apart
     together = _grouped(_joined(lanes), trust_ns)
-    return together if _paired_n(together) > _paired_n(apart) else apart
+    far_more = 100 * _paired_n(together) > _FAR_MORE_PCT * _paired_n(apart)
+    return together if far_more else apart
 
 
 def _paired_n(found: Iterable[Matched]) -> int:
@@ -119,19 +120,20 @@ def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     )
     found: list[Matched] = []
     shape: tuple[int, ...] = ()
-    shape_n = 0
+    placed: set[int] = set()
     while waiting:
         reference = waiting.pop(next(iter(waiting)))
-        fits: dict[int, Alignment] = {}
-        if _ALIKE * len(reference.track) >= shape_n:
-            fits = _like_before(reference, waiting, shape, trust_ns)
+        if reference.owner in placed:
+            # Another lane of a rank that has its group: from here on, groups of another kind.
+            shape, placed = (), set()
+        fits = _like_before(reference, waiting, shape, trust_ns)
         fits = fits or _belonging(reference, waiting, trust_ns)
         if not fits:
             continue
         fitted = {waiting.pop(place): fit for place, fit in fits.items()}
         found.append(_complete(reference, fitted))
         shape = tuple(lane.owner for lane in found[-1].lanes)
-        shape_n = len(reference.track)
+        placed |= set(shape)
     return sorted(found, key=lambda one: (one.lanes[0].owner, one.lanes[0].stream))
 
 
@@ -143,22 +145,21 @@ def _like_before(
     Groups of one kind are alike (ranks 0-7, 8-15, ...), and trying every lane against every group
     takes too long with a thousand ranks.
     """
-    places: dict[int, list[int]] = {}
+    by_owner: dict[int, list[int]] = {}
     for place, lane in waiting.items():
-        places.setdefault(lane.owner, []).append(place)
+        by_owner.setdefault(lane.owner, []).append(place)
+    tried: dict[int, dict[int, Alignment]] = {}
+    best: dict[int, Alignment] = {}
     for base in shape:
         owners = {owner - base + reference.owner for owner in shape} - {reference.owner}
-        if not owners <= places.keys():
+        if not owners <= by_owner.keys():
             continue
-        fits: dict[int, Alignment] = {}
-        for owner in sorted(owners):
-            one = _fitting(reference, waiting, places[owner], trust_ns)
-            if not one:
-                break
-            fits |= one
-        if len(fits) == len(owners):
-            return fits
-    return {}
+        for owner in owners - tried.keys():
+            tried[owner] = _fitting(reference, waiting, by_owner[owner], trust_ns)
+        fits = {place: fit for owner in owners for place, fit in tried[owner].items()}
+        if len(fits) == len(owners) and (not best or _worst_ns(fits) < _worst_ns(best)):
+            best = fits
+    return best
 
 
 def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> dict[int, Alignment]:
@@ -189,6 +190,10 @@ def _fitting(
         if before is None or _quality(fit) > _quality(before[1]):
             best[lane.owner] = place, fit
     return {place: fit for place, fit in best.values()}
+
+
+def _worst_ns(fits: Mapping[int, Alignment]) -> int:
+    return max(fit.spread_ns for fit in fits.values())
 
 
 def _quality(fit: Alignment) -> tuple[int, int]:

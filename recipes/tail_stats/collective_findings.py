@@ -55,7 +55,8 @@ def collective_answer(tables: _Tables) -> str:
         f"{format_percent(100 * wait_ns / total_ns)} of the time in collectives is waiting for the "
         f"last rank ({format_ns(wait_ns)} of {format_ns(total_ns)}, all ranks together)."
     )
-    worst = ranks.iloc[0]
+    telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
+    worst = (telling if len(telling) else ranks).iloc[0]
     if worst["pattern"] == INCONCLUSIVE:
         return f"{first} Which rank is late cannot be told from this capture."
     if worst["pattern"] == NONE:

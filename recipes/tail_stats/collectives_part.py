@@ -48,17 +48,21 @@ def map_rank(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     own = kernels.take(rows)
     inside = trace.starts_inside(own)
     sent = inside & (np.cumsum(inside) <= MOST_COLLECTIVES)
+    devices, device = distinct_codes(own["device_id"])
+    streams, stream = distinct_codes(own["stream_id"])
+    lane_keys, lane = distinct_codes((code[rows] * devices.size + device) * streams.size + stream)
     lanes = []
-    keys = np.stack((code[rows], own["device_id"], own["stream_id"]))
-    for key in np.unique(keys, axis=1).T:
-        mine = (keys == key[:, None]).all(axis=0)
-        name = names[int(key[0])]
+    for place, key in enumerate(lane_keys.tolist()):
+        mine = lane == place
+        key, stream_place = divmod(key, streams.size)
+        name_place, device_place = divmod(key, devices.size)
+        name = names[name_place]
         lanes.append(
             LaneRows(
                 kernel=name,
                 operation=operation_of(name),
-                device_id=int(key[1]),
-                stream_id=int(key[2]),
+                device_id=int(devices[device_place]),
+                stream_id=int(streams[stream_place]),
                 start_ns=own["start_ns"][mine & sent],
                 end_ns=own["end_ns"][mine & sent],
                 cut_n=int((mine & ~inside).sum()),
