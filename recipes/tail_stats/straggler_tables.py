@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.collective_classes import lateness_pattern, third_sizes
+from nsys_llm.collective_classes import INCONCLUSIVE, NONE, lateness_pattern, third_sizes
 from nsys_llm.collective_waits import THIRDS, MemberWaits, Waits, collective_waits, member_waits
 from nsys_llm.columns import Columns, percent
 from nsys_llm.grouping import summed
@@ -129,30 +129,35 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
         "span_ns": int(waits.last_end_ns.max() - waits.first_start_ns.min()),
         "residual_ns": int(group.residual_ns.max()),
     }
+    # Where most latenesses are noise, it cannot be said of the others that they are none.
+    untold = sum(one.unclear_n for one in members) > sum(int(one.late_n.sum()) for one in members)
+    untold &= bool(group.residual_ns.any())
     return [
         {
             **common,
             "rank": found.devices[owner].rank.number,
             "file": found.devices[owner].rank.file,
             "device_id": found.devices[owner].device_id,
-            **_member(one, common, wait_ns),
+            **_member(one, common, wait_ns, untold),
             **_worst(one, waits, group, place),
         }
         for place, (owner, one) in enumerate(zip(group.owners, members, strict=True))
     ]
 
 
-def _member(one: MemberWaits, common: dict[str, Any], wait_ns: IntArray) -> dict[str, Any]:
+def _member(
+    one: MemberWaits, common: dict[str, Any], wait_ns: IntArray, untold: bool
+) -> dict[str, Any]:
     n, ranks_n = common["collectives_n"], common["ranks_n"]
-    each_n = third_sizes(n)
     caused_ns, late_n = int(one.caused_ns.sum()), int(one.late_n.sum())
-    shares = percent(one.late_n, each_n)
+    shares = percent(one.late_n, third_sizes(n))
     known = one.lateness_ns.size > 0
+    pattern = lateness_pattern(one.late_n, one.unclear_n, one.caused_ns, wait_ns, n, ranks_n)
     return {
         "late_n": late_n,
         "late_pct": 100.0 * late_n / n if n else None,
         "unclear_n": one.unclear_n,
-        "pattern": lateness_pattern(one.late_n, one.unclear_n, one.caused_ns, wait_ns, n, ranks_n),
+        "pattern": INCONCLUSIVE if untold and pattern == NONE else pattern,
         "caused_wait_ns": caused_ns,
         "caused_pct": 100.0 * caused_ns / common["wait_ns"] if common["wait_ns"] else None,
         "avoidable_wait_ns": one.avoidable_ns,

@@ -1,4 +1,4 @@
-"""Waiting, transfer and blame on collectives of a few ns. All numbers by hand, or by brute force."""
+"""Waiting, transfer and blame on collectives of a few ns, by hand and by brute force."""
 
 from __future__ import annotations
 
