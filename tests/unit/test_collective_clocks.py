@@ -46,6 +46,13 @@ def test_reports_that_never_meet_are_linked_through_a_third():
     ]
 
 
+def test_a_link_is_followed_from_either_side():
+    # 2 is 5 ahead of 0 and 7 ahead of 1, so that 1 is 2 behind 0.
+    links = [meeting([0, 10, 20], [5, 15, 25], clock=(0, 2))]
+    links += [meeting([0, 10, 20], [7, 17, 27], clock=(1, 2))]
+    assert [fit.offset_ns for fit in fit_clocks(links, 3)] == [0, -2, 5]
+
+
 def test_the_surer_of_two_links_is_taken():
     rough = meeting([0, 10, 20], [90, 110, 180], clock=(0, 1))
     fine = meeting([0, 10, 20], [100, 111, 119], clock=(0, 1))

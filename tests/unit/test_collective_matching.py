@@ -76,6 +76,26 @@ def test_one_that_is_missing_in_the_middle_shifts_no_other():
     assert found == [([0, 1], [[0, 1, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]], (0, 0))]
 
 
+def test_what_no_rank_can_pair_was_not_cut_off():
+    spans = [(27, 31), (40, 44), (61, 65), (72, 76), (90, 93), (104, 107), (120, 122), (141, 144)]
+    spans += [(170, 172), (193, 195)]
+    # Each begins with one of its own; rank 1 lacks the sixth, and has one more at the end.
+    lacks = [*spans[:5], *spans[6:]]
+    found = matched(
+        lane(0, (0, 4), *spans, clock=0), lane(1, (10, 12), *lacks, (220, 222), clock=0)
+    )
+    rows = [[1, 2, 3, 4, 5, 7, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9]]
+    assert found == [([0, 1], rows, (0, 1))]
+
+
+def test_ordinals_pair_what_does_not_overlap_if_all_else_does():
+    spans = [(10 * at, 10 * at + 4 + at % 3) for at in range(12)]
+    late = [*spans[:6], (66, 68), *spans[7:]]
+    found = matched(lane(0, *spans, clock=0), lane(1, *late, clock=0))
+    # The seventh is [60, 64) on rank 0: it is there on both, and says nothing of who waits.
+    assert found == [([0, 1], [list(range(12))] * 2, (0, 0))]
+
+
 def test_collectives_of_no_length_and_of_one_instant_are_matched():
     spans = [(3, 3), (3, 3), (9, 9)]
     assert matched(*(lane(owner, *spans, clock=0) for owner in (0, 1))) == [
@@ -194,5 +214,10 @@ def test_tracks_of_other_work_do_not_line_up():
     ours = track(*((at, at + 20) for at in (0, 100, 230, 350, 480, 590, 720, 830)))
     theirs = track(*((at, at + 20) for at in (0, 170, 260, 430, 500, 680, 700, 870)))
     assert align(ours, theirs, WALL_CLOCK_NS) is None
+    # Nor do long ones that always overlap and end anyhow: up to 40 of 100 ns apart.
+    ends = 100 * np.arange(1, 21)
+    apart = np.array([-40, 35, 10, -25, 30] * 4)
+    steady = Track(ends - 90, ends)
+    assert align(steady, Track(ends + apart - 90, ends + apart), WALL_CLOCK_NS) is None
     # Where a communicator's id says so, they are paired all the same.
     assert align(ours, theirs, WALL_CLOCK_NS, known=True) is not None
