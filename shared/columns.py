@@ -11,8 +11,9 @@ import pandas as pd
 
 from nsys_llm.distributions import PERCENTS, Moments, OrderStatistics, interpolate, sample_std
 from nsys_llm.intervals import IntArray
+from nsys_llm.tables import NULL_INT
 
-__all__ = ["Columns", "distribution_columns", "joined", "percent", "sorted_columns"]
+__all__ = ["Columns", "distribution_columns", "joined", "nullable", "percent", "sorted_columns"]
 
 #: Arrays or lists of equal length, by column name.
 Columns = dict[str, Any]
@@ -63,3 +64,9 @@ def sorted_columns(columns: Mapping[str, Any], *by: str) -> Columns:
 def joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Concatenate arrays; no arrays give an empty int64 one."""
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def nullable(values: IntArray) -> pd.arrays.IntegerArray:
+    """Return integers of which NULL_INT is null."""
+    none = values == NULL_INT
+    return pd.arrays.IntegerArray(np.where(none, 0, values), none)

@@ -10,13 +10,14 @@ import pandas as pd
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
 
-_MANIFEST = load_manifest("llm_hotspots")
 _EMPTY = {"int64": 0, "bool": True, "string": "x", "float64": 0.0}
 
 
-def frame_of(table: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def frame_of(
+    table: str, rows: Sequence[Mapping[str, Any]], recipe: str = "llm_hotspots"
+) -> pd.DataFrame:
     """Return a table with these rows; what they leave out is null, else 0, true or a text."""
-    declared = _MANIFEST.table(table)
+    declared = load_manifest(recipe).table(table)
     return declared_frame(
         declared,
         {

@@ -16,7 +16,7 @@ from nsys_llm.communication import COMMUNICATION
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.exposed_findings import exposed_communication
 from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
-from nsys_llm.recipes.llm_hotspots.records import Record, records, severity_of, window_of
+from nsys_llm.records import Record, records, severity_of, window_of
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
 
 __all__ = ["balance_findings"]

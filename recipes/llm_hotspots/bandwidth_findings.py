@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.bandwidth import LITTLE_HEADROOM_PCT
-from nsys_llm.recipes.llm_hotspots.records import Record, records
+from nsys_llm.records import Record, records
 from nsys_llm.view.text import (
     format_bytes,
     format_count,

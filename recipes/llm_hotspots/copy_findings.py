@@ -8,7 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.findings import Finding
-from nsys_llm.recipes.llm_hotspots.records import (
+from nsys_llm.records import (
     Record,
     grouped,
     records,

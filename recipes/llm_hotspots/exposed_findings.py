@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nsys_llm.findings import Finding
-from nsys_llm.recipes.llm_hotspots.records import Record, severity_of, window_of
+from nsys_llm.records import Record, severity_of, window_of
 from nsys_llm.view.text import format_ns, format_percent
 
 __all__ = ["exposed_communication"]

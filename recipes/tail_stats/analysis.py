@@ -1,42 +1,40 @@
-"""What makes the tail of a run, and who makes whom wait.
+"""What makes the tail: slow launches within a launch configuration, ranks and times that have them.
 
-Method, collectives. A rank is reduced to the times of its communication kernels. Kernels of several
-ranks that line up are the same collectives (see `nsys_llm.collective_matching`); their ends align
-the clocks of the reports (`nsys_llm.collective_clocks`). What each rank spends in a collective
-before the last one comes is waiting, and the last one caused it (`nsys_llm.collective_waits`).
+Method. Launches are grouped by kernel and launch configuration (grid, block, dynamic shared
+memory), because two shapes of one kernel differ in duration without any of them being slow.
+Durations are counted exactly, so percentiles over all ranks are those of all launches together, and
+what a launch takes beyond the median of its configuration over all ranks is a number that adds up
+over launches and ranks.
 
-Limits. The matching rests on time where a trace does not name communicators; confidence is stated,
-and what the clocks cannot tell is called inconclusive. Kernels inside a CUDA graph that was traced
-as a whole are not there.
+Limits. Within one configuration a kernel may still have different work to do (lengths of sequences,
+routing of experts): what is there is told, not why. Kernels in a CUDA graph that was traced as a
+whole are not there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.findings import Finding
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.tail_stats import collectives_part
-from nsys_llm.recipes.tail_stats.collective_findings import collective_answer, collective_findings
-from nsys_llm.recipes.tail_stats.collectives_partial import CollectivesPartial
+from nsys_llm.recipes.tail_stats.api_part import map_apis
+from nsys_llm.recipes.tail_stats.api_tables import api_columns
+from nsys_llm.recipes.tail_stats.caveats import caveats
+from nsys_llm.recipes.tail_stats.findings import answer, findings
+from nsys_llm.recipes.tail_stats.kernel_part import map_kernels
+from nsys_llm.recipes.tail_stats.launches import coded_launches
+from nsys_llm.recipes.tail_stats.partial import TailPartial, merged
+from nsys_llm.recipes.tail_stats.tabulation import kernel_columns
 
-__all__ = ["TailPartial", "answer", "empty", "findings", "map_rank", "merge", "tabulate"]
+__all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
 _RECIPE: Final = "tail_stats"
-
-
-@dataclass(frozen=True)
-class TailPartial:
-    """Many ranks, by part of the recipe."""
-
-    collectives: CollectivesPartial = field(default_factory=CollectivesPartial)
 
 
 def empty() -> TailPartial:
@@ -50,39 +48,29 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
     Args:
         trace: Its rows and windows.
         rank: Its key.
-        options: By option name.
+        options: base and mangled choose the names of kernels; see the parts for others.
     """
-    return TailPartial(collectives_part.map_rank(trace, rank))
+    launched = coded_launches(trace, options)
+    return TailPartial(
+        kernels=map_kernels(trace, rank, launched, options),
+        apis=map_apis(trace, rank, launched[1]),
+        collectives=collectives_part.map_rank(trace, rank),
+    )
 
 
 def merge(parts: Sequence[TailPartial]) -> TailPartial:
     """Join partials of distinct ranks; associative and commutative."""
-    return TailPartial(collectives_part.merged([part.collectives for part in parts]))
+    return merged(parts)
 
 
 def tabulate(
     partial: TailPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables.
-
-    Args:
-        partial: All ranks.
-        ranks: Those with GPU work, in order.
-        options: By option name.
-
-    Returns:
-        By table name, as manifests/tail_stats.json declares them.
-    """
-    columns = collectives_part.columns(partial.collectives, ranks, options)
+    """Make the recipe's tables, as manifests/tail_stats.json declares them."""
+    columns = {
+        **kernel_columns(partial.kernels, ranks, options),
+        **api_columns(partial.apis, ranks),
+        **collectives_part.columns(partial.collectives, ranks, options),
+    }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
-
-
-def answer(tables: Mapping[str, pd.DataFrame]) -> str:
-    """Answer the recipe's question in two sentences, from its tables."""
-    return collective_answer(tables)
-
-
-def findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
-    """Return all findings of the recipe, in no order."""
-    return collective_findings(tables)

@@ -9,7 +9,6 @@ import pandas as pd
 
 from nsys_llm.collective_classes import (
     INCONCLUSIVE,
-    NONE,
     PERSISTENT,
     SKEW,
     TRANSFER,
@@ -18,7 +17,7 @@ from nsys_llm.collective_classes import (
 from nsys_llm.findings import Finding
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
-__all__ = ["collective_answer", "collective_findings"]
+__all__ = ["collective_findings", "waiting_words"]
 
 _Tables = Mapping[str, pd.DataFrame]
 
@@ -37,38 +36,21 @@ _WHAT_IT_DID: Final = (
 )
 
 
-def collective_answer(tables: _Tables) -> str:
-    """Return who makes whom wait, in two sentences."""
+def waiting_words(tables: _Tables) -> str:
+    """Return the end of a sentence: how much time in collectives is waiting, and for whom."""
     found, ranks = tables["communicators"], tables["stragglers"]
     total_ns, wait_ns = int(found["total_ns"].sum()), int(found["wait_ns"].sum())
-    if not total_ns:
-        kernels_n = int(tables["collective_coverage"]["kernels_n"].sum())
-        if not kernels_n:
-            return (
-                "No kernel of these reports moves data between GPUs. Nobody waits for another rank."
-            )
-        return (
-            f"None of {format_count(kernels_n)} communication kernels could be matched with that "
-            "of another rank. `collective_coverage` says which."
-        )
-    first = (
-        f"{format_percent(100 * wait_ns / total_ns)} of the time in collectives is waiting for the "
-        f"last rank ({format_ns(wait_ns)} of {format_ns(total_ns)}, all ranks together)."
+    if not total_ns or not wait_ns:
+        return ""
+    share = (
+        f"; {format_percent(100 * wait_ns / total_ns)} of the time in collectives is waiting for "
+        f"the last rank ({format_ns(wait_ns)} of {format_ns(total_ns)})"
     )
     telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
-    worst = (telling if len(telling) else ranks).iloc[0]
-    if worst["pattern"] == INCONCLUSIVE:
-        return f"{first} Which rank is late cannot be told from this capture."
-    if worst["pattern"] == NONE:
-        return (
-            f"{first} No rank stands out; rank {worst['rank']} caused the largest part, "
-            f"{format_ns(worst['caused_wait_ns'])}."
-        )
-    return (
-        f"{first} Rank {worst['rank']} caused the largest part: "
-        f"{format_ns(worst['caused_wait_ns'])}, last in {format_percent(worst['late_pct'])} of the "
-        f"collectives of ranks {worst['communicator']}."
-    )
+    if telling.empty:
+        return share
+    worst = telling.iloc[0]
+    return f"{share}, {format_ns(worst['caused_wait_ns'])} of it for rank {worst['rank']}"
 
 
 def collective_findings(tables: _Tables) -> list[Finding]:
@@ -112,10 +94,7 @@ def _stragglers(ranks: pd.DataFrame) -> list[Finding]:
                 recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
                 f"ranks that spend most time in them: {_WHAT_IT_DID}.",
                 window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
-                capture=None
-                if throughout
-                else "nsys profile --gpu-metrics-devices=all, to see "
-                "clocks and other load on that GPU",
+                capture=None if throughout else "--gpu-metrics-device=all",
                 impact_ns=int(row["caused_wait_ns"]),
             )
         )
@@ -171,8 +150,8 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
                 f"{len(own)} of {int(row['ranks_n'])} ranks most latenesses are below that. The "
                 f"waiting is {format_ns(row['wait_ns'])}.",
                 tables=("stragglers", "rank_clocks"),
-                recommendation="Take waits below that as noise, and name no rank.",
-                capture="one nsys profile for all ranks of a host, so that they share one clock",
+                recommendation="Take waits below that as noise, and name no rank. One nsys for all "
+                "ranks of a host gives them one clock.",
                 impact_ns=int(row["wait_ns"]),
             )
         )
@@ -226,8 +205,8 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
             "without them.",
             tables=("collective_coverage",),
             recommendation="See that all ranks of the job are among the inputs and were captured "
-            "at the same time; kernels that do not wait for their peer cannot be matched by time.",
-            capture="the same --capture-range or --delay and --duration on every rank",
+            "at the same time, with the same --capture-range or --delay and --duration; kernels "
+            "that do not wait for their peer cannot be matched by time.",
         )
     ]
 

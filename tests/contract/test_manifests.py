@@ -102,7 +102,9 @@ def test_every_table_and_column_has_a_meaning_of_its_own_words(manifest):
 def test_instants_sums_and_extremes_are_integers_and_statistics_are_not(manifest):
     for table in manifest.tables:
         for column in table.columns:
-            if column.unit == "%" or column.name.startswith(("mean_", "std_", "p50_", "p99_")):
+            if column.unit in ("%", "ratio") or column.name.startswith(
+                ("mean_", "std_", "p50_", "p99_")
+            ):
                 assert column.dtype == "float64", column.name
             elif column.name.startswith(("total_", "exclusive_", "min_", "max_", "window_")):
                 assert column.dtype == "int64", column.name

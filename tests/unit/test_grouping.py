@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_llm.grouping import distinct, distinct_codes, summed
+from nsys_llm.grouping import (
+    distinct,
+    distinct_codes,
+    distinct_rows,
+    first_of_each,
+    order_by_code,
+    summed,
+)
 from nsys_llm.tables import NULL_INT
 
 relaxed = settings(deadline=None)
@@ -52,3 +59,32 @@ def test_no_values_have_no_codes_and_empty_sums():
     assert distinct(nothing).tolist() == []
     assert [part.tolist() for part in distinct_codes(nothing)] == [[], []]
     assert summed(nothing, nothing, 2).tolist() == [0, 0]
+
+
+@relaxed
+@given(st.lists(st.tuples(st.integers(-2, 2), st.just(7), st.integers(0, 3)), min_size=1))
+def test_rows_of_several_columns_are_coded_in_lexicographic_order(rows):
+    columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
+    first, code = distinct_rows(columns)
+    used = sorted(set(rows))
+    assert [rows[row] for row in first.tolist()] == used
+    assert first.tolist() == [rows.index(row) for row in used]
+    assert [used[one] for one in code.tolist()] == rows
+
+
+def test_sparse_columns_do_not_outgrow_64_bits():
+    columns = [np.array([2**62, NULL_INT, 2**62, 5], dtype=np.int64) for _ in range(4)]
+    first, code = distinct_rows(columns)
+    assert (first.tolist(), code.tolist()) == ([1, 3, 0], [2, 0, 2, 1])
+    assert distinct_rows([np.empty(0, dtype=np.int64)])[0].size == 0
+
+
+@pytest.mark.parametrize("high", [3, 1 << 16])
+def test_rows_by_code_keep_their_order(high):
+    assert order_by_code(np.array([high, 1, high, 0, 1])).tolist() == [3, 1, 4, 0, 2]
+
+
+def test_the_first_chosen_row_of_each_code_counts():
+    codes, values = np.array([1, 0, 1, 1, 0]), np.array([10, 11, 12, 13, 14])
+    chosen = np.array([False, True, True, True, True])
+    assert first_of_each(codes, values, chosen, 3, -1).tolist() == [11, 12, -1]

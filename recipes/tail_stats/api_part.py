@@ -1,0 +1,142 @@
+"""CUDA API calls of one rank, reduced: exact durations by function, and calls that load kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.coded_names import coded_names
+from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.grouping import distinct_codes, distinct_rows, first_of_each, summed
+from nsys_llm.identity import RankKey
+from nsys_llm.intervals import IntArray
+from nsys_llm.longest import longest_starts
+from nsys_llm.named_counts import NamedCounts
+from nsys_llm.names import strip_api_version
+from nsys_llm.narrow_counts import NarrowCounts
+from nsys_llm.rank_trace import RankTrace
+from nsys_llm.recipes.tail_stats.launches import Launches
+from nsys_llm.tables import NULL_INT
+
+__all__ = ["ApiTails", "RankApiTails", "map_apis", "merged_apis"]
+
+
+@dataclass(frozen=True)
+class RankApiTails:
+    """API functions of one rank; arrays of shape (functions,).
+
+    Attributes:
+        names: Without version suffix, sorted.
+        total_ns: Time inside the window, over all threads.
+        moments: Of whole calls that start in the window.
+        order: Around the percentiles of those.
+        counts: How often which duration; groups are functions.
+        loading: The same of calls that made the first launch of a kernel on a device.
+        first_start_ns: Start of the first call in the window; NULL_INT without one.
+        first_ns: Its duration, likewise.
+        longest_start_ns: Start of the longest call, the first of equals, likewise.
+    """
+
+    names: tuple[str, ...]
+    total_ns: IntArray
+    moments: Moments
+    order: OrderStatistics
+    counts: NarrowCounts
+    loading: NarrowCounts
+    first_start_ns: IntArray
+    first_ns: IntArray
+    longest_start_ns: IntArray
+
+
+@dataclass(frozen=True)
+class ApiTails:
+    """Many ranks, those without API calls left out.
+
+    Attributes:
+        ranks: Each by itself.
+        durations: How often a call of each function took how long.
+    """
+
+    ranks: Mapping[RankKey, RankApiTails] = field(default_factory=dict)
+    durations: NamedCounts = field(default_factory=NamedCounts)
+
+
+def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
+    """Reduce the API calls of one rank.
+
+    Args:
+        trace: The rank.
+        rank: Its key.
+        every: All of its kernels.
+    """
+    if not len(trace.tables.get("api_calls", ())):
+        return ApiTails()
+    calls, _ = trace.host_calls("api_calls", {"loads": _loads(trace, every)})
+    inside = trace.starts_inside(calls)
+    names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
+    durations = calls["end_ns"] - calls["start_ns"]
+    if inside.all():
+        counts = ValueCounts.from_values(code, durations)
+    else:
+        counts = ValueCounts.from_values(code[inside], durations[inside])
+    loads = inside & (calls["loads"] == 1)
+    moments = counts.moments(len(names))
+    starts = calls["start_ns"]
+    tails = RankApiTails(
+        names=names,
+        total_ns=summed(code, trace.clipped_ns(calls), len(names)),
+        moments=moments,
+        order=counts.order_statistics(len(names)),
+        counts=NarrowCounts.of(counts),
+        loading=NarrowCounts.of(ValueCounts.from_values(code[loads], durations[loads])),
+        **_first(code, starts, durations, inside, len(names)),
+        longest_start_ns=longest_starts(code, starts, durations, inside, moments.maximum),
+    )
+    return ApiTails({rank: tails}, NamedCounts(names, counts))
+
+
+def merged_apis(parts: Sequence[ApiTails]) -> ApiTails:
+    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    return ApiTails(
+        {rank: tails for part in parts for rank, tails in part.ranks.items()},
+        NamedCounts.merge([part.durations for part in parts]),
+    )
+
+
+def _first(
+    code: IntArray,
+    starts: IntArray,
+    durations: IntArray,
+    inside: npt.NDArray[np.bool_],
+    n: int,
+) -> dict[str, IntArray]:
+    """Return start and duration of the first call of each function."""
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        code, starts, durations, inside = (
+            code[order],
+            starts[order],
+            durations[order],
+            inside[order],
+        )
+    return {
+        "first_start_ns": first_of_each(code, starts, inside, n, NULL_INT),
+        "first_ns": first_of_each(code, durations, inside, n, NULL_INT),
+    }
+
+
+def _loads(trace: RankTrace, every: Launches) -> IntArray:
+    """Tell which API calls (0 or 1) made the first launch of a kernel on a device.
+
+    That is when the driver loads its code, unless it was told to load everything at once.
+    """
+    loads = np.zeros(len(trace.tables["api_calls"]), dtype=np.int64)
+    _, device = distinct_codes(every.rows["device_id"])
+    # Kernels are in order of time, so the first row of each pair is its first launch.
+    first, _ = distinct_rows([device, every.name_codes()[every.key]])
+    rows = every.rows["launch_row"][first]
+    loads[rows[rows >= 0]] = 1
+    return loads

@@ -1,0 +1,129 @@
+"""Tables of API calls: tails over all ranks, and by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nsys_llm.api_classes import classify_api
+from nsys_llm.columns import Columns, joined, nullable, sorted_columns
+from nsys_llm.distributions import Moments, OrderStatistics
+from nsys_llm.grouping import summed
+from nsys_llm.identity import Rank
+from nsys_llm.intervals import IntArray
+from nsys_llm.recipes.tail_stats.api_part import ApiTails, RankApiTails
+from nsys_llm.recipes.tail_stats.distribution_tables import tail_columns
+from nsys_llm.tails import Beyond, beyond_medians, ratio, twice_medians
+
+__all__ = ["api_columns"]
+
+_CALLS = "calls_n"
+_Parts = Sequence[tuple[Rank, RankApiTails]]
+
+
+def api_columns(apis: ApiTails, ranks: Sequence[Rank]) -> dict[str, Columns]:
+    """Return the tables api_tails and rank_api_tails.
+
+    Args:
+        apis: All ranks.
+        ranks: Those with GPU work, in order.
+    """
+    parts = [(rank, apis.ranks[rank.key]) for rank in ranks if rank.key in apis.ranks]
+    names, counts = apis.durations.names, apis.durations.counts
+    order = counts.order_statistics(len(names))
+    twice = twice_medians(order)
+    moments = counts.moments(len(names))
+    place = {name: index for index, name in enumerate(names)}
+    codes = [np.array([place[name] for name in one.names], dtype=np.int64) for _, one in parts]
+    loading = [
+        beyond_medians(one.loading.widened(), twice[code], len(code))
+        for (_, one), code in zip(parts, codes, strict=True)
+    ]
+    loads = _loading(parts, loading)
+    everywhere = np.where(moments.n > 0, twice / 2, np.nan)
+    return {
+        "api_tails": _over_all(apis, parts, codes, moments, order, twice, loads),
+        "rank_api_tails": _by_rank(parts, codes, twice, everywhere, loads),
+    }
+
+
+def _over_all(
+    apis: ApiTails,
+    parts: _Parts,
+    codes: Sequence[IntArray],
+    moments: Moments,
+    order: OrderStatistics,
+    twice: IntArray,
+    loads: tuple[IntArray, IntArray, IntArray],
+) -> Columns:
+    names, n = apis.durations.names, len(apis.durations.names)
+    code = joined(list(codes))
+    total_ns = summed(code, joined([one.total_ns for _, one in parts]), n)
+    beyond = beyond_medians(apis.durations.counts, twice, n)
+    called = joined([own[one.moments.n > 0] for own, (_, one) in zip(codes, parts, strict=True)])
+    columns = {
+        "api": list(names),
+        "class": [classify_api(name) for name in names],
+        "ranks_n": np.bincount(called, minlength=n).astype(np.int64),
+        **tail_columns(moments, order, total_ns, int(total_ns.sum()), beyond, counted=_CALLS),
+        **_loading_columns(*(summed(code, one, n) for one in loads)),
+    }
+    return sorted_columns(columns, "-excess_ns", "-total_ns", "api")
+
+
+def _by_rank(
+    parts: _Parts,
+    codes: Sequence[IntArray],
+    twice: IntArray,
+    everywhere: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    loads: tuple[IntArray, IntArray, IntArray],
+) -> Columns:
+    rows_n = [len(one.names) for _, one in parts]
+    code = joined(list(codes))
+    beyond = [
+        beyond_medians(one.counts.widened(), twice[own], len(own))
+        for (_, one), own in zip(parts, codes, strict=True)
+    ]
+    rank_ns = np.array([int(one.total_ns.sum()) for _, one in parts], dtype=np.int64)
+    rich = tail_columns(
+        Moments.joined([one.moments for _, one in parts]),
+        OrderStatistics.joined([one.order for _, one in parts]),
+        joined([one.total_ns for _, one in parts]),
+        np.repeat(rank_ns, rows_n),
+        Beyond.joined(beyond),
+        counted=_CALLS,
+    )
+    names = [name for _, one in parts for name in one.names]
+    columns = {
+        "rank": [rank.number for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
+        "file": [rank.file for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
+        "api": names,
+        "class": [classify_api(name) for name in names],
+        **rich,
+        "all_p50_ns": everywhere[code],
+        "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere[code]),
+        **_loading_columns(*loads),
+        "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
+        "first_ns": nullable(joined([one.first_ns for _, one in parts])),
+        "longest_start_ns": nullable(joined([one.longest_start_ns for _, one in parts])),
+    }
+    return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "api")
+
+
+def _loading(parts: _Parts, beyond: Sequence[Beyond]) -> tuple[IntArray, IntArray, IntArray]:
+    """Return number, time, and twice the time beyond the median of loading calls, by row."""
+    moments = [one.loading.widened().moments(len(one.names)) for _, one in parts]
+    return (
+        joined([one.n for one in moments]),
+        joined([one.total for one in moments]),
+        joined([one.twice for one in beyond]),
+    )
+
+
+def _loading_columns(calls_n: IntArray, total_ns: IntArray, twice: IntArray) -> Columns:
+    return {
+        "loading_n": calls_n,
+        "loading_ns": total_ns,
+        "loading_excess_ns": twice // 2,
+    }

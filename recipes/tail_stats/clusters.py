@@ -1,0 +1,154 @@
+"""Outliers that come together: several within a short time, on one rank or on many.
+
+Chance is judged per rank by itself, and for all ranks together where their clocks are known; what
+is found on one rank and is part of what is found over all of them is told once. First launches and
+warm-up are left out, since they come together by nature; so are configurations of which a tenth of
+the launches and more are outliers, or that have them in a heap of their own: those have two kinds
+of work rather than disturbances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.bursts import Burst, find_bursts
+from nsys_llm.columns import Columns
+from nsys_llm.distributions import ValueCounts
+from nsys_llm.identity import Rank
+from nsys_llm.intervals import IntArray
+from nsys_llm.recipes.tail_stats.instances import Instances
+from nsys_llm.recipes.tail_stats.kernel_tables import Medians
+from nsys_llm.recipes.tail_stats.outlier_tables import outlier_columns, states_of
+from nsys_llm.tails import beyond_medians
+
+__all__ = ["cluster_columns"]
+
+#: Share of a configuration's launches that are outliers from which they are its nature.
+_USUAL_SHARE: Final = 0.1
+
+_COLUMNS: Final = (
+    "rank",
+    "file",
+    "ranks_n",
+    "ranks",
+    "window_start_ns",
+    "window_end_ns",
+    "outliers_n",
+    "expected",
+    "chance",
+    "kernels_n",
+    "name",
+    "excess_ns",
+    "likely_cause",
+)
+
+
+@dataclass(frozen=True)
+class _Found:
+    rows: IntArray
+    burst: Burst
+
+
+def cluster_columns(
+    found: Instances,
+    durations: ValueCounts,
+    medians: Medians,
+    ranks: Sequence[Rank],
+    offsets_ns: Sequence[int | None],
+    tail_ranks: Columns,
+    most: int,
+) -> Columns:
+    """Return the table outlier_clusters, most excess first.
+
+    Args:
+        found: All outliers that were kept, see `nsys_llm.recipes.tail_stats.instances`.
+        durations: Of all launches by key.
+        medians: Over all ranks.
+        ranks: Those with GPU work, in order.
+        offsets_ns: How much later than the first the capture of each rank began, if known.
+        tail_ranks: The table of that name; says how long kernels ran on each rank.
+        most: Rows of the table.
+    """
+    outliers_n = beyond_medians(durations, medians.twice, len(medians.keys)).outliers_n
+    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.heaps
+    states = states_of(found)
+    chosen = found.take(rare[found.numbers["key"]] & (states == "steady"))
+    rows = outlier_columns(chosen, medians, ranks, offsets_ns)
+    place = {rank.number: index for index, rank in enumerate(ranks)}
+    owner = np.array([place[number] for number in rows["rank"]], dtype=np.int64)
+    busy = pd.DataFrame(tail_ranks).groupby("rank")["total_ns"].sum()
+    busy_ns = [int(busy.get(rank.number, 0)) for rank in ranks]
+    clusters = _clusters(chosen, owner, busy_ns, offsets_ns)
+    cells = [_row(one, rows, owner, ranks) for one in clusters]
+    cells.sort(key=lambda one: (-one["excess_ns"], one["rank"], one["window_start_ns"]))
+    return {name: [one[name] for one in cells[:most]] for name in _COLUMNS}
+
+
+def _clusters(
+    chosen: Instances,
+    owner: IntArray,
+    busy_ns: Sequence[int],
+    offsets_ns: Sequence[int | None],
+) -> list[_Found]:
+    starts, durations = chosen.numbers["start_ns"], chosen.numbers["duration_ns"]
+    together: list[_Found] = []
+    known = all(one is not None for one in offsets_ns)
+    if known and len(busy_ns) > 1 and len(owner):
+        shift = np.array(offsets_ns, dtype=np.int64)[owner]
+        busy = sum(busy_ns) // len(busy_ns)
+        every = np.arange(owner.size)
+        together = [
+            one
+            for one in _bursts(every, starts + shift, durations, busy)
+            if np.unique(owner[one.rows]).size > 1
+        ]
+    told = {row for one in together for row in one.rows.tolist()}
+    alone = [
+        one
+        for rank in np.unique(owner).tolist()
+        for one in _bursts(np.flatnonzero(owner == rank), starts, durations, busy_ns[rank])
+        if not told.issuperset(one.rows.tolist())
+    ]
+    return [*together, *alone]
+
+
+def _bursts(rows: IntArray, starts: IntArray, durations: IntArray, busy_ns: int) -> list[_Found]:
+    rows = rows[np.lexsort((rows, starts[rows]))]
+    found = find_bursts(starts[rows], (starts + durations)[rows], busy_ns)
+    return [_Found(rows[one.first : one.first + one.events_n], one) for one in found]
+
+
+def _row(one: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> dict[str, Any]:
+    """Return a row; its window is that of the rank with the most outliers, in that rank's clock."""
+    frame = pd.DataFrame({name: pd.Series(rows[name])[one.rows] for name in _USED})
+    who, counts = np.unique(owner[one.rows], return_counts=True)
+    rank = ranks[int(who[counts.argmax()])]
+    own = frame[frame["rank"] == rank.number]
+    excess_ns = frame.groupby("name", sort=True)["excess_ns"].sum()
+    numbers = sorted(int(number) for number in frame["rank"].unique())
+    return {
+        "rank": rank.number,
+        "file": rank.file,
+        "ranks_n": len(numbers),
+        "ranks": ", ".join(map(str, numbers[:_MOST_RANKS]))
+        + (", ..." if len(numbers) > _MOST_RANKS else ""),
+        "window_start_ns": int(own["start_ns"].min()),
+        "window_end_ns": int(own["end_ns"].max()),
+        "outliers_n": one.burst.events_n,
+        "expected": one.burst.expected,
+        "chance": one.burst.chance,
+        "kernels_n": len(excess_ns),
+        "name": str(excess_ns.idxmax()),
+        "excess_ns": int(frame["excess_ns"].sum()),
+        "likely_cause": str(frame["likely_cause"].value_counts().sort_index().idxmax()),
+    }
+
+
+_USED: Final = ("rank", "name", "start_ns", "end_ns", "excess_ns", "likely_cause")
+#: Ranks that are listed by number.
+_MOST_RANKS: Final = 16

@@ -1,0 +1,208 @@
+"""Kernels of one rank, reduced: exact durations by configuration, and the longest launches.
+
+Durations are counted by name and launch configuration, so that what two shapes of one kernel differ
+in is no tail. A rank keeps its own counts in few bytes: how long its launches take beyond the
+medians over all ranks can be told only when all ranks are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.grouping import distinct_codes, first_of_each, summed
+from nsys_llm.identity import RankKey
+from nsys_llm.intervals import IntArray, total_length_ns
+from nsys_llm.longest import longest_starts
+from nsys_llm.longest_rows import candidate_rows
+from nsys_llm.narrow_counts import NarrowCounts
+from nsys_llm.ranges import Ranges
+from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.recipes.tail_stats.instances import Instances, merged_instances
+from nsys_llm.recipes.tail_stats.launches import Key, Launches, key_codes
+from nsys_llm.recipes.tail_stats.surroundings import around, rank_steps
+from nsys_llm.tables import NULL_INT
+
+__all__ = ["DeviceSpan", "KernelTails", "RankTails", "map_kernels", "merged_kernels"]
+
+
+@dataclass(frozen=True)
+class DeviceSpan:
+    """One device of one rank.
+
+    Attributes:
+        device_id: CUDA device id.
+        window_start_ns: Begin of the filter's windows, else of the first operation; NULL_INT for
+            none.
+        window_end_ns: Their end, or that of the last operation.
+        window_ns: Length of the windows, or from the one to the other.
+    """
+
+    device_id: int
+    window_start_ns: int
+    window_end_ns: int
+    window_ns: int
+
+
+@dataclass(frozen=True)
+class RankTails:
+    """One rank by device and key, in that order; arrays of shape (rows,).
+
+    Attributes:
+        keys: See `nsys_llm.recipes.tail_stats.launches`; sorted.
+        device_id: CUDA device id.
+        key: Position in `keys`.
+        total_ns: Time inside the window.
+        moments: Of whole launches that start in the window.
+        order: Around the percentiles of those.
+        counts: How often which duration; groups are rows.
+        first_start_ns: Start of the first of these launches; NULL_INT without one.
+        first_ns: Its duration, likewise.
+        longest_start_ns: Start of the longest of them, the first of equals, likewise.
+        devices: Sorted by id.
+        steps_n: Steps of the rank; None where they are not known.
+    """
+
+    keys: tuple[Key, ...]
+    device_id: IntArray
+    key: IntArray
+    total_ns: IntArray
+    moments: Moments
+    order: OrderStatistics
+    counts: NarrowCounts
+    first_start_ns: IntArray
+    first_ns: IntArray
+    longest_start_ns: IntArray
+    devices: tuple[DeviceSpan, ...]
+    steps_n: int | None
+
+
+@dataclass(frozen=True)
+class KernelTails:
+    """Many ranks.
+
+    Attributes:
+        ranks: Each by itself.
+        keys: Over all ranks, sorted.
+        counts: How often which duration, by position in `keys`.
+        instances: The longest launches of each key.
+    """
+
+    ranks: Mapping[RankKey, RankTails] = field(default_factory=dict)
+    keys: tuple[Key, ...] = ()
+    counts: ValueCounts = field(default_factory=ValueCounts.empty)
+    instances: Instances = field(default_factory=Instances)
+
+
+def map_kernels(
+    trace: RankTrace, rank: RankKey, launched: tuple[Launches, Launches], options: Mapping[str, Any]
+) -> KernelTails:
+    """Reduce one rank.
+
+    Args:
+        trace: Its rows.
+        rank: Its key.
+        launched: The kernels that the filters leave, and all of them; see `coded_launches`.
+        options: step names the steps; top is how many launches may be listed.
+    """
+    launches, every = launched
+    steps = rank_steps(trace, options)
+    inside = trace.starts_inside(launches.rows)
+    durations = launches.duration_ns
+    devices, device = distinct_codes(launches.rows["device_id"])
+    used, row = distinct_codes(device * len(launches.keys) + launches.key)
+    counts = ValueCounts.from_values(row[inside], durations[inside])
+    place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
+    # A filter leaves some keys without a launch: they stay behind.
+    own, key = distinct_codes(place)
+    keys = tuple(launches.keys[one] for one in own.tolist())
+    moments = counts.moments(used.size)
+    starts = launches.rows["start_ns"]
+    tails = RankTails(
+        keys=keys,
+        device_id=devices[used // max(keys_n, 1)],
+        key=key,
+        total_ns=summed(row, trace.clipped_ns(launches.rows), used.size),
+        moments=moments,
+        order=counts.order_statistics(used.size),
+        counts=NarrowCounts.of(counts),
+        first_start_ns=first_of_each(row, starts, inside, used.size, NULL_INT),
+        first_ns=first_of_each(row, durations, inside, used.size, NULL_INT),
+        longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
+        devices=tuple(_span(trace, one) for one in trace.device_ids),
+        steps_n=None if steps is None else len(steps.start_ns),
+    )
+    by_key = counts.regrouped(place)
+    instances = _instances(trace, rank, options["top"], (launches, every), inside, by_key, steps)
+    numbers = {**instances.numbers, "key": np.searchsorted(own, instances.numbers["key"])}
+    instances = replace(instances, numbers=numbers)
+    return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
+
+
+def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
+    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    keys = tuple(sorted({key for part in parts for key in part.keys}))
+    among = {key: index for index, key in enumerate(keys)}
+    codes = [key_codes(part.keys, among) for part in parts]
+    counts = [
+        ValueCounts(code[part.counts.group], part.counts.value, part.counts.count)
+        for part, code in zip(parts, codes, strict=True)
+        if part.counts.group.size
+    ]
+    return KernelTails(
+        {rank: tails for part in parts for rank, tails in part.ranks.items()},
+        keys,
+        ValueCounts.merge(counts),
+        merged_instances([part.instances for part in parts], codes),
+    )
+
+
+def _instances(
+    trace: RankTrace,
+    rank: RankKey,
+    most: int,
+    launches: tuple[Launches, Launches],
+    inside: npt.NDArray[np.bool_],
+    counts: ValueCounts,
+    steps: Ranges | None,
+) -> Instances:
+    """Return the longest launches of each key."""
+    kept, every = launches
+    if most < 1:
+        return Instances()
+    own = np.flatnonzero(inside)
+    starts, durations = kept.rows["start_ns"][own], kept.duration_ns[own]
+    rows = own[candidate_rows(kept.key[own], durations, starts, counts, most)]
+    chosen = Launches(kept.rows.take(rows), kept.keys, kept.key[rows])
+    numbers, texts = around(trace, every, chosen, steps)
+    nodes = chosen.rows["graph_node_id"]
+    numbers |= {
+        "owner": np.zeros(rows.size, dtype=np.int64),
+        "key": chosen.key,
+        "duration_ns": chosen.duration_ns,
+        "graph_node": ((nodes != NULL_INT) & (nodes != 0)).astype(np.int64),
+        **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
+    }
+    return Instances(most, (rank,), numbers, texts).longest()
+
+
+def _span(trace: RankTrace, device: int) -> DeviceSpan:
+    windows = trace.windows_ns
+    if windows is None:
+        ops = [op.take(op["device_id"] == device) for op in _ops(trace)]
+        ops = [op for op in ops if len(op)]
+        starts = [int(op["start_ns"].min()) for op in ops]
+        ends = [int(op["end_ns"].max()) for op in ops]
+        windows = np.array([[min(starts), max(ends)]] if ops else np.empty((0, 2)), dtype=np.int64)
+    if not len(windows):
+        return DeviceSpan(device, NULL_INT, NULL_INT, 0)
+    return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), total_length_ns(windows))
+
+
+def _ops(trace: RankTrace) -> list[Any]:
+    return [trace.tables[name] for name in OP_TABLES if name in trace.tables]

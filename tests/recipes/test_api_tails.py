@@ -1,0 +1,90 @@
+"""Tails of CUDA API calls: numbers by hand, classes, and what first launches cost."""
+
+from __future__ import annotations
+
+import pytest
+from results import rows, tables_of
+
+from nsys_llm.trace_builder import TraceBuilder
+
+RECIPE = "tail_stats"
+
+
+def tables(output, *inputs, options=()):
+    return tables_of(output, *inputs, options=options, recipe=RECIPE)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """Two ranks; rank 0 loads two kernels (20 and 30 ns), rank 1 one (8 ns); others take 4."""
+    folder = tmp_path_factory.mktemp("ranks")
+    first = TraceBuilder().api("cudaFree_v3020", start_ns=0, end_ns=40)
+    for index, (name, duration) in enumerate([("a", 20), ("b", 30), ("a", 4), ("b", 4), ("a", 4)]):
+        at_ns = 100 * (index + 1)
+        first.kernel(name, start_ns=at_ns + 50, duration_ns=4, launch=(at_ns, at_ns + duration))
+    first.write_sqlite(folder / "rank0.sqlite")
+    second = TraceBuilder()
+    for index, duration in enumerate([8, 4, 4, 6]):
+        at_ns = 100 * (index + 1)
+        second.kernel("a", start_ns=at_ns + 50, duration_ns=4, launch=(at_ns, at_ns + duration))
+    second.api("cuMemAlloc_v2", start_ns=900, end_ns=907)
+    second.write_sqlite(folder / "rank1.sqlite")
+    return tables(folder / "out", folder)
+
+
+def test_functions_are_counted_over_all_ranks_without_version(ranks):
+    # Launches: 4 4 4 4 4 6 8 20 30; median 4, so 2 + 4 + 16 + 26 beyond; 20 and 30 are outliers.
+    columns = "api class ranks_n calls_n total_ns p50_ns max_ns excess_ns outliers_n"
+    assert rows(ranks["api_tails"], f"{columns} outlier_excess_ns") == [
+        ("cudaLaunchKernel", "launch", 2, 9, 84, 4.0, 30, 48, 2, 42),
+        ("cudaFree", "free", 1, 1, 40, 40.0, 40, 0, 0, 0),
+        ("cuMemAlloc", "alloc", 1, 1, 7, 7.0, 7, 0, 0, 0),
+    ]
+
+
+def test_what_first_launches_of_kernels_cost_is_summed(ranks):
+    columns = "api loading_n loading_ns loading_excess_ns"
+    # 20 and 30 on rank 0, 8 on rank 1, each beyond 4.
+    assert rows(ranks["api_tails"], columns)[0] == ("cudaLaunchKernel", 3, 58, 46)
+    by_rank = [row for row in rows(ranks["rank_api_tails"], f"rank {columns}") if row[2]]
+    assert by_rank == [(0, "cudaLaunchKernel", 2, 50, 42), (1, "cudaLaunchKernel", 1, 8, 4)]
+
+
+def test_a_rank_is_measured_by_the_median_of_all_and_says_when(ranks):
+    found = ranks["rank_api_tails"]
+    columns = "rank api calls_n p50_ns all_p50_ns excess_ns first_start_ns first_ns"
+    # Rank 1: 4 4 6 8 has the median 5, and 2 + 4 beyond 4.
+    assert rows(found, f"{columns} longest_start_ns") == [
+        (0, "cudaLaunchKernel", 5, 4.0, 4.0, 42, 100, 20, 200),
+        (0, "cudaFree", 1, 40.0, 40.0, 0, 0, 40, 0),
+        (1, "cudaLaunchKernel", 4, 5.0, 4.0, 6, 100, 8, 100),
+        (1, "cuMemAlloc", 1, 7.0, 7.0, 0, 900, 7, 900),
+    ]
+
+
+def test_a_window_counts_the_calls_that_start_in_it(tmp_path):
+    builder = TraceBuilder()
+    for at_ns, duration in ((100, 10), (200, 4), (300, 10)):
+        builder.kernel("a", start_ns=at_ns + 2, duration_ns=4, launch=(at_ns, at_ns + duration))
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--filter-time", "105/305"])
+    # Inside: 5 ns of the first, 4, and 5 of the last.
+    columns = "calls_n total_ns max_ns loading_n"
+    assert rows(found["api_tails"], columns) == [(2, 14, 10, 0)]
+
+
+def test_a_graphs_first_launch_loads_once(tmp_path):
+    builder = TraceBuilder()
+    for at_ns, took_ns in ((100, 60), (300, 5)):
+        nodes = [(name, at_ns + 100 + 9 * i, at_ns + 104 + 9 * i) for i, name in enumerate("ab")]
+        builder.graph_launch(nodes, launch=(at_ns, at_ns + took_ns))
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    columns = "api class loading_n loading_ns"
+    assert rows(found["api_tails"], columns) == [("cudaGraphLaunch", "graph_launch", 1, 60)]
+
+
+def test_broken_calls_are_left_out(tmp_path):
+    builder = TraceBuilder().kernel("a", start_ns=200, duration_ns=4, launch=(100, 104))
+    builder.api("cudaLaunchKernel_v7000", start_ns=900, end_ns=100)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(found["api_tails"], "calls_n total_ns") == [(1, 4)]
