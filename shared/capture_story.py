@@ -19,13 +19,26 @@ from nsys_llm.worker import MapResult
 __all__ = ["capture_caveats", "capture_facts", "unrecorded"]
 
 _MOST_SHOWN: Final = 3
+_FILTERS: Final = (
+    "filter_time",
+    "filter_nvtx",
+    "filter_projected_nvtx",
+    "steps",
+    "skip_warmup",
+    "device",
+    "ranks",
+)
+_CUDA: Final = "--trace=cuda"
 #: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
 #: that the design names.
 _NODE_TRACING: Final = "30 to 60 %"
 
 
 def capture_facts(
-    result: MapResult, ranks: Sequence[Rank], tables: Mapping[str, pd.DataFrame]
+    result: MapResult,
+    ranks: Sequence[Rank],
+    tables: Mapping[str, pd.DataFrame],
+    options: Mapping[str, Any],
 ) -> list[tuple[str, str]]:
     """Return what the reports say of themselves, as (label, text).
 
@@ -33,6 +46,7 @@ def capture_facts(
         result: All reports.
         ranks: Those that were numbered.
         tables: The run's tables; `devices` gives the window, where the recipe has it.
+        options: By name; filters are told, because all numbers are of what they leave.
     """
     facts = [report.facts for report in result.reports if report.facts is not None]
     working = [rank for report in result.reports for rank in report.ranks]
@@ -48,10 +62,11 @@ def capture_facts(
         ),
         ("hosts", _values(facts, lambda one: one.host)),
         ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
+        ("only", _filters(options)),
         ("window", _window(tables)),
         ("driver", _values(facts, lambda one: one.driver_version)),
-        ("CUDA", _values(facts, lambda one: one.cuda_version)),
-        ("Nsight Systems", _values(facts, lambda one: one.nsys_version)),
+        ("CUDA of the driver", _values(facts, lambda one: one.cuda_version)),
+        ("exported by nsys", _values(facts, lambda one: one.nsys_version)),
         ("export schema", _values(facts, lambda one: one.schema_version)),
         ("traced", _values(facts, lambda one: ", ".join(one.traced) or None)),
         ("CUDA graphs", _values(facts, lambda one: one.graph_mode)),
@@ -84,10 +99,15 @@ def unrecorded(manifest: Manifest, result: MapResult) -> list[str]:
         who = f"{format_count(len(lacking))} of {counted(len(readable), 'report')} {has} no"
         if len(lacking) == len(readable):
             who = "No report has"
-        lines.append(
-            f"{who} {_words(read.table)}: {read.lost}. None happened, or it was not recorded; "
-            f"{quoted(read.capture)} records it."
+        traced = read.capture == _CUDA and all(
+            report.facts is not None and "Cuda" in report.facts.traced for report in lacking
         )
+        why = (
+            "CUDA was traced, so none happened"
+            if traced
+            else f"None happened, or it was not recorded; {quoted(read.capture)} records it"
+        )
+        lines.append(f"{who} {_words(read.table)}: {read.lost}. {why}.")
     return lines
 
 
@@ -107,9 +127,9 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     nodes_n, total_n = _sum(coverage, "graph_node_n"), _sum(coverage, "total_n")
     if nodes_n:
         yield (
-            f"{format_count(nodes_n)} of {format_count(total_n)} GPU operations ran inside CUDA "
-            f"graphs that were traced node by node. That lengthens absolute times by about "
-            f"{_NODE_TRACING}; shares and comparisons hold better than absolute times."
+            f"{format_count(nodes_n)} of {format_count(total_n)} recorded GPU operations ran "
+            "inside CUDA graphs that were traced node by node. That lengthens absolute times by "
+            f"about {_NODE_TRACING}; shares and comparisons hold better than absolute times."
         )
     opaque_n = _sum(coverage, "opaque_graph_launches_n")
     if opaque_n:
@@ -126,7 +146,7 @@ def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     if missing_n:
         share = f", {format_percent(100 * missing_ns / total_ns)} of their time" if total_ns else ""
         yield (
-            f"{format_count(missing_n)} of {counted(total_n, 'GPU operation')} "
+            f"{format_count(missing_n)} of {counted(total_n, 'recorded GPU operation')} "
             f"({format_ns(missing_ns)}{share}) {'has' if missing_n == 1 else 'have'} no API call "
             "in the report: a trimmed window, or a launch that was not traced."
         )
@@ -141,6 +161,24 @@ def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     ):
         if count := _sum(coverage, column):
             yield f"{counted(count, what)} {words}."
+
+
+def _filters(options: Mapping[str, Any]) -> str:
+    given = {name: options.get(name) for name in _FILTERS}
+    words = [
+        f"--{name.replace('_', '-')}{'' if value is True else f' {_typed(name, value)}'}"
+        for name, value in given.items()
+        if value is not None and value is not False
+    ]
+    return f"what {quoted(' '.join(words))} leaves of the reports" if words else ""
+
+
+def _typed(name: str, value: Any) -> str:
+    """Return an option's value about as it was typed."""
+    if isinstance(value, str):
+        return value
+    between = {"filter_time": "/", "steps": ":"}.get(name, ",")
+    return between.join("" if one is None else str(one) for one in value)
 
 
 def _window(tables: Mapping[str, pd.DataFrame]) -> str:

@@ -6,6 +6,7 @@ nothing. Everything here goes to standard error; results go to standard output.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -47,8 +48,13 @@ class Console:
         if self.quiet:
             return
         encoding = sys.stdout.encoding or "utf-8"
-        for line in lines:
-            print(line.encode(encoding, "backslashreplace").decode(encoding))
+        text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            # Whoever read has seen enough, as in `nsys-llm ... | head`; the results stand. Python
+            # would complain once more when it closes the stream.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def progress(self, reports_n: int) -> Progress:
         """Return a progress display for so many reports; use it as a context manager."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from nsys_llm import cli
 from nsys_llm.demo import write_demo
-from nsys_llm.errors import NsysLlmError
+from nsys_llm.errors import ExitCode, NsysLlmError
 from nsys_llm.install_steps import move_files
 from nsys_llm.notebook import NOTEBOOK_NAME
 from nsys_llm.report_files import MARKDOWN_NAME
@@ -41,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NsysLlmError as error:
         print(f"demo: {error.message}", file=sys.stderr)
         return int(error.exit_code)
+    except OSError as error:
+        print(f"demo: {folder}: cannot be written ({error.strerror})", file=sys.stderr)
+        return int(ExitCode.BAD_INPUT)
     results = folder / _RECIPE
     words = [_RECIPE, "--input", str(folder / "baseline"), "--output", str(results)]
     print(f"demo: {given.commands}nsys-llm {' '.join(words)}\n", flush=True)
@@ -56,8 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _opened_with(commands: str) -> str:
-    """Return the command that opens a notebook, if there is one in this environment."""
-    return f"{commands}jupyter lab " if find_spec("jupyterlab") else ""
+    """Return the command that opens a notebook, or what installs it."""
+    if find_spec("jupyterlab"):
+        return f"{commands}jupyter lab "
+    return "in VS Code or JupyterLab (install.py --jupyter adds it): "
 
 
 def _write(folder: Path) -> None:

@@ -12,10 +12,13 @@ from typing import Any, Final
 
 from nsys_llm.errors import ManifestError
 
-__all__ = ["SCOPES", "SEVERITIES", "Finding", "finding_columns", "ranked"]
+__all__ = ["INCOMPLETE", "SCOPES", "SEVERITIES", "Finding", "finding_columns", "ranked"]
 
 #: Most severe first. A note is worth knowing, and nothing to act on.
 SEVERITIES: Final = ("high", "medium", "low", "note")
+
+#: Rules on what a run does not hold: they are read first, because they qualify all others.
+INCOMPLETE: Final = ("missing_ranks", "no_gpu_work", "opaque_graphs")
 
 #: What a finding can be about.
 SCOPES: Final = ("run", "rank", "device", "kernel", "category", "api", "copy", "phase")
@@ -38,7 +41,9 @@ class Finding:
         name: Which kernel, category, API function or phase, as the tables have it.
         window_ns: Where to look: start and end in the clock of the rank's report, as
             `--filter-time` takes them.
-        capture: What to record next time to know more; flags of `nsys profile`.
+        window_shows: What there is to see in that window, in few words.
+        capture: What to record next time to know more: flags of `nsys profile`, and nothing else,
+            so that they can be pasted.
         impact_ns: GPU or host time that it is about; orders the findings of one severity.
     """
 
@@ -53,6 +58,7 @@ class Finding:
     device_id: int | None = None
     name: str | None = None
     window_ns: tuple[int, int] | None = None
+    window_shows: str | None = None
     capture: str | None = None
     impact_ns: int = 0
 
@@ -61,14 +67,22 @@ class Finding:
             raise ManifestError(f"finding {self.rule}: severity or scope is not one that there is.")
         if not (self.title and self.evidence and self.tables and self.recommendation):
             raise ManifestError(f"finding {self.rule}: a finding never fires without evidence.")
+        if self.capture is not None and not all(
+            word.startswith("--") for word in self.capture.split(" ")
+        ):
+            raise ManifestError(f"finding {self.rule}: what to record is more than flags.")
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings in the order in which to read them: most severe, then most time, first."""
+    """Return findings in the order in which to read them.
+
+    Most severe first; of one severity those on what is missing, then those about most time.
+    """
     return sorted(
         findings,
         key=lambda one: (
             SEVERITIES.index(one.severity),
+            one.rule not in INCOMPLETE,
             -one.impact_ns,
             one.rule,
             -1 if one.rank is None else one.rank,

@@ -110,7 +110,7 @@ class _Cells:
 def _add_section(cells: _Cells, section: Section, results: Results) -> None:
     cells.text(f"## {section.title}\n\n{section.shows}")
     for chart in section.charts:
-        if len(results.table(section.table)):
+        if results.has_values(section.table, chart):
             words = _call("chart", section.table, chart)
             cells.code(words, results.chart(section.table, **chart)._repr_mimebundle_())
     words = _call(

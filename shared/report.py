@@ -16,7 +16,7 @@ from nsys_llm.outputs import declared_frame
 from nsys_llm.recipe_module import load_analysis
 from nsys_llm.run_findings import run_findings
 from nsys_llm.sections import Section
-from nsys_llm.view.text import quoted
+from nsys_llm.view.text import quoted, spans
 from nsys_llm.worker import MapResult, report_notes
 
 __all__ = ["Report", "build_report", "find", "findings_table", "report_record", "where_to_look"]
@@ -60,6 +60,7 @@ def build_report(
     ranks: Sequence[Rank],
     tables: Mapping[str, pd.DataFrame],
     findings: Sequence[Finding],
+    options: Mapping[str, Any],
 ) -> Report:
     """Put together what a run tells.
 
@@ -69,6 +70,7 @@ def build_report(
         ranks: Those that were numbered.
         tables: All of the run's tables.
         findings: In order, see `find`.
+        options: By name.
     """
     notes = (f"{quoted(who)}: {note}." for who, note in report_notes(result))
     analysis = load_analysis(manifest.name)
@@ -76,7 +78,7 @@ def build_report(
         manifest=manifest,
         answer=analysis.answer(tables),
         findings=tuple(findings),
-        facts=tuple(capture_facts(result, ranks, tables)),
+        facts=tuple(capture_facts(result, ranks, tables, options)),
         caveats=(*capture_caveats(tables), *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(manifest, result)),
         sections=tuple(
@@ -94,7 +96,7 @@ def report_record(report: Report) -> dict[str, Any]:
         "question": report.manifest.question,
         "answer": report.answer,
         "findings": [vars(finding) for finding in report.findings],
-        "facts": dict(report.facts),
+        "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
         "caveats": list(report.caveats),
         "unrecorded": list(report.unrecorded),
     }
@@ -106,4 +108,6 @@ def where_to_look(finding: Finding) -> str | None:
     if finding.window_ns is not None:
         start_ns, end_ns = finding.window_ns
         parts.append(f"--filter-time {start_ns}/{end_ns}")
-    return quoted(" ".join(parts)) if parts else None
+    if not parts:
+        return None
+    return quoted(" ".join(parts)) + (f", {finding.window_shows}" if finding.window_shows else "")

@@ -24,6 +24,7 @@ def run_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return findings about the tables `files` and `coverage`."""
     return [
         *_missing_ranks(tables["files"]),
+        *_no_gpu_work(tables["files"]),
         *_opaque_graphs(tables["coverage"]),
         *_low_coverage(tables["coverage"]),
     ]
@@ -57,6 +58,28 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
     ]
 
 
+def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
+    idle = files[files["status"] == "no_gpu_work"]
+    if idle.empty:
+        return []
+    names = ", ".join(quoted(name) for name in idle["File"].head(_MOST_NAMED))
+    more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
+    some = f"{format_count(len(idle))} of {counted(len(files), 'rank or report', _RANKS)}"
+    return [
+        Finding(
+            rule="no_gpu_work",
+            severity="high" if len(idle) == len(files) else "medium",
+            scope="run",
+            title=f"{some} {'holds' if len(idle) == 1 else 'hold'} no GPU work",
+            evidence=f"Valid reports without a kernel, copy or fill: {names}{more}.",
+            tables=("files",),
+            recommendation="If these processes use the GPU, CUDA was not traced, tracing began "
+            "too late, or the process was forked before it; else leave them out of --input.",
+            capture="--trace=cuda,nvtx --trace-fork-before-exec=true",
+        )
+    ]
+
+
 def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
     opaque = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
     if opaque.empty:
@@ -74,7 +97,7 @@ def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
             "time and shares are without them, and idle time is not known.",
             tables=("coverage",),
             recommendation="Do not read idle time or shares of the whole from this capture.",
-            capture=f"nsys profile {_NODE_TRACE}",
+            capture=_NODE_TRACE,
         )
     ]
 
@@ -101,7 +124,8 @@ def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
             f"{len(low)} of {len(by_rank)} ranks are below {_LOW_COVERAGE_PCT:.0f} %.",
             tables=("coverage",),
             recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "
-            "ranges. Kernel times themselves are complete.",
-            capture="nsys profile --trace=cuda,nvtx, started before the first launch",
+            "ranges. Kernel times themselves are complete. Start the capture before the first "
+            "launch.",
+            capture="--trace=cuda,nvtx",
         )
     ]

@@ -71,7 +71,7 @@ def run_recipe(
         findings = find(manifest, tables)
         tables["findings"] = findings_table(manifest, findings)
         write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
-        report = build_report(manifest, result, ranks, tables, findings)
+        report = build_report(manifest, result, ranks, tables, findings, options)
         record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         write_record(folder.path, record)
         summary, written = write_report(folder.path, report, console)

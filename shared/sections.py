@@ -20,7 +20,18 @@ _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "timeline": (("start", "duration", "lane", "color", "label"), ("menu",)),
 }
 _CHART_OTHERS: Final = frozenset(
-    {"kind", "title", "top", "where", "log", "step", "from_first", "relative"}
+    {
+        "kind",
+        "title",
+        "top",
+        "where",
+        "log",
+        "step",
+        "from_first",
+        "relative",
+        "row_share",
+        "x_title",
+    }
 )
 
 

@@ -17,6 +17,7 @@ __all__ = ["summary_lines"]
 _MOST_FINDINGS: Final = 8
 _MOST_FINDING_LINES: Final = 14
 _MOST_ROWS: Final = 8
+_FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
 _WIDTH: Final = 100
 _NAME_WIDTH: Final = 44
@@ -36,9 +37,12 @@ def summary_lines(report: Report, results: Results, width: int = _WIDTH) -> list
     lines = [report.manifest.title, *_wrapped(facts, width, "  ")]
     lines += ["", *_wrapped(_plain(report.answer), width, "")]
     lines += ["", *_finding_lines(report, width)]
+    rows_n = _MOST_ROWS
     for section in report.sections:
         if section.summary and len(results.table(section.table)):
-            lines += ["", f"{section.title}:", *_table_lines(section, results, width)]
+            lines += ["", f"{section.title}:", *_table_lines(section, results, width, rows_n)]
+            # The first table is what the recipe is about.
+            rows_n = _FEW_ROWS
     notes_n = len(report.caveats) + len(report.unrecorded)
     if notes_n:
         notes = f"{notes_n} note{'s' * (notes_n > 1)}"
@@ -67,11 +71,11 @@ def _finding_lines(report: Report, width: int) -> list[str]:
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
 
 
-def _table_lines(section: Section, results: Results, width: int) -> list[str]:
+def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:
     frame, fields = results.table(section.table), results.fields(section.table)
     rows = [
         [shortened(shown, _NAME_WIDTH) for shown, _ in row]
-        for row in cells(frame, fields, section.summary, _MOST_ROWS)
+        for row in cells(frame, fields, section.summary, rows_n)
     ]
     table = [[fields[name].heading for name in section.summary], *rows]
     right = [fields[name].numeric for name in section.summary]

@@ -14,15 +14,12 @@ import pandas as pd
 
 from nsys_llm.communication import COMMUNICATION
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.llm_hotspots.exposed_findings import exposed_communication
 from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
 from nsys_llm.records import Record, records, severity_of, window_of
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
 
 __all__ = ["balance_findings"]
-
-#: Share of a device's busy time from which communication without computation is a finding of a
-#: severity; ours.
-_EXPOSED_PCT: Final = {"high": 30.0, "medium": 15.0, "low": 5.0}
 
 #: How much more compute than the median makes a rank or a machine slow; ours. Boards of one model
 #: differ by 2 to 4 % in clock.
@@ -33,6 +30,13 @@ _ONLOOKER: Final = 0.01
 
 #: As many launches as elsewhere, within this share.
 _SAME_LAUNCHES: Final = 0.01
+
+#: Shows the clocks of each GPU. Later releases add an s, and take this as its beginning.
+_CLOCKS: Final = "--gpu-metrics-device=all"
+
+#: Most ranks of one job launch as much as the median, within this share: a stage of a pipeline may
+#: have half of the layers of another, other programs have nothing in common.
+_ALIKE: Final = 0.5
 
 #: A late rank has so much less time in collectives than the median, and the difference takes at
 #: least so much of its window, in percent; ours.
@@ -56,42 +60,12 @@ def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
         records(tables[name]) for name in ("overlap", "processes", "imbalance", "host_imbalance")
     )
     return [
-        *_exposed(overlap),
+        *exposed_communication(overlap),
         *_slow_rank(processes, imbalance),
         *_late_rank(imbalance, processes),
-        *_uneven_kernels(imbalance),
-        *_slow_host(hosts),
+        *_uneven_kernels(imbalance, processes),
+        *_slow_host(hosts, processes),
     ]
-
-
-def _exposed(overlap: Sequence[Record]) -> Iterator[Finding]:
-    """Return the finding on exposed communication, about the device that has most of it."""
-    busy = [row for row in overlap if row["exposed_busy_pct"] is not None]
-    worst = max(busy, key=lambda row: row["exposed_busy_pct"], default=None)
-    severity = severity_of(worst["exposed_busy_pct"], _EXPOSED_PCT) if worst else None
-    if worst is None or severity is None:
-        return
-    total_ns = sum(row["exposed_communication_ns"] for row in overlap)
-    yield Finding(
-        rule="exposed_communication",
-        severity=severity,
-        scope="device",
-        title="Communication without computation takes "
-        f"{format_percent(worst['exposed_busy_pct'])} of busy time on rank {worst['rank']}",
-        evidence=f"Device {worst['device_id']} of rank {worst['rank']} communicates for "
-        f"{format_ns(worst['communication_ns'])}; during "
-        f"{format_ns(worst['exposed_communication_ns'])} of it "
-        f"({format_percent(worst['exposed_communication_pct'])}) it computes nothing. Over all "
-        f"ranks {format_ns(total_ns)}. Waiting for late ranks is part of it.",
-        tables=("overlap",),
-        recommendation="Let tail_stats split it into waiting and transfer first. Waiting: mend the "
-        "late rank. Transfer: overlap it with computation (micro-batches, asynchronous tensor "
-        "parallelism, bucketed gradients), or use a faster all-reduce for small messages.",
-        rank=worst["rank"],
-        device_id=worst["device_id"],
-        window_ns=window_of(worst, "exposed_start_ns", "exposed_end_ns"),
-        impact_ns=total_ns,
-    )
 
 
 def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iterator[Finding]:
@@ -125,7 +99,8 @@ def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iter
         recommendation=advice,
         rank=worst["rank"],
         window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
-        capture="--gpu-metrics-devices=all shows the clocks of each GPU." if same else None,
+        window_shows="all of that rank",
+        capture=_CLOCKS if same else None,
         impact_ns=round(worst["compute_total_ns"] - p50_ns),
     )
 
@@ -192,15 +167,17 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
         rank=rank,
         name=COMMUNICATION,
         window_ns=window_of(own, "window_start_ns", "window_end_ns"),
+        window_shows="all of that rank",
         impact_ns=row["total_ns"] - row["min_ns"] * row["all_ranks_n"],
     )
 
 
-def _uneven_kernels(imbalance: Sequence[Record]) -> Iterator[Finding]:
-    """One finding a kernel, the most excess first."""
+def _uneven_kernels(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iterator[Finding]:
+    """One finding a kernel, the most excess first; none on a rank that is slow throughout."""
     whole = _total(imbalance, COMPUTE)
-    if whole is None or whole["all_ranks_n"] < 2:
+    if whole is None or whole["all_ranks_n"] < 2 or not _alike(processes):
         return
+    slow = {finding.rank for finding in _slow_rank(processes, imbalance)}
     uneven = [
         row
         for row in imbalance
@@ -208,6 +185,9 @@ def _uneven_kernels(imbalance: Sequence[Record]) -> Iterator[Finding]:
         and not row["communication"]
         # Null: the median rank does not launch it.
         and (row["most_over_p50"] is None or row["most_over_p50"] >= _UNEVEN_RATIO)
+        and not (
+            row["most_rank"] in slow and row["most_rank_launches_n"] == row["typical_launches_n"]
+        )
     ]
     for row in uneven[:_UNEVEN_KERNELS]:
         share_pct = 100.0 * row["excess_ns"] / max(whole["total_ns"], 1)
@@ -234,14 +214,32 @@ def _uneven_kernels(imbalance: Sequence[Record]) -> Iterator[Finding]:
         )
 
 
-def _slow_host(hosts: Sequence[Record]) -> Iterator[Finding]:
-    """Return the finding on the machine whose ranks compute longest."""
+def _alike(processes: Sequence[Record]) -> bool:
+    """Tell whether most ranks launch about as much, as the ranks of one job do."""
+    counts = [row["launches_n"] for row in processes]
+    if not counts:
+        return False
+    typical_n = median(counts)
+    near = [n for n in counts if abs(n - typical_n) <= _ALIKE * typical_n]
+    return 2 * len(near) > len(counts)
+
+
+def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator[Finding]:
+    """Return the finding on the machine whose ranks compute longest at as many launches."""
+    launches = {
+        host: median(one["launches_n"] for one in processes if one["host"] == host)
+        for host in {one["host"] for one in processes}
+    }
+    typical_n = median(one["launches_n"] for one in processes) if processes else 0
     compute = [row for row in hosts if (row["scope"], row["name"]) == ("total", COMPUTE)]
     # One rank says nothing of its machine.
     compared = [
         row
         for row in compute
-        if row["host"] is not None and row["mean_over_p50"] is not None and row["ranks_n"] > 1
+        if row["host"] is not None
+        and row["mean_over_p50"] is not None
+        and row["ranks_n"] > 1
+        and abs(launches[row["host"]] - typical_n) <= _SAME_LAUNCHES * typical_n
     ]
     worst = max(compared, key=lambda row: row["mean_over_p50"], default=None)
     severity = severity_of(worst["mean_over_p50"], _SLOW_RATIO) if worst else None

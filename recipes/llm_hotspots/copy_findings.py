@@ -16,6 +16,7 @@ from nsys_llm.records import (
     window_of,
 )
 from nsys_llm.view.text import (
+    counted,
     format_bytes,
     format_count,
     format_ns,
@@ -53,7 +54,8 @@ _ADVICE: Final = {
     "PyTorch look for .cpu(), .item(), .tolist() and print of a tensor in the loop.",
     "cuda_memset_sync": "Use cudaMemsetAsync, or fill host memory on the host.",
 }
-_CAPTURE: Final = "--cudabacktrace=memory tells which code makes these calls."
+#: Call stacks need CPU sampling, and calls this short a threshold of 0 (`nsys profile --help`).
+_CAPTURE: Final = "--cudabacktrace=memory:0 --sample=process-tree"
 _RULES: Final = {
     "cuda_memcpy_async": "pageable_copies",
     "cuda_memcpy_sync": "synchronous_copies",
@@ -124,7 +126,7 @@ def _blocking(blocking: Iterable[Record], devices: Mapping[_Device, Record]) -> 
             rule=_RULES[rule],
             severity=severity_of(share_pct, _BLOCKING_PCT) or "note",
             scope="copy",
-            title=f"{_TITLES[rule]} ({format_count(ops_n)} times)",
+            title=f"{_TITLES[rule]} ({counted(ops_n, 'time')})",
             evidence=f"{format_count(ops_n)} operations ({kinds}) by {apis}, "
             f"{format_bytes(_sum(rows, 'size_bytes'))}, {format_ns(total_ns)} on the GPU, "
             f"{format_percent(share_pct)} of the windows; ranks with them: "
@@ -136,6 +138,7 @@ def _blocking(blocking: Iterable[Record], devices: Mapping[_Device, Record]) -> 
             device_id=longest["device_id"],
             name=longest["api"],
             window_ns=window_of(longest, "window_start_ns", "window_end_ns"),
+            window_shows="the longest of them",
             capture=_CAPTURE,
             impact_ns=total_ns,
         )

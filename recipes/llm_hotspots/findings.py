@@ -18,7 +18,7 @@ from nsys_llm.recipes.llm_hotspots.copy_findings import copy_findings
 from nsys_llm.recipes.llm_hotspots.detail_findings import detail_findings
 from nsys_llm.recipes.llm_hotspots.launch_findings import launch_findings
 from nsys_llm.recipes.llm_hotspots.wait_findings import wait_findings
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 __all__ = ["answer", "findings"]
 
@@ -30,6 +30,7 @@ _DOMINANT_MEDIUM_PCT: Final = 25.0
 #: Unmatched share above which categories say too little; ours.
 _UNMATCHED_PCT: Final = 10.0
 _TOP_CATEGORIES: Final = 3
+_ALSO_SYNC_MEMOP: Final = frozenset({"synchronous_copies", "synchronous_fills"})
 
 
 def answer(tables: _Tables) -> str:
@@ -47,7 +48,8 @@ def answer(tables: _Tables) -> str:
         where += f" with {counted(devices_n, 'device')}"
     first = (
         f"At least one kernel ran for {format_percent(100 * busy_ns / window_ns)} of the window "
-        f"({format_ns(busy_ns)} of {format_ns(window_ns)}, {where} together)."
+        f"({format_ns(busy_ns)} of {format_ns(window_ns)}, {where}"
+        f"{' together' if devices_n > 1 else ''})."
     )
     top = categories[categories["exclusive_ns"] > 0].head(_TOP_CATEGORIES)
     shares = [
@@ -64,7 +66,7 @@ def answer(tables: _Tables) -> str:
 
 def findings(tables: _Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [
+    found = [
         *_dominant_kernel(tables),
         *_unmatched(tables),
         *balance_findings(tables),
@@ -74,6 +76,12 @@ def findings(tables: _Tables) -> list[Finding]:
         *launch_findings(tables),
         *wait_findings(tables),
     ]
+    # Both are about the same calls; what they cost the host says more than how long they run.
+    if any(one.rule == "sync_memop" for one in found):
+        found = [
+            one for one in found if one.rule not in ("synchronous_copies", "synchronous_fills")
+        ]
+    return found
 
 
 def _dominant_kernel(tables: _Tables) -> list[Finding]:
@@ -94,7 +102,7 @@ def _dominant(tables: _Tables, kernel: pd.Series) -> Finding:
     share = format_percent(kernel["busy_pct"])
     launches_n, ranks_n = int(kernel["launches_n"]), int(kernel["ranks_n"])
     launches = f"{counted(launches_n, 'launch', 'launches')} on {counted(ranks_n, 'rank')}"
-    what = f" ({kernel['operation']})" if pd.notna(kernel["operation"]) else ""
+    what = f", {kernel['operation']}," if pd.notna(kernel["operation"]) else ""
     return Finding(
         rule="dominant_kernel",
         severity="high" if kernel["busy_pct"] >= _DOMINANT_HIGH_PCT else "medium",
@@ -103,6 +111,7 @@ def _dominant(tables: _Tables, kernel: pd.Series) -> Finding:
         rank=int(most["rank"]),
         device_id=int(most["device_id"]),
         window_ns=_window(tables["devices"], most),
+        window_shows="all of that rank",
         title=f"{quoted(name)}{what} takes {share} of the kernel time",
         evidence=f"{format_ns(kernel['exclusive_ns'])} of "
         f"{format_ns(tables['devices']['kernel_busy_ns'].sum())} with a kernel running, in "
@@ -138,7 +147,7 @@ def _unmatched(tables: _Tables) -> list[Finding]:
             name=UNMATCHED,
             title=f"No rule knows the kernels of {format_percent(row['busy_pct'])} of the kernel "
             "time",
-            evidence=f"{format_count(row['kernels_n'])} kernel names, "
+            evidence=f"{counted(int(row['kernels_n']), 'kernel name')}, "
             f"{format_ns(row['exclusive_ns'])}{heaviest}.",
             tables=("categories", "kernels", "rules"),
             recommendation="Read the other categories as lower bounds. `--engine` chooses another "

@@ -108,7 +108,7 @@ def _growth(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
             "torch.cuda.memory._record_memory_history names the lines.",
             **place(worst),
             window_ns=(int(worst["window_start_ns"]), int(worst["window_end_ns"])),
-            capture="--cuda-memory-usage=true --cudabacktrace=memory",
+            capture="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
         )
     ]
 

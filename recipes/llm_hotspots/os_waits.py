@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from nsys_llm.rank_trace import RankTrace
 from nsys_llm.tables import Table
 
 __all__ = ["OsWaits", "map_os_waits"]
+
+#: Code of ENUM_NSYS_EVENT_CLASS (3.7 to 3.30); 31 and 32 mark begin and end of the profiling.
+_OS_CALL: Final = 27
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ def map_os_waits(trace: RankTrace, launching_threads: IntArray) -> OsWaits:
         launching_threads: globalTid of the threads with launch calls.
     """
     calls, _ = trace.host_calls("os_calls")
+    calls = calls.take(calls["event_class"] == _OS_CALL)
     names, code = coded_names(calls["name_id"], trace.strings)
     inside = trace.starts_inside(calls)
     whole_ns = calls["end_ns"] - calls["start_ns"]

@@ -120,7 +120,7 @@ def _blocking_copies(row: Row, tables: Tables) -> Iterator[Finding]:
             "Use the Async form on a stream of its own with pinned host memory, so that copies run "
             "beside kernels and the host can launch ahead."
         ),
-        capture="--cudabacktrace=memory --sample=process-tree",
+        capture="--cudabacktrace=memory:0 --sample=process-tree",
         impact_ns=int(inside_ns),
         **{key: value for key, value in place.items() if key != "tables"},
     )
@@ -181,7 +181,7 @@ def _allocations(tables: Tables) -> Iterator[Finding]:
                 "threshold, preallocated KV cache and workspaces."
             ),
             rank=int(rank),
-            capture="--cuda-memory-usage=true --cudabacktrace=memory --sample=process-tree",
+            capture="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
             impact_ns=time_ns,
         )
 

@@ -22,6 +22,7 @@ from nsys_llm.identity import Rank, RankKey
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
 from nsys_llm.rank_trace import RankTrace
+from nsys_llm.recipes.tail_stats import collectives_part
 from nsys_llm.recipes.tail_stats.api_part import map_apis
 from nsys_llm.recipes.tail_stats.api_tables import api_columns
 from nsys_llm.recipes.tail_stats.caveats import caveats
@@ -53,6 +54,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
     return TailPartial(
         kernels=map_kernels(trace, rank, launched, options),
         apis=map_apis(trace, rank, launched[1]),
+        collectives=collectives_part.map_rank(trace, rank),
     )
 
 
@@ -68,6 +70,7 @@ def tabulate(
     columns = {
         **kernel_columns(partial.kernels, ranks, options),
         **api_columns(partial.apis, ranks),
+        **collectives_part.columns(partial.collectives, ranks, options),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}

@@ -102,7 +102,7 @@ def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: 
         recommendation=_WAIT_ADVICE if waits else _ADVICE.get(row["class"], _OTHER_ADVICE),
         name=row["api"],
         **_place(longest),
-        capture=None if waits else "--cudabacktrace=all:100000 tells who makes the slow calls.",
+        capture=None if waits else "--cudabacktrace=all:100000 --sample=process-tree",
         impact_ns=lost_ns,
     )
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.tail_stats.api_findings import api_findings
+from nsys_llm.recipes.tail_stats.collective_findings import collective_findings, waiting_words
 from nsys_llm.recipes.tail_stats.rank_findings import rank_findings
 from nsys_llm.recipes.tail_stats.shape_findings import shape_findings
 from nsys_llm.recipes.tail_stats.tail_findings import tail_findings
@@ -37,10 +38,11 @@ def answer(tables: _Tables) -> str:
         f"median of their launch configuration, and all launches together spent "
         f"{format_ns(excess_ns)}{share} of {format_ns(total_ns)} beyond their medians."
     )
+    waits_for = waiting_words(tables)
     if not excess_ns:
-        return f"{first} No launch is slower than any other of its kind."
+        return f"{first} No launch is slower than any other of its kind{waits_for}."
     if excess_ns == waiting_ns:
-        return f"{first} All of it is in communication, where ranks wait for each other."
+        return f"{first} All of it is in communication, where ranks wait for each other{waits_for}."
     worst = tails[~waits].iloc[0]
     part = f"; {format_ns(waiting_ns)} are in communication, where ranks wait" if waiting_ns else ""
     by_rank = ranks.groupby("rank", sort=True)["excess_ns"].sum()
@@ -48,7 +50,8 @@ def answer(tables: _Tables) -> str:
     most = f", and rank {by_rank.idxmax()} has {share} of it" if len(by_rank) > 1 else ""
     return (
         f"{first[:-1]}{part}. Of the rest, {quoted(shortened(str(worst['name'])))} in "
-        f"configuration {worst['config']} has the most with {format_ns(worst['excess_ns'])}{most}."
+        f"configuration {worst['config']} has the most with {format_ns(worst['excess_ns'])}{most}"
+        f"{waits_for}."
     )
 
 
@@ -59,4 +62,5 @@ def findings(tables: _Tables) -> list[Finding]:
         *shape_findings(tables),
         *rank_findings(tables),
         *api_findings(tables),
+        *collective_findings(tables),
     ]

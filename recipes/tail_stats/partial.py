@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nsys_llm.recipes.tail_stats import collectives_part
 from nsys_llm.recipes.tail_stats.api_part import ApiTails, merged_apis
+from nsys_llm.recipes.tail_stats.collectives_partial import CollectivesPartial
 from nsys_llm.recipes.tail_stats.kernel_part import KernelTails, merged_kernels
 
 __all__ = ["TailPartial", "merged"]
@@ -18,10 +20,12 @@ class TailPartial:
     Attributes:
         kernels: Durations by launch configuration, and the longest launches.
         apis: Durations of CUDA API calls.
+        collectives: Times of communication kernels.
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
     apis: ApiTails = field(default_factory=ApiTails)
+    collectives: CollectivesPartial = field(default_factory=CollectivesPartial)
 
 
 def merged(parts: Sequence[TailPartial]) -> TailPartial:
@@ -29,4 +33,5 @@ def merged(parts: Sequence[TailPartial]) -> TailPartial:
     return TailPartial(
         kernels=merged_kernels([part.kernels for part in parts]),
         apis=merged_apis([part.apis for part in parts]),
+        collectives=collectives_part.merged([part.collectives for part in parts]),
     )

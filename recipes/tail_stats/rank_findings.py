@@ -66,7 +66,7 @@ def _slow_throughout(ranks: Sequence[Record]) -> list[Finding]:
                 rank=row["rank"],
                 device_id=row["device_id"],
                 window_ns=window_of(row, "window_start_ns", "window_end_ns"),
-                capture="--gpu-metrics-devices=all shows the clocks of each GPU.",
+                capture="--gpu-metrics-device=all",
                 impact_ns=row["excess_ns"],
             )
         )
@@ -104,7 +104,7 @@ def _concentrated(
             rank=worst["rank"],
             device_id=worst["device_id"],
             window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
-            capture="--gpu-metrics-devices=all shows the clocks of each GPU.",
+            capture="--gpu-metrics-device=all",
             impact_ns=worst["outlier_excess_ns"],
         )
     ]
@@ -140,6 +140,6 @@ def _cluster(row: Record, total_ns: int) -> Finding:
         rank=row["rank"],
         name=row["name"],
         window_ns=(row["window_start_ns"], row["window_end_ns"]),
-        capture="--gpu-metrics-devices=all shows clocks and throughput in that window.",
+        capture="--gpu-metrics-device=all",
         impact_ns=row["excess_ns"],
     )

@@ -103,7 +103,7 @@ def _costly_tail(tables: _Tables, row: Record, severity: str, lost_ns: int) -> F
         device_id=longest["device_id"],
         name=row["name"],
         window_ns=(longest["longest_start_ns"], longest["longest_start_ns"] + longest["max_ns"]),
-        capture="--trace=cuda,nvtx tells in which phase the slow launches are."
+        capture="--trace=cuda,nvtx"
         if listed and all(one["range"] is None for one in listed)
         else None,
         impact_ns=lost_ns,

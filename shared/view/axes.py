@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,8 @@ __all__ = [
     "axis_labels",
     "axis_values",
     "escaped",
-    "hover",
+    "groups_of",
+    "hovers",
     "legend_name",
     "pivot",
 ]
@@ -54,13 +55,13 @@ def axis_values(values: pd.Series, field: Field) -> tuple[list[float | None], st
     return [None if one != one else float(f"{one / scale:.6g}") for one in numbers.tolist()], unit
 
 
-def axis(field: Field, unit: str) -> Plot:
-    """Return an axis with its title and unit, from zero on."""
+def axis(field: Field, unit: str, *, title: str | None = None, from_zero: bool = True) -> Plot:
+    """Return an axis with its title (the column's, unless given) and unit."""
+    title = title or field.heading
     spoken = unit in ("", "count", "ratio", "%")
-    title = field.heading if spoken else f"{field.heading} ({unit})"
     return {
-        "title": {"text": title},
-        "rangemode": "tozero",
+        "title": {"text": title if spoken else f"{title} ({unit})"},
+        "rangemode": "tozero" if from_zero else "normal",
         "automargin": True,
         "gridcolor": "#e6e6e6",
         "zerolinecolor": "#bbbbbb",
@@ -74,8 +75,8 @@ def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
     for name in names.tolist():
         label = escaped(shortened(format_value(name, None), LABEL_LENGTH))
         repeats = used[label] = used.get(label, 0) + 1 if distinct else 1
-        # Two names may be cut to the same text; invisible blanks keep their bars apart.
-        found.append(label + "\u200b" * (repeats - 1))
+        # Two names may be shortened to the same text.
+        found.append(label if repeats == 1 else f"{label} #{repeats}")
     return found
 
 
@@ -90,13 +91,24 @@ def legend_name(name: object) -> str:
     return escaped(shortened(str(name), LABEL_LENGTH))
 
 
-def hover(row: Any, fields: Mapping[str, Field], columns: list[str | None]) -> str:
-    """Return what appears over a point: its cells in some columns, None left out."""
-    parts = [
-        escaped(format_value(row[name], fields[name].unit))
-        for name in dict.fromkeys(columns)
-        if name is not None
+def hovers(
+    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str | None]
+) -> list[str]:
+    """Return what appears over each row's point: its cells in some columns, None left out."""
+    chosen = [name for name in dict.fromkeys(columns) if name is not None]
+    shown = [
+        [_hover_text(format_value(value, fields[name].unit)) for value in frame[name].tolist()]
+        for name in chosen
     ]
-    return "<br>".join(
-        part if len(part) < _HOVER_LENGTH else f"{part[:_HOVER_LENGTH]}..." for part in parts
-    )
+    return ["<br>".join(cells) for cells in zip(*shown, strict=True)]
+
+
+def groups_of(frame: pd.DataFrame, column: str | None) -> list[str]:
+    """Return the name of each row's group; one group of no name without a column."""
+    if column is None:
+        return [""] * len(frame)
+    return [format_value(value, None) for value in frame[column].tolist()]
+
+
+def _hover_text(text: str) -> str:
+    return escaped(text if len(text) < _HOVER_LENGTH else f"{text[:_HOVER_LENGTH]}...")

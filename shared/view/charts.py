@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +17,8 @@ from .axes import (
     axis_labels,
     axis_values,
     escaped,
-    hover,
+    groups_of,
+    hovers,
     legend_name,
     pivot,
 )
@@ -38,7 +41,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     top = known.head(spec.get("top", 20))
     labels = axis_labels(top[y])
     values, unit = axis_values(top[x.name], x)
-    groups = [format_value(one, None) for one in top[color].tolist()] if color else [""] * len(top)
+    groups, texts = groups_of(top, color), hovers(top, fields, [y, x.name, color])
     tints = color_map(list(dict.fromkeys(groups)), ordered=color in RANK_COLUMNS)
     traces = []
     for group in dict.fromkeys(groups):
@@ -52,7 +55,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
                 "x": [values[index] for index in mine],
                 "y": [labels[index] for index in mine],
                 "marker": {"color": tints[group] if color else color_map(["kernel"])["kernel"]},
-                "hovertext": [hover(top.iloc[index], fields, [y, x.name, color]) for index in mine],
+                "hovertext": [texts[index] for index in mine],
                 "hoverinfo": "text",
             }
         )
@@ -116,19 +119,25 @@ def _profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty.
 
-    With `relative` a cell is how far it lies above the median of its row, in percent of that.
+    With `relative` a cell is how far it lies above the median of its row, in percent of that; with
+    `row_share` it is its share of the largest of its row. With `log` the numbers of the x axis are
+    steps of one ratio, and steps without a value get an empty column.
     """
     value, x = fields[spec["value"]], fields[spec["x"]]
     wide = pivot(frame, spec["y"], x.name, value.name).head(spec.get("top", 40))
     names = pd.Series(wide.columns)
     if x.numeric and x.name not in RANK_COLUMNS:
         wide = wide.sort_index(axis=1)
+        if spec.get("log"):
+            wide = wide.reindex(columns=_ratio_steps(wide.columns.tolist()))
         names = pd.Series([format_value(one, x.unit) for one in wide.columns], dtype=object)
     if spec.get("relative"):
-        numbers, unit = _above_median(wide), "% of median"
+        numbers, unit = _above_median(wide), "% above median"
         colors: Plot = {"colorscale": [list(stop) for stop in DIVERGING], "zmid": 0}
     else:
         numbers, unit = axis_values(pd.Series(wide.to_numpy().ravel()), value)
+        if spec.get("row_share"):
+            numbers, unit = _row_shares(wide), "% of row's largest"
         colors = {"colorscale": [list(stop) for stop in HEAT]}
     columns_n = len(wide.columns)
     trace = {
@@ -141,9 +150,34 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {unit}<extra></extra>",
     }
     yaxis = {"autorange": "reversed", "automargin": True, "type": "category"}
-    xaxis = {"automargin": True, "type": "category", "title": {"text": fields[spec["x"]].heading}}
+    xaxis = {
+        "automargin": True,
+        "type": "category",
+        "title": {"text": spec.get("x_title", x.heading)},
+    }
     height = 120 + 22 * max(len(wide), 3)
     return {"data": [trace], "layout": {"xaxis": xaxis, "yaxis": yaxis, "height": height}}
+
+
+def _row_shares(wide: pd.DataFrame) -> list[float | None]:
+    """Return 100 * cell / largest of its row, row by row; None for empty cells."""
+    shares = 100.0 * wide.div(wide.max(axis=1), axis=0)
+    flat = shares.astype("Float64").to_numpy(dtype="float64", na_value=np.nan).ravel()
+    return [None if one != one else round(one, 2) for one in flat.tolist()]
+
+
+def _ratio_steps(edges: list[float]) -> list[float]:
+    """Return sorted positive edges with those filled in that are missing from an even scale."""
+    ratios = [after / before for before, after in pairwise(edges) if before > 0]
+    # Edges are whole numbers, so small ones lie unevenly; the scale is that of the larger half.
+    step = min(ratios[len(ratios) // 2 :], default=0.0)
+    if step <= 1:
+        return edges
+    filled = edges[:1]
+    for before, after in pairwise(edges):
+        missing = round(math.log(after / before, step)) - 1 if before > 0 else 0
+        filled += [before * step**n for n in range(1, missing + 1)] + [after]
+    return filled
 
 
 def _above_median(wide: pd.DataFrame) -> list[float | None]:
@@ -167,9 +201,7 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     rows_n = len(top)
     part = {name: values[i * rows_n : (i + 1) * rows_n] for i, name in enumerate(columns)}
     labels = axis_labels(top[spec["y"]])
-    groups = (
-        [format_value(one, None) for one in top[color].tolist()] if color else ["kernel"] * rows_n
-    )
+    groups = groups_of(top, color) if color else ["kernel"] * rows_n
     tints = color_map(list(dict.fromkeys(groups)))
     traces = [
         {
@@ -187,7 +219,8 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         }
         for row in range(rows_n)
     ]
-    xaxis = {**axis(field, unit), "type": "log" if spec.get("log", True) else "linear"}
+    axis_x = axis(field, unit, title=spec.get("x_title"))
+    xaxis = {**axis_x, "type": "log" if spec.get("log", True) else "linear"}
     yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
     layout = {"xaxis": xaxis, "yaxis": yaxis, "height": 90 + 30 * max(rows_n, 2)}
     return {"data": traces, "layout": layout}

@@ -64,7 +64,8 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
             "method": "update",
             "args": [
                 {"visible": [one == index for one in owner]},
-                {"yaxis": plots[index]["layout"]["yaxis"]},
+                # Each choice has labels, units and a size of its own.
+                {name: plots[index]["layout"][name] for name in ("xaxis", "yaxis", "height")},
             ],
         }
         for index, choice in enumerate(choices)

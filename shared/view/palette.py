@@ -55,6 +55,7 @@ _FIXED: Final = {
     **{"memory": 12, "reduction": 13, "sampling": 14, "triton_fused": 15, "softmax": 16},
     **{"sort": 17, "bookkeeping": 13, "recurrent": 11, "convolution": 9, "optimizer": 14},
     **{"compute": 0, "copy": 1, "kernel": 0, "memcpy": 1, "memset": 4, "graph": 2},
+    **{"pageable": 3, "pinned": 0, "device": 2, "managed": 4, "array": 5},
     **{"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3},
     **{"high": 3, "medium": 1, "low": 5},
 }
@@ -62,18 +63,21 @@ _NOTHING_KNOWN: Final = frozenset({"unmatched", "mixed", "compiler", "other", "n
 
 
 def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
-    """Return the colour of each name.
+    """Return the colour of each name; two names of one figure never share one while there are any.
 
     Args:
         names: Distinct.
-        ordered: Take the colours in turn (ranks); else each name has its own, whatever the others.
+        ordered: Take the colours in turn (ranks); else each name has its own, whatever the others,
+            and only one that would collide gives way to a name with a fixed colour.
     """
     if ordered:
         return {name: _COLORS[index % len(_COLORS)] for index, name in enumerate(names)}
-    return {name: _color_of(name) for name in names}
-
-
-def _color_of(name: str) -> str:
-    if name in _NOTHING_KNOWN:
-        return NEUTRAL
-    return _COLORS[_FIXED.get(name, crc32(name.encode()) % len(_COLORS))]
+    taken: dict[int, str] = {}
+    for name in sorted(set(names) - _NOTHING_KNOWN, key=lambda one: (one not in _FIXED, one)):
+        wanted = _FIXED.get(name, crc32(name.encode()) % len(_COLORS))
+        free = (index % len(_COLORS) for index in range(wanted, wanted + len(_COLORS)))
+        taken.setdefault(
+            next((index for index in free if index not in taken), -1 - len(taken)), name
+        )
+    own = {name: _COLORS[index % len(_COLORS)] for index, name in taken.items()}
+    return {name: own.get(name, NEUTRAL) for name in names}

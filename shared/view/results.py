@@ -10,7 +10,7 @@ results.chart("kernels", kind="bars", x="exclusive_ns", y="name", title="Top ker
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,6 +97,13 @@ class Results:
             " | ".join(shown for shown, _ in row) for row in cells(frame, fields, chosen, rows_n)
         ]
         return Html(html + (glossary_html(fields) if glossary else ""), "\n".join(lines))
+
+    def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
+        """Tell whether a figure would show anything: rows, and in bars any that is not 0."""
+        frame = self.table(name)
+        if spec["kind"] == "bars":
+            return bool((frame[spec["x"]].fillna(0) != 0).any())
+        return len(frame) > 0
 
     def chart(self, name: str, **spec: Any) -> Chart:
         """Return a figure of a table; see `draw` in figures.py for what `spec` takes."""

@@ -17,6 +17,7 @@ from .text import counted, format_value, shortened
 __all__ = ["Field", "Html", "cells", "glossary_html", "read_fields", "read_table", "rows_html"]
 
 _NAME_LENGTH: Final = 64
+_FORMULA: Final = frozenset("$\\")
 #: Integers stay integers beside a null.
 _NULLABLE: Final = {
     pa.int64(): pd.Int64Dtype(),
@@ -136,4 +137,6 @@ def _cell(value: Any, field: Field) -> tuple[str, str]:
 def _cell_html(cell: tuple[str, str], style: str) -> str:
     shown, whole = cell
     title = f' title="{escape(whole)}"' if shown != whole else ""
-    return f'<td style="{style}"{title}>{escape(shown)}</td>'
+    # Jupyter typesets what stands between dollars or after a backslash, but not in code.
+    body = f"<code>{escape(shown)}</code>" if _FORMULA.intersection(shown) else escape(shown)
+    return f'<td style="{style}"{title}>{body}</td>'

@@ -6,6 +6,8 @@ import math
 import re
 from typing import Any, Final
 
+from .kernel_names import kernel_label
+
 __all__ = [
     "NOT_KNOWN",
     "cleaned",
@@ -49,24 +51,33 @@ def counted(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
-def format_ns(value_ns: float) -> str:
-    """Return a time in the unit that suits it, with three figures: `1.23 ms`."""
-    return _scaled(value_ns, _NS_STEPS)
+def format_ns(value_ns: float | None) -> str:
+    """Return a time in the unit that suits it, with three figures: `1.23 ms`; `-` for null."""
+    return NOT_KNOWN if _is_null(value_ns) else _scaled(value_ns, _NS_STEPS)
 
 
-def format_bytes(size_bytes: float) -> str:
-    """Return a size in decimal units, with three figures: `1.23 MB`."""
-    return _scaled(size_bytes, _BYTE_STEPS)
+def format_bytes(size_bytes: float | None) -> str:
+    """Return a size in decimal units, with three figures: `1.23 MB`; `-` for null."""
+    return NOT_KNOWN if _is_null(size_bytes) else _scaled(size_bytes, _BYTE_STEPS)
 
 
-def format_percent(value_pct: float) -> str:
-    """Return a share, 0 to 100, with one decimal; two below one percent: `12.3 %`, `0.04 %`."""
+def format_percent(value_pct: float | None) -> str:
+    """Return a share, 0 to 100, with one decimal; two below one percent: `12.3 %`, `0.04 %`.
+
+    A share too small for two decimals is `<0.01 %`, null is `-`.
+    """
+    if value_pct is None or _is_null(value_pct):
+        return NOT_KNOWN
+    if 0 < abs(value_pct) < 0.005:
+        return "<0.01 %"
     digits = 2 if 0 < abs(value_pct) < 0.995 else 1
     return f"{value_pct:.{digits}f} %"
 
 
-def format_count(value: float) -> str:
-    """Return a whole number with thousands apart: `1,234`."""
+def format_count(value: float | None) -> str:
+    """Return a whole number with thousands apart: `1,234`; `-` for null."""
+    if value is None or _is_null(value):
+        return NOT_KNOWN
     return f"{round(value):,}"
 
 
@@ -77,7 +88,7 @@ def format_value(value: Any, unit: str | None) -> str:
         value: As a table holds it; null in any form gives `NOT_KNOWN`.
         unit: Of its column, as the manifest has it.
     """
-    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
+    if _is_null(value):
         return NOT_KNOWN
     if isinstance(value, str) or unit is None:
         return cleaned(value)
@@ -105,15 +116,22 @@ def spans(prose: str) -> list[tuple[bool, str]]:
 
 
 def shortened(name: str, length: int = 60) -> str:
-    """Return a name cut in the middle, so that its begin and its end stay readable."""
+    """Return a name that fits: a long C++ name as its label, then cut in the middle."""
     name = cleaned(name)
+    if len(name) > length:
+        name = kernel_label(name)
     if len(name) <= length:
         return name
     tail = (length - 3) // 3
     return f"{name[: length - 3 - tail]}...{name[len(name) - tail :]}"
 
 
-def _scaled(value: float, steps: tuple[tuple[int, str], ...]) -> str:
+def _is_null(value: Any) -> bool:
+    """Tell None, not-a-number, and pandas' own nulls; this module knows no pandas."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def _scaled(value: Any, steps: tuple[tuple[int, str], ...]) -> str:
     for scale, unit in steps:
         # 999,500 ns would be shown as 1000 us; it is 1 ms.
         if abs(value) >= scale * (1 - 0.5 * 10**-_FIGURES) or scale == 1:

@@ -13,12 +13,12 @@ from .axes import (
     axis,
     axis_labels,
     axis_values,
-    hover,
+    groups_of,
+    hovers,
     legend_name,
 )
 from .palette import NEUTRAL, color_map
 from .tables import Field
-from .text import format_value
 
 __all__ = ["lines", "points", "timeline"]
 
@@ -38,9 +38,7 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec.get("series")
     frame = frame.dropna(subset=[x.name, y.name])
     if spec.get("from_first") and series:
-        # The clocks of two reports have nothing to do with each other.
-        first = frame.groupby(series, sort=False)[x.name].transform("min")
-        frame = frame.assign(**{x.name: frame[x.name] - first})
+        frame = _from_first(frame, x.name, series)
     names = frame[series].drop_duplicates().tolist() if series else [""]
     if len(names) > MOST_SERIES:
         return _bands(frame, x, y, spec["series"])
@@ -66,7 +64,8 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
                 },
             }
         )
-    layout = {"xaxis": axis(x, x_unit), "yaxis": axis(y, y_unit), "height": _HEIGHT}
+    xaxis = _time_axis(x, x_unit, spec)
+    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": _HEIGHT}
     return {"data": traces, "layout": layout}
 
 
@@ -74,13 +73,14 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional)."""
     x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
     top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
+    texts = hovers(top, fields, [x.name, y.name, color, spec.get("label")])
+    if spec.get("from_first") and color:
+        top = _from_first(top, x.name, color)
     x_values, x_unit = axis_values(top[x.name], x)
     y_values, y_unit = axis_values(top[y.name], y)
-    groups = [format_value(one, None) for one in top[color].tolist()] if color else [""] * len(top)
+    groups = groups_of(top, color)
     names = list(dict.fromkeys(groups))
     tints = color_map(names, ordered=color in RANK_COLUMNS)
-    shown = [x.name, y.name, color, spec.get("label")]
-    texts = [hover(row, fields, shown) for _, row in top.iterrows()]
     traces = []
     for name in names:
         mine = [index for index, one in enumerate(groups) if one == name]
@@ -98,7 +98,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
             }
         )
     yaxis = {**axis(y, y_unit), "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": axis(x, x_unit), "yaxis": yaxis, "height": _HEIGHT + 60}
+    layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": _HEIGHT + 60}
     return {"data": traces, "layout": layout}
 
 
@@ -111,10 +111,9 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     both = pd.concat([offset + top[duration.name], offset, top[duration.name]])
     values, unit = axis_values(both, start)
     lanes = axis_labels(top[spec["lane"]], distinct=False)
-    groups = [format_value(one, None) for one in top[spec["color"]].tolist()]
+    groups = groups_of(top, spec["color"])
     tints = color_map(list(dict.fromkeys(groups)))
-    shown = [spec["label"], start.name, duration.name, spec["lane"]]
-    texts = [hover(row, fields, shown) for _, row in top.iterrows()]
+    texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
     traces = []
     for name in dict.fromkeys(groups):
         mine = [index for index, one in enumerate(groups) if one == name]
@@ -135,6 +134,17 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     yaxis = {"type": "category", "automargin": True, "autorange": "reversed"}
     layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
     return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}
+
+
+def _from_first(frame: pd.DataFrame, column: str, group: str) -> pd.DataFrame:
+    """Let every group begin at 0: the clocks of two reports have nothing to do with each other."""
+    first = frame.groupby(group, sort=False)[column].transform("min")
+    return frame.assign(**{column: frame[column] - first})
+
+
+def _time_axis(field: Field, unit: str, spec: Mapping[str, Any]) -> Plot:
+    title = "since the first of each" if spec.get("from_first") else spec.get("x_title")
+    return axis(field, unit, title=title, from_zero=False)
 
 
 def _bands(frame: pd.DataFrame, x: Field, y: Field, series: str) -> Plot:

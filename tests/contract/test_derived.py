@@ -130,10 +130,3 @@ def test_the_tables_of_options_and_columns_name_all_of_them_in_whole_rows():
     for text, cells_n in ((options, 2), (glossary, 4)):
         rows = [line for line in text.splitlines() if line.startswith("|")]
         assert {row.replace("\\|", "").count("|") for row in rows} == {cells_n + 1}
-
-
-def test_tables_that_are_not_written_yet_are_not_in_the_glossary():
-    planned = [table.file for table in MANIFEST.writes if table.planned]
-    glossary = tables_glossary(MANIFEST)
-    assert planned
-    assert not [name for name in planned if f"`{name}.parquet`" in glossary]

@@ -17,6 +17,7 @@ import pytest
 from nsys_llm import placement
 from nsys_llm.errors import UsageError
 from nsys_llm.install_check import requirements
+from nsys_llm.manifest import recipe_names
 from nsys_llm.nsight import locate
 from nsys_llm.wheelhouse import pack, unpack
 
@@ -155,9 +156,11 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
         if path.is_file() and "__pycache__" not in path.parts
     }
     files = {
-        f"nsys_recipe/recipes/llm_hotspots/{name}" for name in ("__init__.py", "metadata.json")
+        f"nsys_recipe/recipes/{recipe}/{name}"
+        for recipe in recipe_names()
+        for name in ("__init__.py", "metadata.json", f"{recipe}.py")
     }
-    files |= {SCRIPT, placement.RECORD} | sources
+    files |= {placement.RECORD} | sources
     placed = {path for path in new if (nsight / path).is_file()}
     assert {
         Path(path).relative_to(packages.relative_to(nsight)).as_posix() for path in placed

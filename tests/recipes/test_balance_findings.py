@@ -57,9 +57,10 @@ def test_a_rank_whose_kernels_take_longer_is_slow_and_its_victims_are_not(found_
     fast = [("gemm", 0, 1000), (NCCL, 1000, 1310)]
     slow = [("gemm", 0, 1300), (NCCL, 1300, 1310)]
     found = {one.rule: one for one in found_in(fast, fast, slow, fast)}
-    assert set(found) == {"exposed_communication", "slow_rank", "late_rank", "uneven_kernel"}
+    # What is uneven is that rank, not one kernel of it.
+    assert set(found) == {"exposed_communication", "slow_rank", "late_rank"}
     # Without the rank that waits most, every finding on ranks is on the one that is late.
-    for rule in ("slow_rank", "late_rank", "uneven_kernel"):
+    for rule in ("slow_rank", "late_rank"):
         assert found[rule].rank == 2
     one = found["slow_rank"]
     assert (one.severity, one.impact_ns, one.window_ns) == ("high", 300, (0, 1310))
@@ -148,3 +149,10 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
     # At 80 % it would take 50/80 of its 10 us.
     assert found[1].impact_ns == 10_000 * 3 // 8
     assert "are 1,675 GB/s of 3,350 GB/s" in found[1].evidence
+
+
+def test_unlike_programs_are_not_compared(found_in):
+    # 1, 4 and 10 launches of 100 ns: three programs, not three ranks of one job.
+    programs = [[("gemm", 200 * n, 200 * n + 100) for n in range(count)] for count in (1, 4, 10)]
+    rules = {one.rule for one in found_in(*programs)}
+    assert not rules & {"uneven_kernel", "slow_host"}

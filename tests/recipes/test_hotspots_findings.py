@@ -70,7 +70,7 @@ def test_a_kernel_dominates_from_a_quarter_and_gravely_from_half(busy_pct, sever
 
 def test_a_dominant_kernel_is_told_with_its_numbers_and_its_window():
     (one,) = dominant(kernel(60.0, "void k<int>", operation="GEMM", launches_n=1234))
-    assert one.title == "`void k<int>` (GEMM) takes 60.0 % of the kernel time"
+    assert one.title == "`void k<int>`, GEMM, takes 60.0 % of the kernel time"
     assert (one.scope, one.name, one.rank, one.device_id) == ("kernel", "void k<int>", 0, 0)
     assert one.window_ns == (100, 2100)
     # 60 % of 1000 ns.
@@ -172,7 +172,7 @@ def test_the_answer_for_one_rank_is_two_sentences():
     tables = tables_with([kernel(60.0)], [category("gemm", 100.0)], [device()])
     # 1000 of 2000 ns.
     assert answer(tables) == (
-        "At least one kernel ran for 50.0 % of the window (1 us of 2 us, 1 rank together). "
+        "At least one kernel ran for 50.0 % of the window (1 us of 2 us, 1 rank). "
         "The largest part of that is `gemm` 100.0 %; the heaviest kernel is `k` with 60.0 %."
     )
 

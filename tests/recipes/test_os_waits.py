@@ -55,6 +55,11 @@ def test_os_calls_in_os_calls_count_once_in_the_union(tmp_path):
     assert rows(found, "function total_ns thread_union_ns")[0] == ("poll", 66, 64)
 
 
+def test_marks_of_the_profiler_are_no_calls(tmp_path):
+    trace = waiting().raw("OSRT_API", start=3, end=3, eventClass=31, nameId="profiling started")
+    assert tables(tmp_path, trace)["os_waits"]["function"].tolist() == ["poll", "read"]
+
+
 MAIN = ["cudaMalloc", "torch::empty", "main"]
 
 

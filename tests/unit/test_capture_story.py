@@ -40,14 +40,14 @@ def report(number, facts=FACTS, ranks_n=1, **others):
     return ReportOutcome(path, f"rank{number}", facts, ranks, **others)
 
 
-def facts_of(*reports, source="file_name", devices=None):
+def facts_of(*reports, source="file_name", devices=None, options=None):
     result = MapResult(tuple(reports), None)
     ranks = [
         Rank(one.key, number, f"rank{number}", source, None)
         for number, one in enumerate(rank for report in reports for rank in report.ranks)
     ]
     tables = {} if devices is None else {"devices": frame_of("devices", devices)}
-    return dict(capture_facts(result, ranks, tables))
+    return dict(capture_facts(result, ranks, tables, options or {}))
 
 
 def with_hosts(*hosts):
@@ -66,8 +66,8 @@ def test_a_fact_that_all_reports_share_is_told_once():
         "hosts": "`node1`",
         "GPUs": "`H100`",
         "driver": "`550.54`",
-        "CUDA": "`12.4`",
-        "Nsight Systems": "`2026.2.1`",
+        "CUDA of the driver": "`12.4`",
+        "exported by nsys": "`2026.2.1`",
         "export schema": "`3.25.0`",
         "traced": "`Cuda, NvtxEvents`",
         "CUDA graphs": "`node`",
@@ -84,8 +84,8 @@ def test_several_values_are_told_with_how_many_reports_have_each():
     [
         ("hosts", "host"),
         ("driver", "driver_version"),
-        ("CUDA", "cuda_version"),
-        ("Nsight Systems", "nsys_version"),
+        ("CUDA of the driver", "cuda_version"),
+        ("exported by nsys", "nsys_version"),
         ("export schema", "schema_version"),
         ("CUDA graphs", "graph_mode"),
     ],
@@ -165,7 +165,7 @@ def test_reports_that_were_not_read_and_ranks_that_were_not_given_are_told_apart
 def test_node_traced_graphs_are_told_with_their_share_of_operations():
     (told,) = caveats(rows=[coverage(0, 1000, graph_node_n=4), coverage(1, 1000, graph_node_n=3)])
     # 4 + 3 of 10 + 10 operations.
-    assert told.startswith("7 of 20 GPU operations ran inside CUDA graphs")
+    assert told.startswith("7 of 20 recorded GPU operations ran inside CUDA graphs")
     assert "30 to 60 %" in told
 
 
@@ -184,12 +184,14 @@ def test_one_graph_without_gpu_work_is_one_launch():
 def test_operations_without_an_api_call_are_told_with_their_time():
     (told,) = caveats(rows=[coverage(0, 875, api_missing_n=2), coverage(1, 1000)])
     # 125 of 2000 ns, 2 of 20 operations.
-    assert told.startswith("2 of 20 GPU operations (125 ns, 6.2 % of their time) have no API call")
+    assert told.startswith(
+        "2 of 20 recorded GPU operations (125 ns, 6.2 % of their time) have no API call"
+    )
 
 
 def test_operations_of_no_length_without_an_api_call_are_told_too():
     (told,) = caveats(rows=[coverage(0, 0, total_ns=0, api_missing_n=2)])
-    assert told.startswith("2 of 10 GPU operations ")
+    assert told.startswith("2 of 10 recorded GPU operations ")
 
 
 @pytest.mark.parametrize(
@@ -213,9 +215,16 @@ def not_recorded(*reports):
 
 def test_a_table_that_no_report_has_is_told_with_the_flag_that_records_it():
     (read,) = (read for read in MANIFEST.reads if read.table == "memcpys")
-    (told,) = not_recorded(report(0, absent_tables=("memcpys",)))
+    untold = replace(FACTS, traced=())
+    (told,) = not_recorded(report(0, untold, absent_tables=("memcpys",)))
     assert told.startswith(f"No report has memcpys: {read.lost}.")
-    assert told.endswith("`--trace=cuda` records it.")
+    assert told.endswith("None happened, or it was not recorded; `--trace=cuda` records it.")
+
+
+def test_what_was_traced_and_is_not_there_did_not_happen():
+    traced = replace(FACTS, traced=("Cuda", "NvtxEvents"))
+    (told,) = not_recorded(report(0, traced, absent_tables=("memcpys",)))
+    assert told.endswith("CUDA was traced, so none happened.")
 
 
 def test_a_table_that_some_reports_lack_is_told_with_how_many():
@@ -238,3 +247,18 @@ def test_a_table_that_no_flag_records_is_not_spoken_of():
     (read,) = (read for read in MANIFEST.reads if read.table == "graph_traces")
     assert read.capture is None
     assert not_recorded(report(0, absent_tables=("graph_traces",))) == []
+
+
+def test_filters_are_told_as_they_were_typed():
+    options = {
+        "filter_time": (50, None),
+        "steps": (3, 4),
+        "skip_warmup": True,
+        "ranks": (0, 2),
+        "device": None,
+        "filter_nvtx": "a`b",
+    }
+    told = facts_of(report("rank0"), options=options)["only"]
+    words = "--filter-time 50/ --filter-nvtx a'b --steps 3:4 --skip-warmup --ranks 0,2"
+    assert told == f"what `{words}` leaves of the reports"
+    assert "only" not in facts_of(report("rank0"), options={"skip_warmup": False})

@@ -134,7 +134,7 @@ def test_a_long_name_in_a_notebook_is_cut_and_whole_on_hover():
 
 def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
     manifest, _ = made_results(tmp_path, ROWS)
-    full = replace(FINDING, rank=3, window_ns=(5, 9), capture="nsys profile --trace=cuda")
+    full = replace(FINDING, rank=3, window_ns=(5, 9), capture="--trace=cuda")
     text = head_markdown(made_report(manifest, full), markdown_prose)
     assert text.endswith(
         "## Findings (1)\n\n"
@@ -142,7 +142,7 @@ def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
         "   - Evidence: 3 s of 5 s. (`kernels`, `devices`)\n"
         "   - Where: `--ranks 3 --filter-time 5/9`\n"
         "   - To do: Look at its launches.\n"
-        "   - Record next time: `nsys profile --trace=cuda`"
+        "   - Record next time: `--trace=cuda`"
     )
 
 

@@ -13,7 +13,16 @@ def found(files=(), rows=()):
 
 
 def test_a_sound_run_has_no_findings():
-    assert found([file(0), file(1, "no_gpu_work", "no work")], [coverage(0, 1000)]) == []
+    assert found([file(0), file(1)], [coverage(0, 1000)]) == []
+
+
+def test_a_rank_without_gpu_work_is_told():
+    (one,) = found([file(0), file(1, "no_gpu_work", "no work")], [coverage(0, 1000)])
+    assert (one.rule, one.severity) == ("no_gpu_work", "medium")
+    assert one.title == "1 of 2 ranks or reports holds no GPU work"
+    assert "`rank1`" in one.evidence
+    (all_of_them,) = found([file(0, "no_gpu_work", "no work")])
+    assert all_of_them.severity == "high"
 
 
 def test_a_run_without_any_row_has_no_findings():

@@ -122,6 +122,51 @@ def test_a_menu_shows_one_value_at_a_time():
     assert second["args"][1]["yaxis"]["categoryarray"] == ["c"]
 
 
+def test_each_choice_of_a_menu_has_its_own_unit_and_size():
+    frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3_000_000, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
+    changes = [one["args"][1] for one in plot["layout"]["updatemenus"][0]["buttons"]]
+    titles = [one["xaxis"]["title"]["text"] for one in changes]
+    assert titles == ["time (ms)", "time (ns)"]
+    assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
+    assert all(one["height"] > 0 for one in changes)
+
+
+def test_an_even_scale_shows_the_steps_that_no_row_has():
+    # Doubling edges, 8 is missing.
+    frame = {"name": ["a"] * 3, "time_ns": [4, 16, 32], "low_ns": [1, 4, 2]}
+    spec = {"x": "time_ns", "y": "name", "value": "low_ns", "log": True, "row_share": True}
+    trace = plotted(frame, kind="heat", **spec)["data"][0]
+    assert trace["x"] == ["4 ns", "8 ns", "16 ns", "32 ns"]
+    # Shares of the row's largest, 4.
+    assert trace["z"] == [[25.0, None, 100.0, 50.0]]
+
+
+def test_against_the_median_a_cell_says_how_far_it_lies_above():
+    frame = {"file": ["r0", "r1", "r2"], "name": ["a"] * 3, "time_ns": [10, 10, 15]}
+    spec = {"x": "file", "y": "name", "value": "time_ns", "relative": True}
+    trace = plotted(frame, kind="heat", **spec)["data"][0]
+    assert trace["z"] == [[0.0, 0.0, 50.0]]
+    assert trace["colorbar"]["title"]["text"] == "% above median"
+
+
+def test_no_two_names_of_a_figure_share_a_colour_and_fixed_ones_keep_theirs():
+    names = ["gemm", "norm", *(f"n{n}" for n in range(14))]
+    tints = color_map(names)
+    assert len(set(tints.values())) == 16
+    assert tints["gemm"] == color_map(["gemm"])["gemm"]
+    assert len(set(color_map([f"n{n}" for n in range(40)]).values())) == 18
+
+
+def test_points_of_two_clocks_begin_together():
+    frame = {"time_ns": [60_000_000_000, 60_000_000_100, 7], "low_ns": [1, 2, 3],
+             "file": ["r0", "r0", "r1"]}  # fmt: skip
+    spec = {"x": "time_ns", "y": "low_ns", "color": "file", "from_first": True}
+    plot = plotted(frame, kind="points", **spec)
+    assert [one["x"] for one in plot["data"]] == [[0.0, 100.0], [0.0]]
+    assert plot["layout"]["xaxis"]["rangemode"] == "normal"
+
+
 def test_rows_can_be_chosen_by_value():
     frame = {"name": ["a", "b"], "category": ["gemm", "norm"], "time_ns": [3, 2]}
     plot = plotted(frame, kind="bars", x="time_ns", y="name", where={"category": "norm"})

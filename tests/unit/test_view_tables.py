@@ -95,7 +95,7 @@ def test_huge_and_negative_values_are_shown_without_losing_their_sign():
 
 
 def test_a_long_name_is_cut_and_stands_whole_on_hover():
-    name = 'void "q" &amp; \'' + "x" * 100 + "<int>(a, b)"
+    name = 'void "q" &amp; \'' + "x" * 100 + "<int>(a, b) end"
     page = Markup(rows_html(frame(name=[name, "short"]), FIELDS, ["name"], 10))
     assert page.problems == []
     assert page.titles == ['Its "name", 0 < n & m.', name]
@@ -214,3 +214,10 @@ def test_results_take_all_columns_unless_some_are_named(folder):
         text for text, _ in Markup(Results(folder).rows("files", glossary=False).html).headings
     }
     assert names == {"Rank", "File", "wait", "storm"}
+
+
+def test_what_jupyter_would_typeset_stands_in_code():
+    names = ["main::$_0(bar::$_1)", "\\(x\\)", "plain"]
+    page = rows_html(frame(name=names), FIELDS, ["name"], 10)
+    assert page.count("<code>") == 2
+    assert "<code>main::$_0(bar::$_1)</code>" in page

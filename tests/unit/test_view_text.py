@@ -71,6 +71,16 @@ def test_null_is_shown_as_not_known_whatever_its_form(null, unit):
     assert format_value(null, unit) == NOT_KNOWN
 
 
+@pytest.mark.parametrize("null", [None, pd.NA, np.nan])
+@pytest.mark.parametrize("shown", [format_ns, format_bytes, format_percent, format_count])
+def test_no_null_ends_in_an_error(null, shown):
+    assert shown(null) == NOT_KNOWN
+
+
+def test_a_share_that_is_not_nothing_is_never_shown_as_nothing():
+    assert [format_percent(one) for one in (0.0049, 0.005, 0)] == ["<0.01 %", "0.01 %", "0.0 %"]
+
+
 def test_a_value_is_shown_in_its_unit():
     assert format_value(1_500, "ns") == "1.5 us"
     assert format_value(2, "bytes") == "2 B"

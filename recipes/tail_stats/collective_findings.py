@@ -1,0 +1,223 @@
+"""What the collectives tell: who makes whom wait, and what cannot be told. From tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.collective_classes import (
+    INCONCLUSIVE,
+    PERSISTENT,
+    SKEW,
+    TRANSFER,
+    TRANSIENT,
+)
+from nsys_llm.findings import Finding
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+
+__all__ = ["collective_findings", "waiting_words"]
+
+_Tables = Mapping[str, pd.DataFrame]
+
+#: Share of all ranks' time that goes into waiting for one rank; ours.
+_HIGH_PCT: Final = 5.0
+_MEDIUM_PCT: Final = 1.0
+#: Less is not worth a line.
+_LEAST_PCT: Final = 0.1
+#: Share of communication kernels that found no partner, from which the waits say too little; ours.
+_UNMATCHED_PCT: Final = 10.0
+#: Share of a communicator's time in transfer from which its amount is what to look at; ours.
+_TRANSFER_PCT: Final = 10.0
+_WHAT_IT_DID: Final = (
+    "what it runs there instead: longer kernels (a throttled or shared GPU, more work than the "
+    "others), a synchronisation or a copy, or a host that launches late"
+)
+
+
+def waiting_words(tables: _Tables) -> str:
+    """Return the end of a sentence: how much time in collectives is waiting, and for whom."""
+    found, ranks = tables["communicators"], tables["stragglers"]
+    total_ns, wait_ns = int(found["total_ns"].sum()), int(found["wait_ns"].sum())
+    if not total_ns or not wait_ns:
+        return ""
+    share = (
+        f"; {format_percent(100 * wait_ns / total_ns)} of the time in collectives is waiting for "
+        f"the last rank ({format_ns(wait_ns)} of {format_ns(total_ns)})"
+    )
+    telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
+    if telling.empty:
+        return share
+    worst = telling.iloc[0]
+    return f"{share}, {format_ns(worst['caused_wait_ns'])} of it for rank {worst['rank']}"
+
+
+def collective_findings(tables: _Tables) -> list[Finding]:
+    """Return all findings about collectives, in no order."""
+    return [
+        *_stragglers(tables["stragglers"]),
+        *_no_single_one(tables["stragglers"], tables["communicators"]),
+        *_unclear_clocks(tables["stragglers"]),
+        *_transfers(tables["communicators"]),
+        *_unmatched(tables["collective_coverage"]),
+    ]
+
+
+def _stragglers(ranks: pd.DataFrame) -> list[Finding]:
+    """Name each rank that is late throughout or for a while, where that costs time."""
+    found = []
+    for _, row in ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])].iterrows():
+        cost_pct = _cost_pct(row)
+        if cost_pct < _LEAST_PCT:
+            continue
+        throughout = row["pattern"] == PERSISTENT
+        thirds = ", ".join(
+            format_percent(row[f"late_{third}_third_pct"]) for third in ("first", "second", "last")
+        )
+        when = "throughout" if throughout else "for a part of the run"
+        found.append(
+            Finding(
+                rule=f"{row['pattern']}_straggler",
+                severity=_severity(cost_pct),
+                scope="rank",
+                rank=int(row["rank"]),
+                device_id=int(row["device_id"]),
+                title=f"Rank {row['rank']} makes ranks {row['communicator']} wait {when}",
+                evidence=f"The others waited {format_ns(row['caused_wait_ns'])} for it, "
+                f"{format_percent(row['caused_pct'])} of all waiting in these collectives and "
+                f"{format_percent(cost_pct)} of the others' time. It came last in "
+                f"{format_count(row['late_n'])} of {format_count(row['collectives_n'])} (by "
+                f"thirds of the run {thirds}), at worst by {format_ns(row['worst_late_by_ns'])}; "
+                f"clocks agree to {format_ns(row['residual_ns'])}.",
+                tables=("stragglers", "collectives", "wait_map"),
+                recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
+                f"ranks that spend most time in them: {_WHAT_IT_DID}.",
+                window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
+                capture=None if throughout else "--gpu-metrics-device=all",
+                impact_ns=int(row["caused_wait_ns"]),
+            )
+        )
+    return found
+
+
+def _no_single_one(ranks: pd.DataFrame, sequences: pd.DataFrame) -> list[Finding]:
+    """Say so where a communicator mostly waits and no rank stands out."""
+    found = []
+    for name, own in ranks.groupby("communicator", sort=True):
+        mine = sequences[sequences["communicator"] == name]
+        wait_pct = 100.0 * mine["wait_ns"].sum() / max(int(mine["total_ns"].sum()), 1)
+        worst = own.iloc[0]
+        span_ns = int(worst["span_ns"]) * len(own)
+        cost_pct = 100.0 * int(worst["wait_ns"]) / max(span_ns, 1)
+        told = own["pattern"].isin([PERSISTENT, TRANSIENT, INCONCLUSIVE]).any()
+        if told or SKEW not in set(mine["class"]) or cost_pct < _MEDIUM_PCT:
+            continue
+        found.append(
+            Finding(
+                rule="shared_skew",
+                severity=_severity(cost_pct),
+                scope="run",
+                title=f"Ranks {name} wait for each other in turn",
+                evidence=f"{format_percent(wait_pct)} of the time in their collectives is waiting "
+                f"({format_ns(worst['wait_ns'])}), and no rank stands out: rank {worst['rank']} "
+                f"caused most of it with {format_percent(worst['caused_pct'])}.",
+                tables=("stragglers", "communicators"),
+                recommendation="Look for what varies from step to step on every rank: sequence "
+                "lengths, routing of experts, garbage collection, host threads that share cores. "
+                "Fewer and larger collectives meet less often.",
+                impact_ns=int(worst["wait_ns"]),
+            )
+        )
+    return found
+
+
+def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
+    """Say so where the clocks are less exact than the lateness is large."""
+    unclear = ranks[(ranks["unclear_n"] > ranks["late_n"]) & (ranks["residual_ns"] > 0)]
+    found = []
+    for name, own in unclear.groupby("communicator", sort=True):
+        row = own.iloc[0]
+        if not int(row["wait_ns"]):
+            continue
+        found.append(
+            Finding(
+                rule="clocks_too_uncertain",
+                severity="note",
+                scope="run",
+                title=f"Who is late among ranks {name} cannot be told",
+                evidence=f"Their clocks agree to {format_ns(row['residual_ns'])}, and on "
+                f"{len(own)} of {int(row['ranks_n'])} ranks most latenesses are below that. The "
+                f"waiting is {format_ns(row['wait_ns'])}.",
+                tables=("stragglers", "rank_clocks"),
+                recommendation="Take waits below that as noise, and name no rank. One nsys for all "
+                "ranks of a host gives them one clock.",
+                impact_ns=int(row["wait_ns"]),
+            )
+        )
+    return found
+
+
+def _transfers(sequences: pd.DataFrame) -> list[Finding]:
+    """Say where collectives take long because of what they move."""
+    found = []
+    for _, row in sequences[sequences["class"] == TRANSFER].iterrows():
+        share_pct = 100.0 * int(row["transfer_ns"]) / max(int(row["span_ns"]), 1)
+        if share_pct < _TRANSFER_PCT:
+            continue
+        found.append(
+            Finding(
+                rule="transfer_bound_collectives",
+                severity="low",
+                scope="kernel",
+                name=str(row["kernel"]),
+                title=f"{row['operation']} of ranks {row['communicator']} is transfer, not waiting",
+                evidence=f"{format_count(row['collectives_n'])} collectives move data for "
+                f"{format_ns(row['transfer_ns'])}, {format_percent(share_pct)} of the time from "
+                f"the first to the last; only {format_percent(row['wait_pct'])} of the time in "
+                "them is waiting.",
+                tables=("communicators",),
+                recommendation="No rank is to blame: send less (types, sharding, fusion), overlap "
+                "it with computation, or see whether NCCL took the fast links "
+                "(`NCCL_DEBUG=INFO`).",
+                impact_ns=int(row["transfer_rank_ns"]),
+            )
+        )
+    return found
+
+
+def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
+    ranks_n = coverage[["rank", "device_id"]].drop_duplicates().shape[0]
+    kernels_n = int(coverage["kernels_n"].sum())
+    lost_n = int((coverage["unmatched_n"] + coverage["over_limit_n"]).sum())
+    if ranks_n < 2 or 100 * lost_n < _UNMATCHED_PCT * max(kernels_n, 1):
+        return []
+    worst = coverage.sort_values("unmatched_n", ascending=False, kind="stable").iloc[0]
+    return [
+        Finding(
+            rule="unmatched_collectives",
+            severity="low",
+            scope="run",
+            title=f"{format_percent(100 * lost_n / kernels_n)} of the communication kernels found "
+            "no partner on another rank",
+            evidence=f"{format_count(lost_n)} of {format_count(kernels_n)}; most are "
+            f"{worst['operation']} on {quoted(worst['file'])}. Waits and late ranks are told "
+            "without them.",
+            tables=("collective_coverage",),
+            recommendation="See that all ranks of the job are among the inputs and were captured "
+            "at the same time, with the same --capture-range or --delay and --duration; kernels "
+            "that do not wait for their peer cannot be matched by time.",
+        )
+    ]
+
+
+def _cost_pct(row: pd.Series) -> float:
+    """Return the waiting that a rank caused as a share of the other ranks' time."""
+    others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
+    return 100.0 * int(row["caused_wait_ns"]) / max(others_ns, 1)
+
+
+def _severity(cost_pct: float) -> str:
+    if cost_pct >= _HIGH_PCT:
+        return "high"
+    return "medium" if cost_pct >= _MEDIUM_PCT else "low"

@@ -1,0 +1,190 @@
+"""Tables of who made whom wait: ranks by communicator, and their waiting over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.collective_classes import INCONCLUSIVE, NONE, lateness_pattern, third_sizes
+from nsys_llm.collective_waits import THIRDS, MemberWaits, Waits, collective_waits, member_waits
+from nsys_llm.columns import Columns, percent
+from nsys_llm.grouping import summed
+from nsys_llm.intervals import IntArray
+from nsys_llm.recipes.tail_stats.collective_tables import communicator, declared
+from nsys_llm.recipes.tail_stats.collectives_matched import MatchedCollectives, Sequenced
+from nsys_llm.view.text import format_ns
+
+__all__ = ["straggler_columns", "wait_map_columns"]
+
+#: Parts of the time in which there are collectives; a heat map of them stays readable.
+_BINS: Final = 40
+
+
+@dataclass(frozen=True)
+class _Group:
+    """All collectives of one communicator, whatever their kernel, in order of time.
+
+    Attributes:
+        owners: Devices that take part, by position.
+        start_ns: For each of them, shape (collectives,), clock of the root.
+        end_ns: Likewise.
+        ahead_ns: For each of them, its report's own clock minus the root's.
+        residual_ns: Shape (collectives,).
+    """
+
+    owners: tuple[int, ...]
+    start_ns: tuple[IntArray, ...]
+    end_ns: tuple[IntArray, ...]
+    ahead_ns: tuple[int, ...]
+    residual_ns: IntArray
+
+    @property
+    def waits(self) -> Waits:
+        return collective_waits(self.start_ns, self.end_ns)
+
+
+def straggler_columns(found: MatchedCollectives) -> Columns:
+    """Return one row a device and communicator: what it caused and what it suffered."""
+    rows = [row for group in _groups(found) for row in _group_rows(group, found)]
+    rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
+    return {name: [row[name] for row in rows] for name in declared("stragglers")}
+
+
+def wait_map_columns(found: MatchedCollectives) -> Columns:
+    """Return waiting by device, communicator and part of the run."""
+    groups = list(_groups(found))
+    waits = [group.waits for group in groups]
+    met = [one.first_start_ns[one.met] for one in waits]
+    every = np.concatenate(met) if met else np.empty(0, dtype=np.int64)
+    if not every.size:
+        return {name: [] for name in declared("wait_map")}
+    first_ns = int(every.min())
+    width_ns = max(-(-(int(every.max()) - first_ns + 1) // _BINS), 1)
+    bins_n = (int(every.max()) - first_ns) // width_ns + 1
+    starts = first_ns + width_ns * np.arange(bins_n)
+    since = [format_ns(float(start - first_ns)) for start in starts]
+    rows = []
+    for group, one in zip(groups, waits, strict=True):
+        part = (one.first_start_ns[one.met] - first_ns) // width_ns
+        for place, owner in enumerate(group.owners):
+            suffered = (one.last_start_ns - group.start_ns[place])[one.met]
+            caused = _caused(one, group, place)[one.met]
+            rows.append(
+                {
+                    "communicator": np.full(bins_n, communicator(found.devices, group.owners)),
+                    "rank": np.full(bins_n, found.devices[owner].rank.number),
+                    "file": np.full(bins_n, found.devices[owner].rank.file),
+                    "device_id": np.full(bins_n, found.devices[owner].device_id),
+                    "bin_start_ns": starts,
+                    "since_first": np.array(since),
+                    "caused_wait_ns": summed(part, caused, bins_n),
+                    "suffered_wait_ns": summed(part, suffered, bins_n),
+                }
+            )
+    return {
+        name: np.concatenate([row[name].astype(_dtype(name)) for row in rows])
+        for name in declared("wait_map")
+    }
+
+
+_TEXTS: Final = frozenset({"communicator", "file", "since_first"})
+
+
+def _dtype(name: str) -> type:
+    return object if name in _TEXTS else np.int64
+
+
+def _groups(found: MatchedCollectives) -> Iterator[_Group]:
+    """Yield communicators: sequences of the same devices are one, as far as a trace can tell."""
+    by_owners: dict[tuple[int, ...], list[Sequenced]] = {}
+    for one in found.sequences:
+        if len(one):
+            by_owners.setdefault(one.owners, []).append(one)
+    for owners, own in sorted(by_owners.items()):
+        firsts = np.concatenate([one.waits.first_start_ns for one in own])
+        order = np.argsort(firsts, kind="stable")
+        places = range(len(owners))
+        yield _Group(
+            owners,
+            tuple(np.concatenate([one.start_ns[place] for one in own])[order] for place in places),
+            tuple(np.concatenate([one.end_ns[place] for one in own])[order] for place in places),
+            own[0].ahead_ns,
+            np.concatenate([np.full(len(one), one.residual_ns) for one in own])[order],
+        )
+
+
+def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]]:
+    waits = group.waits
+    members = member_waits(waits, group.start_ns, group.residual_ns)
+    met = waits.met
+    wait_ns = sum((one.caused_ns for one in members), np.zeros(THIRDS, dtype=np.int64))
+    common = {
+        "communicator": communicator(found.devices, group.owners),
+        "ranks_n": len(group.owners),
+        "collectives_n": int(met.sum()),
+        "wait_ns": int(wait_ns.sum()),
+        "span_ns": int(waits.last_end_ns.max() - waits.first_start_ns.min()),
+        "residual_ns": int(group.residual_ns.max()),
+    }
+    # Where most latenesses are noise, it cannot be said of the others that they are none.
+    untold = sum(one.unclear_n for one in members) > sum(int(one.late_n.sum()) for one in members)
+    untold &= bool(group.residual_ns.any())
+    return [
+        {
+            **common,
+            "rank": found.devices[owner].rank.number,
+            "file": found.devices[owner].rank.file,
+            "device_id": found.devices[owner].device_id,
+            **_member(one, common, wait_ns, untold),
+            **_worst(one, waits, group, place),
+        }
+        for place, (owner, one) in enumerate(zip(group.owners, members, strict=True))
+    ]
+
+
+def _member(
+    one: MemberWaits, common: dict[str, Any], wait_ns: IntArray, untold: bool
+) -> dict[str, Any]:
+    n, ranks_n = common["collectives_n"], common["ranks_n"]
+    caused_ns, late_n = int(one.caused_ns.sum()), int(one.late_n.sum())
+    shares = percent(one.late_n, third_sizes(n))
+    known = one.lateness_ns.size > 0
+    pattern = lateness_pattern(one.late_n, one.unclear_n, one.caused_ns, wait_ns, n, ranks_n)
+    return {
+        "late_n": late_n,
+        "late_pct": 100.0 * late_n / n if n else None,
+        "unclear_n": one.unclear_n,
+        "pattern": INCONCLUSIVE if untold and pattern == NONE else pattern,
+        "caused_wait_ns": caused_ns,
+        "caused_pct": 100.0 * caused_ns / common["wait_ns"] if common["wait_ns"] else None,
+        "avoidable_wait_ns": one.avoidable_ns,
+        "suffered_wait_ns": one.suffered_ns,
+        "lateness_p50_ns": float(np.median(one.lateness_ns)) if known else None,
+        "lateness_max_ns": int(one.lateness_ns.max()) if known else None,
+        "late_first_third_pct": shares[0],
+        "late_second_third_pct": shares[1],
+        "late_last_third_pct": shares[2],
+    }
+
+
+def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[str, Any]:
+    """Return the collective in which it was late by most, in its report's own clock."""
+    if one.worst < 0:
+        return dict.fromkeys(("worst_late_by_ns", "window_start_ns", "window_end_ns"))
+    ahead_ns = group.ahead_ns[place]
+    return {
+        "worst_late_by_ns": int(waits.late_by_ns[one.worst]),
+        # From when the others were there, so that the window shows what it did instead.
+        "window_start_ns": int(waits.first_start_ns[one.worst]) + ahead_ns,
+        "window_end_ns": int(group.end_ns[place][one.worst]) + ahead_ns,
+    }
+
+
+def _caused(waits: Waits, group: _Group, place: int) -> IntArray:
+    """Return the waiting that one rank caused in each collective."""
+    each, odd = np.divmod(waits.wait_ns, waits.late_n)
+    share = each + np.where(waits.late == place, odd, 0)
+    return np.where(group.start_ns[place] == waits.last_start_ns, share, 0)

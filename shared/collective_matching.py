@@ -1,0 +1,223 @@
+"""Which ranks meet in which collectives: communicators, told by who leaves together. Pure.
+
+A plain trace names the kernel of a collective and nothing else. Executions of one kernel on one
+rank and stream are a lane. Lanes of several ranks that line up (see `collective_alignment`) are
+one sequence of collectives; the ranks that have it are its communicator. Where a tensor-parallel
+and a data-parallel group use the same kernel, their lanes do not line up, and stay apart.
+
+Limits. Groups in lockstep whose ranks never hold each other up cannot be told apart, and count as
+one (see `collective_members`). Ranks that receive what others sent long before do not overlap with
+them, and stay unmatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.collective_alignment import SAME_CLOCK_NS, Alignment, Track, align
+from nsys_llm.collective_members import MISSING, members, places
+from nsys_llm.intervals import IntArray
+
+__all__ = ["Lane", "Matched", "match_lanes"]
+
+#: Streams count as one only if that pairs so much more, in percent.
+_FAR_MORE_PCT: Final = 110
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """Executions of one communication kernel on one stream of one device.
+
+    Attributes:
+        owner: The device that runs them, in the order of ranks.
+        clock: The report whose clock they are in, by position.
+        kernel: What all of them run.
+        communicator: Its id, where the trace tells; None: to be told by time.
+        stream: CUDA stream; of several, the first.
+        track: When, brought to one clock as far as the reports tell.
+    """
+
+    owner: int
+    clock: int
+    kernel: str
+    communicator: str | None
+    stream: int
+    track: Track
+
+
+@dataclass(frozen=True)
+class Matched:
+    """One sequence of collectives and the lanes that take part in it.
+
+    Attributes:
+        lanes: At least two, in the order of owners.
+        rows: For each lane, its execution in each collective that all lanes have; shape
+            (collectives,) each, ascending.
+        cut_n: For each lane, executions before the first or after the last of those that another
+            lane lacks: a window or the capture cut it off there.
+    """
+
+    lanes: tuple[Lane, ...]
+    rows: tuple[IntArray, ...]
+    cut_n: tuple[int, ...]
+
+
+def match_lanes(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
+    """Find the sequences of collectives that lanes of different devices have in common.
+
+    Args:
+        lanes: Of all devices, none empty.
+        trust_ns: How far apart the clocks of two reports may be; see `align`.
+
+    Returns:
+        In the order of kernel, communicator, and first owner. A lane is in one of them or in none.
+    """
+    keys = sorted({(one.kernel, one.communicator or "") for one in lanes})
+    by_key: dict[tuple[str, str], list[Lane]] = {key: [] for key in keys}
+    for lane in lanes:
+        by_key[lane.kernel, lane.communicator or ""].append(lane)
+    return [one for key in keys for one in _of_one_kernel(by_key[key], trust_ns)]
+
+
+def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
+    """Take each stream for itself, or all streams of a device together if that pairs far more.
+
+    A communicator usually has its own stream, but one may also change streams, as when a graph
+    that was captured on another stream is replayed.
+    """
+    apart = _grouped(lanes, trust_ns)
+    if len({lane.owner for lane in lanes}) == len(lanes):
+        return apart
+    together = _grouped(_joined(lanes), trust_ns)
+    far_more = 100 * _paired_n(together) > _FAR_MORE_PCT * _paired_n(apart)
+    return together if far_more else apart
+
+
+def _paired_n(found: Iterable[Matched]) -> int:
+    return sum(len(one.lanes) * one.rows[0].size for one in found)
+
+
+def _joined(lanes: Sequence[Lane]) -> list[Lane]:
+    by_owner: dict[int, list[Lane]] = {}
+    for lane in sorted(lanes, key=lambda one: (one.owner, one.stream)):
+        by_owner.setdefault(lane.owner, []).append(lane)
+    joined = []
+    for own in by_owner.values():
+        starts = np.concatenate([lane.track.start_ns for lane in own])
+        ends = np.concatenate([lane.track.end_ns for lane in own])
+        joined.append(replace(own[0], track=Track.ordered(starts, ends)))
+    return joined
+
+
+def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
+    """Group lanes around the longest one that is left, again and again."""
+    waiting = dict(
+        enumerate(sorted(lanes, key=lambda one: (-len(one.track), one.owner, one.stream)))
+    )
+    found: list[Matched] = []
+    shape: tuple[int, ...] = ()
+    placed: set[int] = set()
+    while waiting:
+        reference = waiting.pop(next(iter(waiting)))
+        if reference.owner in placed:
+            # Another lane of a rank that has its group: from here on, groups of another kind.
+            shape, placed = (), set()
+        fits = _like_before(reference, waiting, shape, trust_ns)
+        fits = fits or _belonging(reference, waiting, trust_ns)
+        if not fits:
+            continue
+        fitted = {waiting.pop(place): fit for place, fit in fits.items()}
+        found.append(_complete(reference, fitted))
+        shape = tuple(lane.owner for lane in found[-1].lanes)
+        placed |= set(shape)
+    return sorted(found, key=lambda one: (one.lanes[0].owner, one.lanes[0].stream))
+
+
+def _like_before(
+    reference: Lane, waiting: Mapping[int, Lane], shape: Sequence[int], trust_ns: int
+) -> dict[int, Alignment]:
+    """Try the owners that lie to the reference as those of the group before lay to each other.
+
+    Groups of one kind are alike (ranks 0-7, 8-15, ...), and trying every lane against every group
+    takes too long with a thousand ranks.
+    """
+    by_owner: dict[int, list[int]] = {}
+    for place, lane in waiting.items():
+        by_owner.setdefault(lane.owner, []).append(place)
+    tried: dict[int, dict[int, Alignment]] = {}
+    best: dict[int, Alignment] = {}
+    for base in shape:
+        owners = {owner - base + reference.owner for owner in shape} - {reference.owner}
+        if not owners <= by_owner.keys():
+            continue
+        for owner in owners - tried.keys():
+            tried[owner] = _fitting(reference, waiting, by_owner[owner], trust_ns)
+        fits = {place: fit for owner in owners for place, fit in tried[owner].items()}
+        if len(fits) == len(owners) and (not best or _worst_ns(fits) < _worst_ns(best)):
+            best = fits
+    return best
+
+
+def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> dict[int, Alignment]:
+    """Return the lanes of the reference's communicator."""
+    fits = _fitting(reference, waiting, waiting, trust_ns)
+    if reference.communicator is not None:
+        return fits
+    found = list(fits.items())
+    own = members(reference.track, [(waiting[place].track, fit) for place, fit in found])
+    return dict(found[one] for one in own)
+
+
+def _fitting(
+    reference: Lane, waiting: Mapping[int, Lane], places: Iterable[int], trust_ns: int
+) -> dict[int, Alignment]:
+    """Return the lanes that line up with the reference, the best one of each other owner."""
+    best: dict[int, tuple[int, Alignment]] = {}
+    for place in places:
+        lane = waiting[place]
+        if lane.owner == reference.owner:
+            continue
+        trust = SAME_CLOCK_NS if lane.clock == reference.clock else trust_ns
+        known = reference.communicator is not None
+        fit = align(reference.track, lane.track, trust, known=known)
+        if fit is None:
+            continue
+        before = best.get(lane.owner)
+        if before is None or _quality(fit) > _quality(before[1]):
+            best[lane.owner] = place, fit
+    return {place: fit for place, fit in best.values()}
+
+
+def _worst_ns(fits: Mapping[int, Alignment]) -> int:
+    return max(fit.spread_ns for fit in fits.values())
+
+
+def _quality(fit: Alignment) -> tuple[int, int]:
+    return fit.met_n, -fit.spread_ns
+
+
+def _complete(reference: Lane, fits: Mapping[Lane, Alignment]) -> Matched:
+    """Keep the collectives that all lanes have, and count what is cut off before and after."""
+    lanes = sorted([reference, *fits], key=lambda one: (one.owner, one.stream))
+    place_of = {lane: places(fit, len(reference.track)) for lane, fit in fits.items()}
+    place_of[reference] = np.arange(len(reference.track))
+    everywhere = np.ones(len(reference.track), dtype=bool)
+    for row in place_of.values():
+        everywhere &= row != MISSING
+    rows = [place_of[lane][everywhere] for lane in lanes]
+    return Matched(tuple(lanes), tuple(rows), _cut(lanes, rows))
+
+
+def _cut(lanes: Sequence[Lane], rows: Sequence[IntArray]) -> tuple[int, ...]:
+    if rows[0].size == 0:
+        return tuple(len(lane.track) for lane in lanes)
+    before = [int(row[0]) for row in rows]
+    after = [len(lane.track) - 1 - int(row[-1]) for lane, row in zip(lanes, rows, strict=True)]
+    # What every lane has there was not cut off; it could not be paired.
+    return tuple(
+        one - min(before) + other - min(after) for one, other in zip(before, after, strict=True)
+    )
