@@ -70,7 +70,8 @@ ALLOWED = {
     "tails": {"distributions", "grouping", "intervals"},
     "time_bins": {"grouping", "intervals"},
     "units": {"errors"},
-    "view.text": set(),
+    "view.kernel_names": set(),
+    "view.text": {"view.kernel_names"},
     "watermarks": {"intervals", "time_bins"},
 }
 

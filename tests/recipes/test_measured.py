@@ -198,9 +198,9 @@ def test_what_the_capture_does_not_have_is_said_with_the_flag_that_would_show_it
     found = written(busy(), tmp_path)
     for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
         assert found[table].empty
-    lost = read_report(tmp_path / "t-out")["lost"]["t"]
-    assert "--cuda-memory-usage=true" in lost["memory_events"]
-    assert "--gpu-metrics-devices=all" in lost["gpu_metrics"]
+    told = " ".join(read_report(tmp_path / "t-out")["report"]["unrecorded"])
+    assert "`--cuda-memory-usage=true` records it" in told
+    assert "`--gpu-metrics-device=all` records it" in told
 
 
 def test_parquet_says_the_same_as_sqlite(tmp_path):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from nsys_llm.manifest import load_manifest
-from nsys_llm.recipes.tail_stats.collective_findings import collective_answer, collective_findings
+from nsys_llm.recipes.tail_stats.collective_findings import collective_findings, waiting_words
 
 MS = 1_000_000
 
@@ -104,7 +104,7 @@ def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():
     (one,) = found(given).values()
     assert (one.rule, one.severity, one.rank) == ("clocks_too_uncertain", "note", None)
     assert "900 ns" in one.evidence
-    assert "cannot be told" in collective_answer(given)
+    assert "for rank" not in waiting_words(given)
     # On one clock, ranks that come together are no matter of clocks.
     same = {**unclear, "residual_ns": 0}
     assert found(tables(rank(0, **same), rank(1, **same))) == {}
@@ -130,16 +130,15 @@ def test_kernels_without_a_partner_are_told_from_a_tenth_on():
     assert "unmatched_collectives" not in rules(50, ranks_n=1)
 
 
-def test_the_answer_has_two_sentences_whatever_there_is():
-    assert "75.0 %" in collective_answer(tables(rank(0), rank(2, **LATE)))
-    assert "Rank 2 caused the largest part" in collective_answer(tables(rank(0), rank(2, **LATE)))
-    assert "No rank stands out" in collective_answer(tables(rank(0)))
+def test_the_answer_tells_how_much_is_waiting_and_for_whom_where_that_can_be_told():
+    told = waiting_words(tables(rank(0), rank(2, **LATE)))
+    assert "75.0 % of the time in collectives is waiting for the last rank" in told
+    assert told.endswith("24 ms of it for rank 2")
+    assert waiting_words(tables(rank(0))).endswith(")")
     nothing = {
         "stragglers": table("stragglers"),
         "communicators": table("communicators"),
         "collective_coverage": table("collective_coverage"),
     }
-    assert "Nobody waits" in collective_answer(nothing)
+    assert waiting_words(nothing) == ""
     assert collective_findings(nothing) == []
-    nothing["collective_coverage"] = table("collective_coverage", cover())
-    assert "None of 90" in collective_answer(nothing)

@@ -19,6 +19,11 @@ TABLES = (
     "outlier_clusters",
     "api_tails",
     "rank_api_tails",
+    "communicators",
+    "stragglers",
+    "collectives",
+    "collective_coverage",
+    "rank_clocks",
 )
 PLAIN = {
     "communication": False,

@@ -102,7 +102,7 @@ def test_a_long_name_is_cut_and_stands_whole_on_hover():
     (cut,), (short,) = (row for row in page.rows if row)
     assert len(cut) == 64
     assert cut.startswith('void "q" &amp; \'xxx')
-    assert cut.endswith("x<int>(a, b)")
+    assert cut.endswith("<int>(a, b) end")
     assert short == "short"
 
 
