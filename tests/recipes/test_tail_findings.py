@@ -8,23 +8,12 @@ from planted import frame_of
 from results import tables_of
 
 from nsys_llm.demo import write_demo
+from nsys_llm.manifest import load_manifest
 from nsys_llm.recipes.tail_stats.caveats import caveats
 from nsys_llm.recipes.tail_stats.findings import answer, findings
 
-TABLES = (
-    "tails",
-    "rank_tails",
-    "tail_ranks",
-    "outliers",
-    "outlier_clusters",
-    "api_tails",
-    "rank_api_tails",
-    "communicators",
-    "stragglers",
-    "collectives",
-    "collective_coverage",
-    "rank_clocks",
-)
+COMMON = {"files", "coverage", "findings"}
+TABLES = [table.file for table in load_manifest("tail_stats").tables if table.file not in COMMON]
 PLAIN = {
     "communication": False,
     "outlier": False,
