@@ -1,0 +1,21 @@
+"""What idle_gaps tells its reader: the answer in two sentences, and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from nsys_llm.findings import Finding
+
+__all__ = ["answer", "findings"]
+
+
+def answer(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return why the GPUs were idle, in two sentences."""
+    return "x. y."
+
+
+def findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    return []
