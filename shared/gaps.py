@@ -86,8 +86,15 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
     begins = reach[opens]
     whole = Gaps(begins, start_ns[opens + 1], last[opens], opens + 1, begins)
     whole = _with_edges(whole, start_ns, reach, last, windows)
+    if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
+        return whole
     owner, starts, ends = clip_to_windows(whole.start_ns, whole.end_ns, windows)
     return Gaps(starts, ends, whole.before[owner], whole.after[owner], whole.since_ns[owner])
+
+
+def _holds(window: IntArray, gaps: Gaps) -> bool:
+    """Tell whether gaps, in order of time, all lie inside a window."""
+    return bool(window[0] <= gaps.start_ns[0] and gaps.end_ns[-1] <= window[1])
 
 
 def _with_edges(
@@ -97,6 +104,8 @@ def _with_edges(
     low, high = int(windows[0, 0]), int(windows[-1, 1])
     first = int(start_ns[0]) if start_ns.size else high
     parts = [gaps]
+    if low >= first and start_ns.size and high <= int(reach[-1]):
+        return gaps
     if low < first:
         parts.insert(0, _one(low, first, -1, 0 if start_ns.size else -1))
     if start_ns.size and high > int(reach[-1]):

@@ -40,11 +40,14 @@ def spells_together(
     places = np.cumsum(np.concatenate((rank, -rank, [0, 0]))[order])[:-1]
     starts, ends = at_ns[order][:-1], at_ns[order][1:]
     every = count == ranks_n
-    lone = (count == ranks_n - 1) & (ends > starts)
-    missing = ranks_n * (ranks_n - 1) // 2 - places
+    lone = np.flatnonzero((count == ranks_n - 1) & (ends > starts))
+    missing = ranks_n * (ranks_n - 1) // 2 - places[lone]
+    by_rank = np.argsort(missing, kind="stable")
+    ranks, first = np.unique(missing[by_rank], return_index=True)
+    parts = np.split(lone[by_rank], first[1:])
     alone = {
-        one: union_intervals(starts[lone & (missing == one)], ends[lone & (missing == one)])
-        for one in np.unique(missing[lone]).tolist()
+        one: union_intervals(starts[part], ends[part])
+        for one, part in zip(ranks.tolist(), parts, strict=False)
     }
     return union_intervals(starts[every], ends[every]), alone
 

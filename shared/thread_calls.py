@@ -95,9 +95,7 @@ class ThreadCalls:
         return found
 
 
-def _order(
-    start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int
-) -> IntArray | None:
+def _order(start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int) -> IntArray | None:
     """Return the order by thread, start and -end; None if that is how the rows are."""
     step = np.diff(start_ns)
     if (step == 0).any():

@@ -70,23 +70,29 @@ def differences(
     return found
 
 
-def assert_same(left: Path, right: Path, *, but: Collection[str] = ()) -> None:
+def assert_same(
+    left: Path, right: Path, *, but: Collection[str] = (), recipe: str = RECIPE
+) -> None:
     """Fail unless two output folders hold the full set of tables, equal but for some columns."""
     one, other = read_results(left), read_results(right)
-    assert set(one) == {table.file for table in load_manifest(RECIPE).tables}
+    assert set(one) == {table.file for table in load_manifest(recipe).tables}
     assert not (found := differences(one, other, but)), "\n".join(found)
 
 
-def analyse(output: Path, *inputs: Path | str, options: Iterable[str] = ()) -> Path:
+def analyse(
+    output: Path, *inputs: Path | str, options: Iterable[str] = (), recipe: str = RECIPE
+) -> Path:
     """Run the standalone command in this process, in one thread unless `options` say otherwise."""
     words = ["--output", str(output), "--mode", "none", "--quiet", *options, "--input"]
-    assert main([RECIPE, *words, *map(str, inputs)]) == 0
+    assert main([recipe, *words, *map(str, inputs)]) == 0
     return output
 
 
-def tables_of(output: Path, *inputs: Path | str, options: Iterable[str] = ()) -> dict[str, Any]:
+def tables_of(
+    output: Path, *inputs: Path | str, options: Iterable[str] = (), recipe: str = RECIPE
+) -> dict[str, Any]:
     """Return the tables of one standalone run as data frames."""
-    return read_frames(analyse(output, *inputs, options=options))
+    return read_frames(analyse(output, *inputs, options=options, recipe=recipe))
 
 
 def plain(frame: pd.DataFrame) -> dict[str, list[Any]]:

@@ -154,10 +154,16 @@ def _windows(
     if trace.windows_ns is not None:
         return trace.windows_ns, WINDOW
     source = OPERATIONS
-    kept_n = sum(int((trace.tables[name]["device_id"] == device).sum()) for name in trace.unfiltered)
+    kept_n = sum(
+        int((trace.tables[name]["device_id"] == device).sum()) for name in trace.unfiltered
+    )
     if kept_n != starts.size:
         source = SELECTED
-        own = [op.take(op["device_id"] == device) for op in map(trace.tables.get, trace.unfiltered) if op]
+        own = [
+            op.take(op["device_id"] == device)
+            for op in map(trace.tables.get, trace.unfiltered)
+            if op
+        ]
         starts, ends = (joined([op[name] for op in own]) for name in ("start_ns", "end_ns"))
     if not starts.size:
         return np.empty((0, 2), dtype=np.int64), source

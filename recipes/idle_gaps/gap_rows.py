@@ -114,7 +114,16 @@ def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
     """Return the table gaps."""
     gaps = [gap for _, gap in rows]
     plain = ("device_id", "start_ns", "end_ns", "before", "after", "launch_api", "launch_start_ns")
-    more = ("launch_end_ns", "api", "api_tid", "api_ns", "nvtx_range", "launch_range", "os_call", "os_call_ns")
+    more = (
+        "launch_end_ns",
+        "api",
+        "api_tid",
+        "api_ns",
+        "nvtx_range",
+        "launch_range",
+        "os_call",
+        "os_call_ns",
+    )
     idle = [sum(gap.time_ns[:IDLE_CAUSES_N]) for gap in gaps]
     return {
         "rank": [rank.number for rank, _ in rows],
@@ -203,7 +212,10 @@ def _stretch(
 
 
 def _longest(
-    begins: IntArray, ends: IntArray, gap: tuple[int, int], kept: npt.NDArray[np.bool_] | None = None
+    begins: IntArray,
+    ends: IntArray,
+    gap: tuple[int, int],
+    kept: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[int, tuple[int, int] | None]:
     """Return which interval has most time in a gap, and that part of it; None if none has any."""
     begins, ends = np.maximum(begins, gap[0]), np.minimum(ends, gap[1])

@@ -15,7 +15,7 @@ from nsys_llm.recipes.idle_gaps.host_line import HostLine
 from nsys_llm.recipes.idle_gaps.split import situate, split_gaps
 from nsys_llm.time_bins import log_edges
 
-__all__ = ["BUCKETS", "BUCKET_EDGES_NS", "GapSums", "LENGTH_EDGES_NS", "sum_gaps"]
+__all__ = ["BUCKETS", "BUCKET_EDGES_NS", "LENGTH_EDGES_NS", "GapSums", "sum_gaps"]
 
 #: Lengths of gaps (the peer survey's buckets); an edge belongs to the bucket above it.
 BUCKET_EDGES_NS: Final = (5_000, 20_000, 100_000, 1_000_000, 10_000_000)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from nsys_llm.coded_names import text_of
 from nsys_llm.intervals import IntArray
 from nsys_llm.names import normalise_range
-from nsys_llm.rank_trace import RankTrace, sane_times
 from nsys_llm.ranges import Ranges, read_ranges
+from nsys_llm.rank_trace import RankTrace, sane_times
 from nsys_llm.tables import NULL_INT, Table
 
 __all__ = ["Marks"]

@@ -64,9 +64,13 @@ def map_patterns(
     """
     names_n = max(len(names.texts), 1)
     pair, length, cause = (
-        np.concatenate([np.empty(0, dtype=np.int64), *parts])
-        for parts in zip(*(_short(ops, named, names_n) for ops, named in devices), strict=True)
-    ) if devices else (np.empty(0, dtype=np.int64),) * 3
+        (
+            np.concatenate([np.empty(0, dtype=np.int64), *parts])
+            for parts in zip(*(_short(ops, named, names_n) for ops, named in devices), strict=True)
+        )
+        if devices
+        else (np.empty(0, dtype=np.int64),) * 3
+    )
     keys, code = distinct_codes(pair)
     total = summed(code, length, len(keys))
     # Of equal ones, the first by name: kernels' names are sorted, and codes follow them.

@@ -122,24 +122,23 @@ def _cause_tables(devices: _DeviceRows) -> dict[str, Columns]:
     """Return cause_sums, causes and rank_causes; only rows with a gap or with time."""
     known = [(rank, device, device.sums) for rank, _, device in devices if device.sums is not None]
     shape = (len(CAUSE_NAMES), len(BUCKETS))
-    sums = [np.zeros(shape, dtype=np.int64) for _ in range(3)]
+    sums = tuple(np.zeros(shape, dtype=np.int64) for _ in range(3))
     per_rank: list[Columns] = []
-    ranks_of = np.zeros(shape, dtype=np.int64)
     for rank, device, own in known:
         idle_ns = device.gap_ns - device.overhead_ns
         for whole, part in zip(sums, (own.gaps_n, own.time_ns, own.certain_ns), strict=True):
             whole += part
-        ranks_of += own.time_ns > 0
         found = _bucket_columns(own.gaps_n, own.time_ns, own.certain_ns, idle_ns, device.window_ns)
         size = len(found["cause"])
         place = {"rank": rank.number, "file": rank.file, "device_id": device.device_id}
         per_rank.append({**{name: [value] * size for name, value in place.items()}, **found})
     idle_ns = sum(device.gap_ns - device.overhead_ns for _, device, _ in known)
     window_ns = sum(device.window_ns for _, device, _ in known)
-    causes = _bucket_columns(*sums, idle_ns, window_ns)
+    gaps_n, time_ns, certain_ns = sums
+    causes = _bucket_columns(gaps_n, time_ns, certain_ns, idle_ns, window_ns)
     names = ("rank", "file", "device_id", *causes)
     return {
-        "cause_sums": _sum_columns(*sums, known, idle_ns, window_ns),
+        "cause_sums": _sum_columns(gaps_n, time_ns, certain_ns, known, idle_ns, window_ns),
         "causes": sorted_columns(causes, "-idle_ns", "cause", "low_ns"),
         "rank_causes": {
             name: [value for part in per_rank for value in part[name]] for name in names

@@ -53,7 +53,10 @@ def together_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[str, Co
     if together is None:
         return {"common_idle": _sum_columns(None, []), "common_gaps": _gap_columns(None, [])}
     every, alone = spells_together(
-        [spells.idle_ns + at for (_, spells), at in zip(together.ranks, together.offset_ns, strict=True)],
+        [
+            spells.idle_ns + at
+            for (_, spells), at in zip(together.ranks, together.offset_ns, strict=True)
+        ],
         together.span,
     )
     kinds: list[tuple[str, int | None, IntArray]] = [(ALL_IDLE, None, every)]
@@ -123,9 +126,7 @@ def _sum_columns(
     return {name: [row[name] for row in rows] for name in (*names, *more, "left_out_ns")}
 
 
-def _sum_row(
-    together: _Together, kind: str, late: int | None, spans: IntArray
-) -> dict[str, Any]:
+def _sum_row(together: _Together, kind: str, late: int | None, spans: IntArray) -> dict[str, Any]:
     length = together.span[1] - together.span[0]
     total_ns = total_length_ns(spans)
     nowhere = dict.fromkeys(("longest_ns", "window_rank", "window_start_ns", "window_end_ns"))
@@ -154,7 +155,9 @@ def _gap_columns(
     names = ("kind", "rank", "start_ns", "duration_ns")
     places = ("window_rank", "window_start_ns", "window_end_ns")
     rows: list[dict[str, Any]] = []
-    for kind, late, start, end in found if together is not None else ():
+    for kind, late, start, end in found:
+        if together is None:
+            break
         rank = None if late is None else together.ranks[late][0].number
         row = {"kind": kind, "rank": rank, "start_ns": start, "duration_ns": end - start}
         rows.append({**row, **_place(together, late, start, end)})
