@@ -70,10 +70,12 @@ def differences(
     return found
 
 
-def assert_same(left: Path, right: Path, *, but: Collection[str] = ()) -> None:
+def assert_same(
+    left: Path, right: Path, *, but: Collection[str] = (), recipe: str = RECIPE
+) -> None:
     """Fail unless two output folders hold the full set of tables, equal but for some columns."""
     one, other = read_results(left), read_results(right)
-    assert set(one) == {table.file for table in load_manifest(RECIPE).tables}
+    assert set(one) == {table.file for table in load_manifest(recipe).tables}
     assert not (found := differences(one, other, but)), "\n".join(found)
 
 

@@ -1,0 +1,164 @@
+"""Why the GPU was idle: every gap of every device, its cause, and what it costs.
+
+Method. A gap is a stretch of a device's window in which nothing runs: no kernel, copy, fill or
+whole graph; an operation of no length ends one gap and begins the next. Busy time is the rest of
+the window; of the gaps, what the profiler took for itself is overhead, and all else is idle time:
+window = busy + overhead + idle, to the nanosecond. `causes` tells how a gap's time is split.
+
+The window is that of the filters if they give one; else it reaches from the device's first
+operation to its last, of those that the filters leave. What else ran on the device then, ran.
+
+Limits. Where CUDA graphs were traced as a whole and the export has no row for them, the GPU's work
+is not in the report: idle time is not known then, and not guessed. The trace shows what the
+launching thread did, and not always why: `certain` is the time for which it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.distributions import ValueCounts
+from nsys_llm.identity import Rank, RankKey
+from nsys_llm.intervals import (
+    IntArray,
+    clip_to_windows,
+    covered_ns,
+    intersect_intervals,
+    subtract_intervals,
+    total_length_ns,
+)
+from nsys_llm.rank_trace import RankTrace
+from nsys_llm.recipes.idle_gaps import tabulation
+from nsys_llm.recipes.idle_gaps.caveats import caveats
+from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, op_names
+from nsys_llm.recipes.idle_gaps.findings import answer, findings
+from nsys_llm.recipes.idle_gaps.gap_rows import longest_gaps, top_gaps
+from nsys_llm.recipes.idle_gaps.gap_sums import GapSums, sum_gaps
+from nsys_llm.recipes.idle_gaps.host_line import HostLine
+from nsys_llm.recipes.idle_gaps.partial import (
+    DeviceIdle,
+    IdlePartial,
+    IdleTimes,
+    RankIdle,
+    Spells,
+    merged,
+)
+from nsys_llm.recipes.idle_gaps.patterns import map_patterns
+from nsys_llm.recipes.idle_gaps.unseen import find_unseen
+from nsys_llm.time_bins import bin_edges
+
+__all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
+
+#: Parts of a device's window: rows of a heat map of which each rank is a column.
+_PARTS: Final = 50
+#: Idle stretches that a rank keeps for the comparison with others: 32 kB.
+_SPELLS_KEPT: Final = 2_000
+
+
+def empty() -> IdlePartial:
+    """Return the identity of `merge`."""
+    return IdlePartial()
+
+
+def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> IdlePartial:
+    """Reduce one rank.
+
+    Args:
+        trace: Its rows and windows.
+        rank: Its key.
+        options: base, mangled, top, and min_gap_ns, the shortest gap worth a row.
+    """
+    unseen = find_unseen(trace)
+    known = unseen.opaque_launches_n == 0
+    host, names = HostLine.of(trace), op_names(trace, options)
+    devices, gaps, named, idle = [], [], [], []
+    for device in trace.device_ids:
+        ops = DeviceOps.of(trace, device, names)
+        sums = sum_gaps(ops.gaps, ops.launch_row, host) if known else None
+        devices.append(_device(ops, host, sums))
+        if sums is not None:
+            gaps += top_gaps(trace, ops, names, host, options)
+            named.append((ops, sums.named))
+            idle.append((ops.windows_ns, _idle(ops, host)))
+    patterns, lengths = map_patterns(named, names)
+    one = RankIdle(
+        devices=tuple(devices),
+        gaps=tuple(gaps),
+        patterns=patterns,
+        spells=_spells(idle, options["min_gap_ns"]) if known else None,
+        unseen=unseen,
+    )
+    return IdlePartial({rank: one}, lengths)
+
+
+def merge(parts: Sequence[IdlePartial]) -> IdlePartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    return merged(parts)
+
+
+def tabulate(
+    partial: IdlePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables; see `nsys_llm.recipes.idle_gaps.tabulation`."""
+    return tabulation.tabulate(partial, ranks, options)
+
+
+def _device(ops: DeviceOps, host: HostLine, sums: GapSums | None) -> DeviceIdle:
+    windows, spans = ops.windows_ns, _spans(ops)
+    overhead = intersect_intervals(host.profiler, spans)
+    length = spans[:, 1] - spans[:, 0]
+    counts = ValueCounts.from_values(np.zeros_like(length), length)
+    known = sums is not None
+    return DeviceIdle(
+        device_id=ops.device_id,
+        window_source=ops.window_source,
+        window_start_ns=int(windows[0, 0]) if len(windows) else None,
+        window_end_ns=int(windows[-1, 1]) if len(windows) else None,
+        window_ns=total_length_ns(windows),
+        ops_n=ops.start_ns.size,
+        gap_ns=int(length.sum()),
+        overhead_ns=total_length_ns(overhead),
+        kernel_busy_ns=ops.computing_ns,
+        sums=None if sums is None else sums.without_names(),
+        lengths=counts.moments(1) if known else None,
+        order=counts.order_statistics(1) if known else None,
+        times=_times(windows, spans, overhead) if known and len(windows) else None,
+    )
+
+
+def _spans(ops: DeviceOps) -> IntArray:
+    return np.column_stack((ops.gaps.start_ns, ops.gaps.end_ns))
+
+
+def _idle(ops: DeviceOps, host: HostLine) -> IntArray:
+    return subtract_intervals(_spans(ops), host.profiler)
+
+
+def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
+    edges = bin_edges(int(windows[0, 0]), int(windows[-1, 1]), _PARTS)
+    window_ns, gap_ns, overhead_ns = (
+        np.diff(covered_ns(edges, spans)) for spans in (windows, gaps, overhead)
+    )
+    return IdleTimes(edges, window_ns, gap_ns, overhead_ns)
+
+
+def _spells(devices: Sequence[tuple[IntArray, IntArray]], least_ns: int) -> Spells:
+    """Return when all devices of a rank were idle, where their windows overlap."""
+    windows, idle = devices[0]
+    for window, own in devices[1:]:
+        windows, idle = intersect_intervals(windows, window), intersect_intervals(idle, own)
+    if len(devices) > 1:
+        _, starts, ends = clip_to_windows(idle[:, 0], idle[:, 1], windows)
+        idle = np.column_stack((starts, ends))
+    length = idle[:, 1] - idle[:, 0]
+    kept = np.sort(longest_gaps(length, _SPELLS_KEPT, least_ns))
+    return Spells(
+        idle_ns=idle[kept],
+        left_out_n=len(idle) - kept.size,
+        left_out_ns=int(length.sum() - length[kept].sum()),
+        span_ns=(int(windows[0, 0]), int(windows[-1, 1])) if len(windows) else None,
+    )

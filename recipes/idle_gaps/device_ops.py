@@ -1,0 +1,170 @@
+"""The operations of one device in order of time, with its window and its gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.coded_names import coded_names
+from nsys_llm.columns import joined
+from nsys_llm.cuda_codes import copy_kind_name
+from nsys_llm.gaps import Gaps, find_gaps, start_order
+from nsys_llm.grouping import distinct_codes
+from nsys_llm.intervals import IntArray, clip_to_windows, union_length_ns
+from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.tables import NULL_INT, Table
+
+__all__ = ["OPERATIONS", "SELECTED", "WINDOW", "DeviceOps", "OpNames", "op_names"]
+
+#: Where a window comes from.
+OPERATIONS: Final = "operations"
+SELECTED: Final = "selected operations"
+WINDOW: Final = "filter"
+
+#: What computes; copies and fills do not.
+_COMPUTING: Final = ("kernels", "graph_traces")
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class OpNames:
+    """Names of the operations of a rank.
+
+    Attributes:
+        texts: Distinct names; those of kernels first.
+        codes: For each operation table, each row's position in `texts`.
+    """
+
+    texts: tuple[str, ...]
+    codes: Mapping[str, IntArray]
+
+
+@dataclass(frozen=True)
+class DeviceOps:
+    """All operations of a device, before any filter; arrays of shape (operations,).
+
+    Attributes:
+        device_id: CUDA device id.
+        start_ns: Ascending.
+        end_ns: Likewise.
+        launch_row: Row of the launching call, -1 without one.
+        name: Position in `OpNames.texts`.
+        computing: Whether it is a kernel or a whole graph.
+        windows_ns: Shape (n, 2), sorted and disjoint.
+        window_source: One of `OPERATIONS`, `SELECTED` and `WINDOW`.
+        gaps: What the operations leave of the windows.
+    """
+
+    device_id: int
+    start_ns: IntArray
+    end_ns: IntArray
+    launch_row: IntArray
+    name: IntArray
+    computing: npt.NDArray[np.bool_]
+    windows_ns: IntArray
+    window_source: str
+    gaps: Gaps
+
+    @classmethod
+    def of(cls, trace: RankTrace, device: int, names: OpNames) -> DeviceOps:
+        """Line up the operations of one device of a rank."""
+        tables = {name: op for name, op in trace.unfiltered.items() if name in OP_TABLES}
+        rows = {name: np.flatnonzero(op["device_id"] == device) for name, op in tables.items()}
+        own = {name: op.take(rows[name]) for name, op in tables.items()}
+        starts, ends, launch, ids = (
+            joined([op[column] for op in own.values()])
+            for column in ("start_ns", "end_ns", "launch_row", "correlation_id")
+        )
+        name = joined([names.codes[table][rows[table]] for table in own])
+        sizes = [len(op) for op in own.values()]
+        computing = np.repeat(np.array([table in _COMPUTING for table in own], dtype=bool), sizes)
+        order = start_order(starts, _launched_ns(trace, launch), ends, name, ids)
+        starts, ends = starts[order], ends[order]
+        windows, source = _windows(trace, device, starts, ends)
+        return cls(
+            device_id=device,
+            start_ns=starts,
+            end_ns=ends,
+            launch_row=launch[order],
+            name=name[order],
+            computing=computing[order],
+            windows_ns=windows,
+            window_source=source,
+            gaps=find_gaps(starts, ends, windows),
+        )
+
+    @property
+    def computing_ns(self) -> int:
+        """Time of the windows with at least one kernel or whole graph."""
+        if self.computing.all() and self.window_source == OPERATIONS:
+            gaps_ns = int((self.gaps.end_ns - self.gaps.start_ns).sum())
+            return int((self.windows_ns[:, 1] - self.windows_ns[:, 0]).sum()) - gaps_ns
+        starts, ends = self.start_ns[self.computing], self.end_ns[self.computing]
+        if self.window_source != OPERATIONS:
+            _, starts, ends = clip_to_windows(starts, ends, self.windows_ns)
+        return union_length_ns(starts, ends)
+
+
+def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
+    """Name the operations of a rank; kernels in the form that base or mangled chooses."""
+    texts: list[str] = []
+    codes: dict[str, IntArray] = {}
+    for table in (name for name in OP_TABLES if name in trace.unfiltered):
+        rows = trace.unfiltered[table]
+        if table == "kernels":
+            found, code = coded_names(_name_ids(rows, options), trace.strings)
+        elif table == "memcpys":
+            kinds, code = distinct_codes(rows["copy_kind"])
+            known = [0 if kind == NULL_INT else kind for kind in kinds.tolist()]
+            found = tuple(f"memcpy {copy_kind_name(kind)}" for kind in known)
+        else:
+            found, code = (OP_TABLES[table],), np.zeros(len(rows), dtype=np.int64)
+        codes[table] = code + len(texts)
+        texts += found
+    return OpNames(tuple(texts), codes)
+
+
+def _name_ids(kernels: Table, options: Mapping[str, Any]) -> IntArray:
+    full = kernels["demangled_name_id"]
+    if options["base"]:
+        return kernels["short_name_id"]
+    if options["mangled"]:
+        # Not every kernel has a mangled name: one compiled as C has only the plain one.
+        ids = kernels["mangled_name_id"]
+        return np.where(ids == NULL_INT, full, ids)
+    return full
+
+
+def _launched_ns(trace: RankTrace, launch_row: IntArray) -> IntArray:
+    """Return when each operation was launched; last of all where that is not known."""
+    calls = trace.tables.get("api_calls")
+    if calls is None or not len(calls):
+        return np.full(launch_row.shape, _NEVER, dtype=np.int64)
+    return np.where(launch_row >= 0, calls["start_ns"][np.maximum(launch_row, 0)], _NEVER)
+
+
+def _windows(
+    trace: RankTrace, device: int, starts: IntArray, ends: IntArray
+) -> tuple[IntArray, str]:
+    if trace.windows_ns is not None:
+        return trace.windows_ns, WINDOW
+    source = OPERATIONS
+    kept_n = sum(
+        int((trace.tables[name]["device_id"] == device).sum()) for name in trace.unfiltered
+    )
+    if kept_n != starts.size:
+        source = SELECTED
+        own = [
+            op.take(op["device_id"] == device)
+            for op in map(trace.tables.get, trace.unfiltered)
+            if op
+        ]
+        starts, ends = (joined([op[name] for op in own]) for name in ("start_ns", "end_ns"))
+    if not starts.size:
+        return np.empty((0, 2), dtype=np.int64), source
+    return np.array([[starts.min(), ends.max()]], dtype=np.int64), source

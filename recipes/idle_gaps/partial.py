@@ -1,0 +1,110 @@
+"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsys_llm.distributions import Moments, OrderStatistics
+from nsys_llm.identity import RankKey
+from nsys_llm.intervals import IntArray
+from nsys_llm.named_counts import NamedCounts
+from nsys_llm.recipes.idle_gaps.gap_rows import GapRow
+from nsys_llm.recipes.idle_gaps.gap_sums import GapSums
+from nsys_llm.recipes.idle_gaps.patterns import RankPatterns
+from nsys_llm.recipes.idle_gaps.unseen import Unseen
+
+__all__ = ["DeviceIdle", "IdlePartial", "IdleTimes", "RankIdle", "Spells", "merged"]
+
+
+@dataclass(frozen=True)
+class IdleTimes:
+    """The window of one device in parts; all arrays of shape (parts,), int64.
+
+    Attributes:
+        edges_ns: Shape (parts + 1,); the report's own clock.
+        window_ns: The part of each inside the windows.
+        gap_ns: What of it no operation covers.
+        overhead_ns: What of that the profiler took.
+    """
+
+    edges_ns: IntArray
+    window_ns: IntArray
+    gap_ns: IntArray
+    overhead_ns: IntArray
+
+
+@dataclass(frozen=True)
+class DeviceIdle:
+    """One device of one rank. See the table `devices` of the manifest.
+
+    Attributes:
+        sums: Gaps by cause; None where the idle time is not known, as are the next three.
+        lengths: Of its gaps, one group.
+        order: Around the percentiles of those, one group.
+        times: Idle time over time.
+    """
+
+    device_id: int
+    window_source: str
+    window_start_ns: int | None
+    window_end_ns: int | None
+    window_ns: int
+    ops_n: int
+    gap_ns: int
+    overhead_ns: int
+    kernel_busy_ns: int
+    sums: GapSums | None
+    lengths: Moments | None
+    order: OrderStatistics | None
+    times: IdleTimes | None
+
+
+@dataclass(frozen=True)
+class Spells:
+    """When all devices of a rank were idle.
+
+    Attributes:
+        idle_ns: Shape (n, 2), sorted and disjoint, the report's own clock: the longest.
+        left_out_n: Shorter stretches that were left out.
+        left_out_ns: Their time.
+        span_ns: First and last instant that the windows of all devices share; None without any.
+    """
+
+    idle_ns: IntArray
+    left_out_n: int
+    left_out_ns: int
+    span_ns: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class RankIdle:
+    """One rank: its devices, sorted; its longest gaps; its patterns; what it cannot show."""
+
+    devices: tuple[DeviceIdle, ...]
+    gaps: tuple[GapRow, ...]
+    patterns: RankPatterns
+    spells: Spells | None
+    unseen: Unseen
+
+
+@dataclass(frozen=True)
+class IdlePartial:
+    """Many ranks.
+
+    Attributes:
+        ranks: Each rank by itself.
+        pattern_lengths: How often a gap of each pattern had which length, over all ranks.
+    """
+
+    ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
+    pattern_lengths: NamedCounts = field(default_factory=NamedCounts)
+
+
+def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return IdlePartial(
+        {key: ranks[key] for key in sorted(ranks)},
+        NamedCounts.merge([part.pattern_lengths for part in parts]),
+    )

@@ -1,0 +1,132 @@
+"""Findings about ranks beside each other: one idles more, all stand still, all wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.findings import Finding
+from nsys_llm.recipes.idle_gaps.severity import severity_of
+from nsys_llm.recipes.idle_gaps.together import ALL_IDLE, ONE_BUSY
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+
+__all__ = ["rank_findings"]
+
+_Tables = Mapping[str, pd.DataFrame]
+
+#: Percentage points of the window above the median rank; ranks that do the same differ by less.
+_MORE_IDLE_POINTS: Final = 5.0
+#: Spells in a clock as exact as NTP (1 to tens of ms between hosts) mean something from here on.
+_NTP_NS: Final = 10_000_000
+_NTP_CLOCK: Final = "utcEpochNs"
+#: Common idle time in all, below which it is not worth a word; see `findings`.
+_LEAST_NS: Final = 1_000_000
+
+
+def rank_findings(tables: _Tables) -> list[Finding]:
+    """Return what the tables devices, rank_causes and common_idle tell of ranks."""
+    return [*_more_idle(tables), *_standstill(tables), *_late_rank(tables)]
+
+
+def _more_idle(tables: _Tables) -> list[Finding]:
+    devices = tables["devices"]
+    known = devices[devices["known"] & (devices["window_ns"] > 0)]
+    by_rank = known.groupby("rank", sort=True)[["idle_ns", "window_ns"]].sum()
+    if len(by_rank) < 2:
+        return []
+    share = 100.0 * by_rank["idle_ns"] / by_rank["window_ns"]
+    # Of two ranks, the other one is what to compare with.
+    median = float(share.median() if len(share) > 2 else share.min())
+    rank, most = int(share.idxmax()), float(share.max())
+    if most - median < _MORE_IDLE_POINTS:
+        return []
+    excess_ns = int(by_rank.loc[rank, "idle_ns"] - median * by_rank.loc[rank, "window_ns"] / 100)
+    cause, more_ns = _excess_cause(tables["rank_causes"], rank, list(by_rank.index))
+    own = known[known["rank"] == rank].iloc[0]
+    others_n = int((share >= median + _MORE_IDLE_POINTS).sum())
+    usual = "median rank" if len(share) > 2 else "other rank"
+    return [
+        Finding(
+            rule="idle_imbalance",
+            severity=severity_of(most - median) or "low",
+            scope="rank",
+            rank=rank,
+            window_ns=(int(own["window_start_ns"]), int(own["window_end_ns"])),
+            title=f"Rank {rank} is idle more than the others",
+            evidence=f"{format_percent(most)} of its window, against {format_percent(median)} of "
+            f"the {usual}: {format_ns(excess_ns)} more. "
+            f"Most of the difference is {quoted(cause)} ({format_ns(more_ns)} above the median). "
+            f"{format_count(others_n)} of {counted(len(share), 'rank')} are that much above it.",
+            tables=("devices", "rank_causes"),
+            recommendation="If it has less to compute than the others, its share of the work is "
+            "too small; if its host is late, look at its cores, its data, and what else runs on "
+            "that machine.",
+            impact_ns=excess_ns,
+        )
+    ]
+
+
+def _excess_cause(causes: pd.DataFrame, rank: int, ranks: list[int]) -> tuple[str, int]:
+    """Return the cause of which a rank has most above the median rank, and how much."""
+    wide = causes.pivot_table(index="rank", columns="cause", values="idle_ns", aggfunc="sum")
+    wide = wide.reindex(ranks).fillna(0)
+    more = wide.loc[rank] - wide.median()
+    return str(more.idxmax()), int(more.max())
+
+
+def _standstill(tables: _Tables) -> list[Finding]:
+    common = tables["common_idle"]
+    rows = common[(common["kind"] == ALL_IDLE) & (common["total_ns"] >= _LEAST_NS)]
+    rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= _NTP_NS)]
+    if rows.empty or (severity := severity_of(float(rows["total_pct"].iloc[0]))) is None:
+        return []
+    row = rows.iloc[0]
+    return [
+        Finding(
+            rule="standstill",
+            severity=severity,
+            scope="run",
+            rank=int(row["window_rank"]),
+            window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
+            title=f"All ranks stand still at once for {format_percent(row['total_pct'])} of the "
+            "time",
+            evidence=f"{format_ns(row['total_ns'])} of {format_ns(row['span_ns'])} in "
+            f"{format_count(row['spells_n'])} stretches in which none of "
+            f"{counted(row['ranks_n'], 'rank')} ran anything, the longest "
+            f"{format_ns(row['longest_ns'])} (clock: {row['clock']}).",
+            tables=("common_idle", "common_gaps"),
+            recommendation="What stops all ranks together is shared: the scheduler, the data "
+            "loader, a barrier on the host, a checkpoint. Let it run ahead of the step (async "
+            "scheduling, prefetch).",
+            impact_ns=int(row["total_ns"]) * int(row["ranks_n"]),
+        )
+    ]
+
+
+def _late_rank(tables: _Tables) -> list[Finding]:
+    common = tables["common_idle"]
+    rows = common[(common["kind"] == ONE_BUSY) & (common["total_ns"] >= _LEAST_NS)]
+    rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= _NTP_NS)]
+    rows = rows[rows["ranks_n"] > 2]
+    if rows.empty or (severity := severity_of(float(rows["total_pct"].iloc[0]))) is None:
+        return []
+    row = rows.iloc[0]
+    return [
+        Finding(
+            rule="late_rank",
+            severity=severity,
+            scope="rank",
+            rank=int(row["rank"]),
+            window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
+            title=f"All other ranks are idle while rank {row['rank']} works",
+            evidence=f"{format_ns(row['total_ns'])}, {format_percent(row['total_pct'])} of the "
+            f"time, in {format_count(row['spells_n'])} stretches, the longest "
+            f"{format_ns(row['longest_ns'])} (clock: {row['clock']}).",
+            tables=("common_idle", "common_gaps"),
+            recommendation="This rank has work of its own that the others wait for (sampling, "
+            "logits, a pipeline stage): share it out, or overlap it with the next step.",
+            impact_ns=int(row["total_ns"]) * (int(row["ranks_n"]) - 1),
+        )
+    ]
