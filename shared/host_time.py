@@ -6,7 +6,6 @@ and only threads with nested calls are looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -36,9 +35,9 @@ class GroupTimes:
     Attributes:
         total_ns: Sum over calls.
         thread_union_ns: Time of each thread in at least one of them, summed over threads.
-        hidden_ns: Part of `thread_union_ns` while the GPU was busy.
-        outside_ns: Part of it before the GPU's first and after its last operation.
         union_ns: Time with at least one thread in such a call.
+        hidden_ns: Part of `union_ns` while the GPU was busy.
+        outside_ns: Part of `union_ns` before the GPU's first and after its last operation.
         threads_n: Threads with such a call, a count.
     """
 
@@ -150,7 +149,7 @@ class HostTime:
         used, totals = sums[0] > 0, sums[1]
         unions, hidden, outside = sums[1].copy(), sums[2].copy(), sums[3].copy()
         nested, several = used & self.nested, used.sum(axis=1) > 1
-        any_thread_ns = np.zeros(len(used), dtype=np.int64)
+        any_thread = np.zeros((3, len(used)), dtype=np.int64)
         if nested.any() or several.any():
             rows = self._rows(group, of_group, used.size)
             threads_n = len(self.nested)
@@ -162,13 +161,19 @@ class HostTime:
                 outside[one, thread] = self._outside_ns(spans[:, 0], spans[:, 1]).sum()
             for one in np.flatnonzero(several).tolist():
                 spans = self._union(rows.between(one * threads_n, (one + 1) * threads_n))
-                any_thread_ns[one] = total_length_ns(spans)
+                any_thread[:, one] = (
+                    total_length_ns(spans),
+                    clipped_lengths(spans[:, 0], spans[:, 1], self.busy).sum(),
+                    self._outside_ns(spans[:, 0], spans[:, 1]).sum(),
+                )
+        alone = np.stack([part.sum(axis=1) for part in (unions, hidden, outside)])
+        union_ns, hidden_ns, outside_ns = np.where(several, any_thread, alone)
         return GroupTimes(
             total_ns=totals.sum(axis=1),
             thread_union_ns=unions.sum(axis=1),
-            hidden_ns=hidden.sum(axis=1),
-            outside_ns=outside.sum(axis=1),
-            union_ns=np.where(several, any_thread_ns, unions.sum(axis=1)),
+            hidden_ns=hidden_ns,
+            outside_ns=outside_ns,
+            union_ns=union_ns,
             threads_n=used.sum(axis=1).astype(np.int64),
         )
 
@@ -185,10 +190,6 @@ class HostTime:
         before_ns = np.minimum(end_ns, first_ns) - np.minimum(start_ns, first_ns)
         return before_ns + np.maximum(end_ns, last_ns) - np.maximum(start_ns, last_ns)
 
-    def spans(self, group: IntArray, wanted: Sequence[int]) -> IntArray:
-        """Return when at least one thread was in a call of these groups, sorted and disjoint."""
-        return self._union(np.isin(self._groups(group, slice(None)), wanted))
-
     def _union(self, rows: npt.NDArray[Any]) -> IntArray:
         return union_intervals(self.start_ns[rows], self.end_ns[rows])
 
@@ -201,11 +202,15 @@ def drained_gaps(spans: IntArray, busy: IntArray, windows: IntArray | None) -> t
     that were launched before.
 
     Args:
-        spans: Shape (n, 2), sorted and disjoint, inside the windows: when a thread waited.
+        spans: Shape (n, 2), sorted and disjoint: when a thread waited; whole, not cut to windows.
         busy: Shape (m, 2), sorted and disjoint: when the GPU was busy; gaps are between them.
-        windows: Shape (k, 2), sorted and disjoint; None: all time.
+        windows: Shape (k, 2), sorted and disjoint; None: all time. A gap counts if it begins in
+            one, with its time inside of them.
     """
     starts, ends = busy[:-1, 1], busy[1:, 0]
+    if windows is not None:
+        there = starts_inside(starts, windows)
+        starts, ends = starts[there], ends[there]
     inside = starts_inside(starts, spans)
     starts, ends = starts[inside], ends[inside]
     wait_ends = spans[np.searchsorted(spans[:, 0], starts, side="right") - 1, 1]

@@ -115,8 +115,8 @@ def _times(parts: Sequence[GroupTimes]) -> Columns:
 def _with_exposed(columns: Columns) -> Columns:
     return {
         **columns,
-        "exposed_ns": columns["thread_union_ns"] - columns["hidden_ns"] - columns["outside_ns"],
-        "hidden_pct": percent(columns["hidden_ns"], columns["thread_union_ns"]),
+        "exposed_ns": columns["union_ns"] - columns["hidden_ns"] - columns["outside_ns"],
+        "hidden_pct": percent(columns["hidden_ns"], columns["union_ns"]),
     }
 
 
@@ -165,7 +165,7 @@ def _os_waits(rows: HostRows) -> Columns:
         "total_ns": joined([part.times.total_ns for part in parts]),
         "thread_union_ns": joined([part.times.thread_union_ns for part in parts]),
         "longest_start_ns": nullable(joined([part.longest_start_ns for part in parts])),
-        "launching_ns": joined([part.launching.thread_union_ns for part in parts]),
+        "launching_ns": joined([part.launching.union_ns for part in parts]),
         "launching_hidden_ns": joined([part.launching.hidden_ns for part in parts]),
         "launching_outside_ns": joined([part.launching.outside_ns for part in parts]),
     }

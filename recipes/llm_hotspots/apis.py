@@ -18,7 +18,7 @@ from nsys_llm.coded_names import coded_names
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.grouping import summed
 from nsys_llm.host_time import GroupTimes, HostTime, drained_gaps
-from nsys_llm.intervals import IntArray, covered_ns
+from nsys_llm.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.longest import longest_starts
 from nsys_llm.named_counts import NamedCounts
 from nsys_llm.names import strip_api_version
@@ -125,7 +125,7 @@ def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, N
         broken_n=np.bincount(codes[calls_n:], minlength=len(names)).astype(np.int64),
     )
     steady = _steady(trace, code, start_ns, whole_ns, inside, of_name)
-    drained = _drained(trace, time, code, of_name)
+    drained = _drained(trace, calls, code, of_name)
     classes = ApiClasses(_by_class(moments.n, of_name), class_times, *steady, *drained)
     return RankApis(rows, classes), NamedCounts(names, counts)
 
@@ -172,7 +172,7 @@ def _steady_part(trace: RankTrace) -> tuple[int, int, int, int]:
 
 
 def _drained(
-    trace: RankTrace, time: HostTime, code: IntArray, of_name: IntArray
+    trace: RankTrace, calls: Table, code: IntArray, of_name: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return number and time of the gaps that waits of each class leave."""
     found = np.full((2, len(CLASS_NAMES)), NULL_INT, dtype=np.int64)
@@ -181,6 +181,7 @@ def _drained(
         found[:, kind] = 0
         if not (of_name == kind).any():
             continue
-        spans = time.spans(code, np.flatnonzero(of_name == kind).tolist())
+        mine = (of_name == kind)[code]
+        spans = union_intervals(calls["start_ns"][mine], calls["end_ns"][mine])
         found[:, kind] = drained_gaps(spans, trace.gpu_busy, trace.windows_ns)
     return found[0], found[1]

@@ -144,9 +144,10 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
     if row is None or row["ranks_n"] < row["all_ranks_n"] or row["all_ranks_n"] < 2:
         return
     # Only the same collectives can be compared.
-    spare_n = row["most_rank_launches_n"] - row["typical_launches_n"]
-    if abs(spare_n) > _SAME_LAUNCHES * row["typical_launches_n"]:
-        return
+    typical_n = row["typical_launches_n"]
+    for launches_n in (row["most_rank_launches_n"], row["least_rank_launches_n"]):
+        if abs(launches_n - typical_n) > _SAME_LAUNCHES * typical_n:
+            return
     rank, gap_ns = row["least_rank"], row["p50_ns"] - row["min_ns"]
     own = next(one for one in processes if one["rank"] == rank)
     severity = severity_of(100.0 * gap_ns / max(own["window_ns"], 1), _LATE_PCT)

@@ -129,6 +129,7 @@ def _spread_columns(
         "most_host": host_of[highest],
         "suspect_rank": pd.arrays.IntegerArray(numbers[suspect], even),
         "most_rank_launches_n": parts.launches_n.at(highest),
+        "least_rank_launches_n": parts.launches_n.at(lowest),
         "typical_launches_n": parts.launches_n.lower_median(),
         "most_over_p50": np.where(twice_p50 == 0, np.nan, 2 * most / np.maximum(twice_p50, 1)),
         "excess_ns": excess_ns,

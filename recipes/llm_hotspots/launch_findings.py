@@ -82,9 +82,10 @@ def _blocked(row: Row) -> Iterator[Finding]:
         longest = (start_ns, start_ns + int(row["longest_launch_ns"]))
     facts = (
         f"{format_count(row['blocked_launches_n'])} launch calls are longer than "
-        f"{format_ns(row['blocked_over_ns'])} and take {format_ns(row['blocked_launch_ns'])} of a "
-        f"window of {format_ns(window_ns)}: {format_ns(row['blocked_launch_busy_ns'])} while the "
-        f"GPU was busy, {format_ns(row['blocked_launch_idle_ns'])} while it was idle."
+        f"{format_ns(row['blocked_over_ns'])} and take {format_ns(row['blocked_launch_ns'])} in "
+        f"all threads together, at a window of {format_ns(window_ns)}: at least one is in them for "
+        f"{format_ns(row['blocked_launch_busy_ns'])} while the GPU was busy and for "
+        f"{format_ns(row['blocked_launch_idle_ns'])} while it was idle."
     )
     place: dict[str, Any] = {
         "scope": "device",
@@ -124,10 +125,18 @@ def _blocked(row: Row) -> Iterator[Finding]:
         )
 
 
+def _idle_ns(row: Row, tables: Tables) -> int:
+    devices = tables["devices"]
+    own = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
+    return int((own["window_ns"] - own["busy_ns"]).sum())
+
+
 def _launch_bound(row: Row, tables: Tables) -> Iterator[Finding]:
     classes = tables["api_classes"]
     mine = classes[(classes["rank"] == row["rank"]) & classes["class"].isin(LAUNCH_CLASSES)]
-    idle_ns = int(mine["exposed_ns"].sum()) - int(row["blocked_launch_idle_ns"])
+    # Classes may overlap on several threads, but no more time than the GPU was idle is lost.
+    idle_ns = min(int(mine["exposed_ns"].sum()), _idle_ns(row, tables))
+    idle_ns -= int(row["blocked_launch_idle_ns"])
     devices_n = int((tables["launches"]["rank"] == row["rank"]).sum())
     share_pct = pct(idle_ns, row["window_ns"])
     # The launch calls of several devices of one process cannot be told apart here.

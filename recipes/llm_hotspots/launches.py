@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_llm.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.distributions import ValueCounts
+from nsys_llm.grouping import distinct
 from nsys_llm.intervals import (
     IntArray,
     clip_to_windows,
@@ -123,7 +124,8 @@ def _launch_calls(trace: RankTrace, calls: Table) -> Table:
 def _of_device(launched: Table, device: int, trace: RankTrace) -> Table:
     """Return the launch calls of one device; those without recorded work belong to the only one."""
     mine = launched["device_id"] == device
-    if len(trace.device_ids) == 1:
+    used = {one for op in trace.unfiltered.values() for one in distinct(op["device_id"]).tolist()}
+    if len(used) == 1:
         mine |= launched["device_id"] == NULL_INT
     return launched.take(mine)
 
@@ -200,13 +202,16 @@ def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
 
 
 def _beside_gpu(calls: Table, trace: RankTrace) -> tuple[int, int]:
-    """Return the time of calls inside the windows while the GPU was busy, and between operations.
+    """Return how long any thread was in the calls while the GPU was busy, and between operations.
 
-    The latter is idle time; before the first and after the last operation nothing is counted.
+    Inside the windows. The latter is idle time; before the first and after the last operation
+    nothing is counted.
     """
-    busy, starts, ends = trace.gpu_busy, calls["start_ns"], calls["end_ns"]
-    if not len(busy):
+    busy = trace.gpu_busy
+    if not len(busy) or not len(calls):
         return 0, 0
+    union = union_intervals(calls["start_ns"], calls["end_ns"])
+    starts, ends = union[:, 0], union[:, 1]
     if trace.windows_ns is not None:
         _, starts, ends = clip_to_windows(starts, ends, trace.windows_ns)
     busy_ns = int(clipped_lengths(starts, ends, busy).sum())

@@ -56,7 +56,7 @@ def _about_class(row: Row, tables: Tables) -> Iterator[Finding]:
 
 def _waits(row: Row, tables: Tables) -> Iterator[Finding]:
     window_ns = row["window_ns"]
-    inside_ns = row["thread_union_ns"] - row["outside_ns"]
+    inside_ns = row["union_ns"] - row["outside_ns"]
     # What a wait costs: the GPU idle inside it, or from inside it until new work comes.
     cost_ns = max(int(row["exposed_ns"]), int(or_zero(row["drained_ns"])))
     severity = severity_of(cost_ns, window_ns)
@@ -99,7 +99,7 @@ def _waits(row: Row, tables: Tables) -> Iterator[Finding]:
 
 
 def _blocking_copies(row: Row, tables: Tables) -> Iterator[Finding]:
-    inside_ns = row["thread_union_ns"] - row["outside_ns"]
+    inside_ns = row["union_ns"] - row["outside_ns"]
     severity = severity_of(inside_ns, row["window_ns"])
     if severity is None or row["steady_calls_n"] < REPEATS:
         return
@@ -127,7 +127,7 @@ def _blocking_copies(row: Row, tables: Tables) -> Iterator[Finding]:
 
 
 def _polling(row: Row, tables: Tables) -> Iterator[Finding]:
-    share_pct = pct(row["thread_union_ns"] - row["outside_ns"], row["window_ns"])
+    share_pct = pct(row["union_ns"] - row["outside_ns"], row["window_ns"])
     if share_pct < _POLLING_PCT:
         return
     top, place = longest_call(row, tables)

@@ -156,3 +156,10 @@ def test_unlike_programs_are_not_compared(found_in):
     programs = [[("gemm", 200 * n, 200 * n + 100) for n in range(count)] for count in (1, 4, 10)]
     rules = {one.rule for one in found_in(*programs)}
     assert not rules & {"uneven_kernel", "slow_host"}
+
+
+def test_a_rank_with_fewer_collectives_is_not_called_late(found_in):
+    # Rank 2 takes part in 25 of 100 collectives of 10 us: a smaller group, nobody waits for it.
+    many = [(NCCL, 20_000 * n, 20_000 * n + 10_000) for n in range(100)]
+    rules = {one.rule for one in found_in(many, many, many[:25], many)}
+    assert "late_rank" not in rules

@@ -195,6 +195,9 @@ def test_launch_calls_belong_to_the_device_of_their_work(tmp_path):
     found = launches(tmp_path, trace)
     names = "device_id host_launches_n unmatched_launches_n launch_api_ns"
     assert rows(found, names) == [(0, 1, 0, 2), (1, 1, 0, 3)]
+    # To look at one of two devices does not make it the only one.
+    one = launches(tmp_path / "one", trace, "--device", "0")
+    assert rows(one, names) == [(0, 1, 0, 2)]
 
 
 def test_launches_with_broken_calls_have_no_stages(tmp_path):

@@ -57,9 +57,10 @@ def test_times_of_groups_equal_those_of_a_bitmap(rows, busy, windows):
         ]
         assert times.total_ns[group] == sum(int(one.sum()) for one in lengths)
         assert times.thread_union_ns[group] == sum(int(one.sum()) for one in threads)
-        assert times.hidden_ns[group] == sum(int((one & working).sum()) for one in threads)
-        assert times.outside_ns[group] == sum(int((one & outside).sum()) for one in threads)
-        assert times.union_ns[group] == int(np.logical_or.reduce(threads).sum())
+        together = np.logical_or.reduce(threads)
+        assert times.union_ns[group] == int(together.sum())
+        assert times.hidden_ns[group] == int((together & working).sum())
+        assert times.outside_ns[group] == int((together & outside).sum())
 
 
 @settings(deadline=None)
@@ -119,6 +120,18 @@ def test_a_drain_is_cut_to_the_windows():
     assert drained([(2, 7)], [(0, 5), (9, 12)], [(0, 8)]) == (1, 3)
 
 
-def test_spans_of_a_group_are_the_union_over_threads():
-    time, _, group = time_of([(0, 4, 0, 1), (3, 3, 1, 1), (9, 1, 0, 0)], np.empty((0, 2)), None)
-    assert time.spans(group, [1]).tolist() == [[0, 6]]
+def test_time_beside_the_gpu_is_counted_once_however_many_threads_there_are():
+    # Two threads, [0, 4) and [3, 6): 6 ns of time; the GPU is busy in [2, 5), and never before.
+    busy = np.array([[2, 5]])
+    _, times, _ = time_of([(0, 4, 0, 1), (3, 3, 1, 1)], busy, None)
+    parts = (times.union_ns[1], times.hidden_ns[1], times.outside_ns[1])
+    assert parts == (6, 3, 3)
+
+
+def test_a_gap_inside_a_wait_that_a_window_cuts_is_no_drained_one():
+    # The wait is [0, 10), the gap [4, 6): the window [0, 5) ends in it, which ends no wait.
+    busy, wait = np.array([[0, 4], [6, 20]]), np.array([[0, 10]])
+    assert drained_gaps(wait, busy, np.array([[0, 5]])) == (0, 0)
+    # A wait [0, 5) does end in the gap; 1 ns of that is inside the window.
+    assert drained_gaps(np.array([[0, 5]]), busy, np.array([[0, 5]])) == (1, 1)
+    assert drained_gaps(np.array([[0, 5]]), busy, np.array([[5, 9]])) == (0, 0)
