@@ -5,6 +5,7 @@ An operation of no length covers nothing, but it runs: it ends one gap and begin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -42,23 +43,25 @@ class Gaps:
         return Gaps(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
-def start_order(start_ns: IntArray, *ties: IntArray) -> IntArray:
-    """Return the order of starts; equal ones by the first of `ties` that differs.
+def start_order(
+    start_ns: IntArray, ties: Callable[[IntArray], Sequence[IntArray]]
+) -> IntArray | None:
+    """Return the order of starts; None if that is how they are.
 
     Args:
         start_ns: Shape (n,).
-        ties: Of shape (n,) each, most significant first.
+        ties: What orders operations of one start, most significant first: for some of them, which
+            are few, arrays of their shape.
     """
-    order = np.arange(start_ns.size)
-    if (start_ns[1:] < start_ns[:-1]).any():
-        order = np.argsort(start_ns, kind="stable")
-    ordered = start_ns[order]
-    equal = ordered[1:] == ordered[:-1]
-    if ties and equal.any():
-        # Few operations share a start; only those are sorted again.
-        places = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
-        rows = order[places]
-        order[places] = rows[np.lexsort((*(tie[rows] for tie in ties[::-1]), start_ns[rows]))]
+    steps = np.diff(start_ns)
+    order = np.argsort(start_ns, kind="stable") if (steps < 0).any() else None
+    equal = steps == 0 if order is None else np.diff(start_ns[order]) == 0
+    if not equal.any():
+        return order
+    order = np.arange(start_ns.size) if order is None else order
+    places = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+    rows = order[places]
+    order[places] = rows[np.lexsort((*ties(rows)[::-1], start_ns[rows]))]
     return order
 
 
@@ -80,16 +83,24 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
         return Gaps(nothing, nothing, nothing, nothing, nothing)
     reach = np.maximum.accumulate(end_ns)
     opens = np.flatnonzero(start_ns[1:] > reach[:-1])
-    # Which operation the reach is that of; of those that end together, the one that began first.
-    longer = np.concatenate((end_ns[:1] == end_ns[:1], end_ns[1:] > reach[:-1]))
-    last = np.maximum.accumulate(np.where(longer, np.arange(end_ns.size), 0))
     begins = reach[opens]
-    whole = Gaps(begins, start_ns[opens + 1], last[opens], opens + 1, begins)
-    whole = _with_edges(whole, start_ns, reach, last, windows)
+    before = _last_ended(end_ns, reach, opens)
+    whole = Gaps(begins, start_ns[opens + 1], before, opens + 1, begins)
+    whole = _with_edges(whole, start_ns, end_ns, reach, windows)
     if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
         return whole
     owner, starts, ends = clip_to_windows(whole.start_ns, whole.end_ns, windows)
     return Gaps(starts, ends, whole.before[owner], whole.after[owner], whole.since_ns[owner])
+
+
+def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
+    """Return which operation ended last of those up to some; of equal ones, the first begun."""
+    found = at.copy()
+    # Where operations do not overlap, each ended last of those before it.
+    earlier = np.where(at > 0, reach[np.maximum(at - 1, 0)], end_ns[at] - 1)
+    other = np.flatnonzero(earlier >= end_ns[at])
+    found[other] = np.searchsorted(reach, reach[at[other]], side="left")
+    return found
 
 
 def _holds(window: IntArray, gaps: Gaps) -> bool:
@@ -98,7 +109,7 @@ def _holds(window: IntArray, gaps: Gaps) -> bool:
 
 
 def _with_edges(
-    gaps: Gaps, start_ns: IntArray, reach: IntArray, last: IntArray, windows: IntArray
+    gaps: Gaps, start_ns: IntArray, end_ns: IntArray, reach: IntArray, windows: IntArray
 ) -> Gaps:
     """Add what the windows hold before the first and after the last operation."""
     low, high = int(windows[0, 0]), int(windows[-1, 1])
@@ -109,7 +120,8 @@ def _with_edges(
     if low < first:
         parts.insert(0, _one(low, first, -1, 0 if start_ns.size else -1))
     if start_ns.size and high > int(reach[-1]):
-        parts.append(_one(int(reach[-1]), high, int(last[-1]), -1))
+        last = _last_ended(end_ns, reach, np.array([end_ns.size - 1]))
+        parts.append(_one(int(reach[-1]), high, int(last[0]), -1))
     return Gaps(
         *(np.concatenate([getattr(one, name.name) for one in parts]) for name in fields(Gaps))
     )

@@ -135,7 +135,8 @@ def _spans(ops: DeviceOps) -> IntArray:
 
 
 def _idle(ops: DeviceOps, host: HostLine) -> IntArray:
-    return subtract_intervals(_spans(ops), host.profiler)
+    spans = _spans(ops)
+    return subtract_intervals(spans, host.profiler) if len(host.profiler) else spans
 
 
 def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:

@@ -24,7 +24,7 @@ def caveats(tables: _Tables) -> list[str]:
 
 
 def _windows(tables: _Tables) -> list[str]:
-    sources = set(tables["devices"]["window_source"])
+    sources = set(tables["devices"]["windowed_by"])
     if WINDOW in sources:
         return ["Gaps are cut to the window of the filter; idle time at its edges counts."]
     if SELECTED in sources:

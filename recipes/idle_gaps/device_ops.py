@@ -38,10 +38,12 @@ class OpNames:
     Attributes:
         texts: Distinct names; those of kernels first.
         codes: For each operation table, each row's position in `texts`.
+        computing: Shape (texts,), whether it is the name of a kernel or a whole graph.
     """
 
     texts: tuple[str, ...]
     codes: Mapping[str, IntArray]
+    computing: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class DeviceOps:
         end_ns: Likewise.
         launch_row: Row of the launching call, -1 without one.
         name: Position in `OpNames.texts`.
-        computing: Whether it is a kernel or a whole graph.
+        computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
         window_source: One of `OPERATIONS`, `SELECTED` and `WINDOW`.
         gaps: What the operations leave of the windows.
@@ -73,26 +75,33 @@ class DeviceOps:
     @classmethod
     def of(cls, trace: RankTrace, device: int, names: OpNames) -> DeviceOps:
         """Line up the operations of one device of a rank."""
-        tables = {name: op for name, op in trace.unfiltered.items() if name in OP_TABLES}
-        rows = {name: np.flatnonzero(op["device_id"] == device) for name, op in tables.items()}
-        own = {name: op.take(rows[name]) for name, op in tables.items()}
-        starts, ends, launch, ids = (
-            joined([op[column] for op in own.values()])
-            for column in ("start_ns", "end_ns", "launch_row", "correlation_id")
+        rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
+        rows = {name: mine for name, mine in rows.items() if mine is None or mine.size}
+
+        def column(name: str) -> IntArray:
+            return _joined([_taken(trace.unfiltered[table][name], rows[table]) for table in rows])
+
+        starts, ends, launch = column("start_ns"), column("end_ns"), column("launch_row")
+        name = _joined([_taken(names.codes[table], rows[table]) for table in rows])
+        order = start_order(
+            starts,
+            lambda some: (
+                _launched_ns(trace, launch[some]),
+                ends[some],
+                name[some],
+                column("correlation_id")[some],
+            ),
         )
-        name = joined([names.codes[table][rows[table]] for table in own])
-        sizes = [len(op) for op in own.values()]
-        computing = np.repeat(np.array([table in _COMPUTING for table in own], dtype=bool), sizes)
-        order = start_order(starts, _launched_ns(trace, launch), ends, name, ids)
-        starts, ends = starts[order], ends[order]
+        if order is not None:
+            starts, ends, launch, name = (one[order] for one in (starts, ends, launch, name))
         windows, source = _windows(trace, device, starts, ends)
         return cls(
             device_id=device,
             start_ns=starts,
             end_ns=ends,
-            launch_row=launch[order],
-            name=name[order],
-            computing=computing[order],
+            launch_row=launch,
+            name=name,
+            computing=names.computing,
             windows_ns=windows,
             window_source=source,
             gaps=find_gaps(starts, ends, windows),
@@ -104,7 +113,8 @@ class DeviceOps:
         if self.computing.all() and self.window_source == OPERATIONS:
             gaps_ns = int((self.gaps.end_ns - self.gaps.start_ns).sum())
             return int((self.windows_ns[:, 1] - self.windows_ns[:, 0]).sum()) - gaps_ns
-        starts, ends = self.start_ns[self.computing], self.end_ns[self.computing]
+        computing = self.computing[self.name]
+        starts, ends = self.start_ns[computing], self.end_ns[computing]
         if self.window_source != OPERATIONS:
             _, starts, ends = clip_to_windows(starts, ends, self.windows_ns)
         return union_length_ns(starts, ends)
@@ -113,6 +123,7 @@ class DeviceOps:
 def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
     """Name the operations of a rank; kernels in the form that base or mangled chooses."""
     texts: list[str] = []
+    computing: list[bool] = []
     codes: dict[str, IntArray] = {}
     for table in (name for name in OP_TABLES if name in trace.unfiltered):
         rows = trace.unfiltered[table]
@@ -126,7 +137,8 @@ def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
             found, code = (OP_TABLES[table],), np.zeros(len(rows), dtype=np.int64)
         codes[table] = code + len(texts)
         texts += found
-    return OpNames(tuple(texts), codes)
+        computing += [table in _COMPUTING] * len(found)
+    return OpNames(tuple(texts), codes, np.array(computing, dtype=bool))
 
 
 def _name_ids(kernels: Table, options: Mapping[str, Any]) -> IntArray:
@@ -138,6 +150,20 @@ def _name_ids(kernels: Table, options: Mapping[str, Any]) -> IntArray:
         ids = kernels["mangled_name_id"]
         return np.where(ids == NULL_INT, full, ids)
     return full
+
+
+def _of_device(op: Table, device: int) -> IntArray | None:
+    """Return the rows of a device; None for all."""
+    mine = op["device_id"] == device
+    return None if mine.all() and len(op) else np.flatnonzero(mine)
+
+
+def _taken(column: IntArray, rows: IntArray | None) -> IntArray:
+    return column if rows is None else column[rows]
+
+
+def _joined(parts: list[IntArray]) -> IntArray:
+    return parts[0] if len(parts) == 1 else joined(parts)
 
 
 def _launched_ns(trace: RankTrace, launch_row: IntArray) -> IntArray:

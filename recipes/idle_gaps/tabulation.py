@@ -76,7 +76,7 @@ def _device_row(rank: Rank, one: RankIdle, device: DeviceIdle) -> dict[str, Any]
         "rank": rank.number,
         "file": rank.file,
         "device_id": device.device_id,
-        "window_source": device.window_source,
+        "windowed_by": device.window_source,
         "window_start_ns": device.window_start_ns,
         "window_end_ns": device.window_end_ns,
         "window_ns": window_ns,

@@ -197,7 +197,7 @@ def test_a_window_cuts_gaps_and_knows_the_work_around_it(tmp_path):
         (1810, 1850, "k7", "k8", "no_api"),
     ]
     (device,) = tables["devices"].to_dict("records")
-    assert device["window_source"] == "filter"
+    assert device["windowed_by"] == "filter"
     assert (device["window_ns"], device["busy_ns"], device["idle_ns"]) == (100, 10, 90)
 
 

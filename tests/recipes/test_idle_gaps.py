@@ -52,7 +52,7 @@ def test_devices_tell_what_a_window_is_made_of(tables):
         (100 * 6 / 22, 10, 100 * 10 / 22, 6.0, 6, True),
         (36.0, 9, 36.0, 4.5, 5, True),
     ]
-    assert set(tables["devices"]["window_source"]) == {"operations"}
+    assert set(tables["devices"]["windowed_by"]) == {"operations"}
 
 
 def test_gaps_are_listed_longest_first(tables):
@@ -242,7 +242,7 @@ def test_a_filter_by_range_keeps_what_else_ran_busy(tmp_path):
         "records"
     )
     # Launched in the ranges: the first and the third; between them the second ran all the same.
-    assert device["window_source"] == "selected operations"
+    assert device["windowed_by"] == "selected operations"
     assert (device["window_ns"], device["busy_ns"], device["idle_ns"]) == (24, 12, 12)
 
 
