@@ -196,7 +196,9 @@ def test_launch_calls_belong_to_the_device_of_their_work(tmp_path):
     names = "device_id host_launches_n unmatched_launches_n launch_api_ns"
     assert rows(found, names) == [(0, 1, 0, 2), (1, 1, 0, 3)]
     # To look at one of two devices does not make it the only one.
-    one = launches(tmp_path / "one", trace, "--device", "0")
+    other = tmp_path / "other"
+    other.mkdir()
+    one = launches(other, trace, "--device", "0")
     assert rows(one, names) == [(0, 1, 0, 2)]
 
 
