@@ -9,7 +9,6 @@ allocator, an engine's key-value cache) is in use from the moment the library to
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +21,7 @@ from nsys_llm.cuda_codes import ALLOCATION, FREE
 from nsys_llm.device_links import gpu_links, gpu_total_bytes
 from nsys_llm.grouping import distinct_codes, summed
 from nsys_llm.intervals import IntArray, starts_inside
+from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table
 from nsys_llm.time_bins import span_quarters
@@ -46,7 +46,6 @@ _KIND_OF_CODE: Final = {
 #: No GPU has a petabyte; larger sizes are damage, and a thousand of them would outgrow 64 bits.
 _LARGEST_BYTES: Final = 1 << 50
 _LARGEST_TIME_NS: Final = 1 << 53
-_VERSION: Final = re.compile(r"_v\d+$")
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -180,7 +179,7 @@ def _apis(trace: RankTrace, correlation_id: IntArray) -> tuple[IntArray, tuple[s
         name_ids = np.where(row >= 0, calls["name_id"][row], NULL_INT)
     used, code = distinct_codes(name_ids)
     texts = [trace.strings.get(one) for one in used.tolist()]
-    names = [None if text is None else _VERSION.sub("", text) for text in texts]
+    names = [None if text is None else strip_api_version(text) for text in texts]
     apis = tuple(sorted(set(names), key=lambda name: (name is not None, name or "")))
     return np.array([apis.index(name) for name in names], dtype=np.int64)[code], apis
 
@@ -228,7 +227,7 @@ def _series(
         unmatched_frees_n=int((own & events.unmatched & events.inside).sum()),
         **_largest(events, begun),
         broken_n=broken_n,
-        allocators=_allocators(events, allocations, ends, int(told_ns[peak]), int(told_ns[-1])),
+        allocators=_allocators(events, allocations, ends, int(told_ns[peak]), window[1] - 1),
     )
 
 

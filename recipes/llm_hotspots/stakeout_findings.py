@@ -83,8 +83,8 @@ def _mixed_configurations(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
                 f"({format_count(low['launches_n'])} launches), {format_ns(high['p50_ns'])} with "
                 f"{_shape(high)} ({format_count(high['launches_n'])} launches).",
                 tables=("stakeout_configs",),
-                recommendation="Read percentiles of this kernel by configuration: its pooled "
-                "median is that of no launch, and its tail is the mix of shapes, not jitter.",
+                recommendation="Read percentiles of this kernel by configuration: pooled over "
+                "them, a mix of shapes looks like a tail. tail_stats keeps them apart.",
                 name=str(name),
                 impact_ns=int(group["total_ns"].sum()),
             )

@@ -211,3 +211,12 @@ def test_parquet_says_the_same_as_sqlite(tmp_path):
     for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
         assert len(one[table])
         assert plain(one[table]) == plain(other[table])
+
+
+def test_what_is_freed_after_the_last_kernel_was_in_use_at_the_end_of_the_work(tmp_path):
+    # Allocated at 2, the kernel ends at 30, freed at 40 as the process ends.
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=30)
+    trace.allocate(8, address=100, at_ns=2, call=(1, 3)).free(8, address=100, at_ns=40)
+    found = written(trace, tmp_path)
+    assert rows(found["memory_watermarks"], "peak_bytes end_bytes") == [(8, 8)]
+    assert rows(found["memory_allocators"], "allocations_n end_bytes") == [(1, 8)]
