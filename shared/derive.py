@@ -47,7 +47,7 @@ def options_table(manifest: Manifest) -> str:
 def tables_glossary(manifest: Manifest) -> str:
     """Return every written table with its columns as Markdown."""
     parts = []
-    for table in manifest.tables:
+    for table in manifest.writes:
         parts.append(f"**`{table.file}.parquet`**: a row is {_cell(table.row)}.\n")
         parts += ["| column | type | unit | meaning |", "|---|---|---|---|"]
         parts += [_column_row(column) for column in table.columns]

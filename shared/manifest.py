@@ -93,14 +93,12 @@ class TableWrite:
         file: Name without extension.
         row: What one row is.
         index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
-        planned: Why the table is not written yet; None once it is.
     """
 
     file: str
     row: str
     columns: tuple[Column, ...]
     index: str | None = None
-    planned: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,18 +122,13 @@ class Manifest:
     writes: tuple[TableWrite, ...]
     sections: tuple[Section, ...]
 
-    @property
-    def tables(self) -> tuple[TableWrite, ...]:
-        """The tables that a run writes today."""
-        return tuple(table for table in self.writes if table.planned is None)
-
     def table(self, file: str) -> TableWrite:
         """Return one written table by name.
 
         Raises:
             ManifestError: The recipe has no such table.
         """
-        for table in self.tables:
+        for table in self.writes:
             if table.file == file:
                 return table
         raise ManifestError(f"manifests/{self.name}.json writes no table '{file}'.")
@@ -215,7 +208,7 @@ def _validate(manifest: Manifest, file_name: str) -> None:
 
 
 def _columns_by_table(manifest: Manifest) -> dict[str, set[str]]:
-    return {table.file: {column.name for column in table.columns} for table in manifest.tables}
+    return {table.file: {column.name for column in table.columns} for table in manifest.writes}
 
 
 def _name_problems(manifest: Manifest, file_name: str) -> Iterable[str]:

@@ -70,7 +70,7 @@ def write_tables(
     Raises:
         ManifestError: The tables are not those that the manifest declares.
     """
-    declared = {table.file: table for table in manifest.tables}
+    declared = {table.file: table for table in manifest.writes}
     if tables.keys() != declared.keys():
         odd = sorted(tables.keys() ^ declared.keys())
         raise ManifestError(f"{manifest.name}: tables and manifest differ in {', '.join(odd)}.")

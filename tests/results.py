@@ -75,7 +75,7 @@ def assert_same(
 ) -> None:
     """Fail unless two output folders hold the full set of tables, equal but for some columns."""
     one, other = read_results(left), read_results(right)
-    assert set(one) == {table.file for table in load_manifest(recipe).tables}
+    assert set(one) == {table.file for table in load_manifest(recipe).writes}
     assert not (found := differences(one, other, but)), "\n".join(found)
 
 

@@ -179,7 +179,7 @@ def test_a_report_without_gpu_work_gives_typed_empty_tables(tmp_path, lazy):
     assert (found.code, len(found.said)) == (0, 1)
     assert "idle: a valid report, but without GPU work" in found.said[0]
     assert row(out, "files", File="idle")["status"] == "no_gpu_work"
-    for table in load_manifest("llm_hotspots").tables:
+    for table in load_manifest("llm_hotspots").writes:
         schema = pq.read_schema(out / f"{table.file}.parquet")
         types = {field.name: str(field.type) for field in schema}
         assert types == {one.name: DTYPES[one.dtype] for one in table.columns}, table.file

@@ -55,7 +55,7 @@ def analysed(report: TraceBuilder, folder: Path, script: str = "") -> Run:
 
 
 def cells(folder: Path) -> list[Any]:
-    tables = [table.file for table in load_manifest("llm_hotspots").tables]
+    tables = [table.file for table in load_manifest("llm_hotspots").writes]
     return [cell for table in tables for one in rows(folder, table) for cell in one.values()]
 
 

@@ -122,7 +122,7 @@ def test_the_tables_of_options_and_columns_name_all_of_them_in_whole_rows():
     options, glossary = options_table(MANIFEST), tables_glossary(MANIFEST)
     for option in MANIFEST.options:
         assert f"`{option.flag}`" in options
-    for table in MANIFEST.tables:
+    for table in MANIFEST.writes:
         assert f"`{table.file}.parquet`" in glossary
         for column in table.columns:
             assert f"| `{column.name}` | {column.dtype}" in glossary

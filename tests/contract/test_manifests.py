@@ -100,7 +100,7 @@ def test_every_table_and_column_has_a_meaning_of_its_own_words(manifest):
 
 @each_manifest
 def test_instants_sums_and_extremes_are_integers_and_statistics_are_not(manifest):
-    for table in manifest.tables:
+    for table in manifest.writes:
         for column in table.columns:
             if column.unit in ("%", "ratio") or column.name.startswith(
                 ("mean_", "std_", "p50_", "p99_")
@@ -119,7 +119,7 @@ def test_metadata_is_what_nvidias_loader_needs(manifest):
     assert manifest.type in (None, "stats")
     if manifest.type == "stats":
         # What its diff recipe opens.
-        assert {"rank_stats", "all_stats"} <= {table.file for table in manifest.tables}
+        assert {"rank_stats", "all_stats"} <= {table.file for table in manifest.writes}
 
 
 def test_an_unknown_recipe_is_told_with_those_there_are():
@@ -221,13 +221,13 @@ def output(tmp_path_factory):
 
 
 def test_a_run_writes_the_declared_tables_and_no_others(output):
-    declared = {table.file for table in load_manifest("llm_hotspots").tables}
+    declared = {table.file for table in load_manifest("llm_hotspots").writes}
     assert {path.stem for path in output.glob("*.parquet")} == declared
     assert {path.stem for path in output.glob("*.csv")} == declared
 
 
 @pytest.mark.parametrize(
-    "table", load_manifest("llm_hotspots").tables, ids=lambda table: table.file
+    "table", load_manifest("llm_hotspots").writes, ids=lambda table: table.file
 )
 def test_every_written_table_is_as_the_manifest_declares_it(output, table):
     written = pq.read_table(output / f"{table.file}.parquet")

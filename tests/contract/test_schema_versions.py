@@ -84,7 +84,7 @@ def results(folder: Path, *options: str) -> dict[str, list[dict[str, Any]]]:
     out = folder / "out"
     found = run("--input", folder, "--output", out, *options)
     assert (found.code, found.said) == (0, [])
-    tables = {table.file: rows(out, table.file) for table in load_manifest("llm_hotspots").tables}
+    tables = {table.file: rows(out, table.file) for table in load_manifest("llm_hotspots").writes}
     return {
         name: [
             {key: cell for key, cell in one.items() if key not in OWN_FACTS.get(name, ())}

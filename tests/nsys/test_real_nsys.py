@@ -120,7 +120,7 @@ def test_the_framework_s_own_record_is_kept(nsys, rank_set, tmp_path):
     assert record["Mode"] == "none"
     assert record["InputFiles"] == [str(rank_set / f"rank{n}.sqlite") for n in (0, 1)]
     assert set(record["Outputs"]) == {
-        *(f"{table.file}.parquet" for table in load_manifest("llm_hotspots").tables),
+        *(f"{table.file}.parquet" for table in load_manifest("llm_hotspots").writes),
         "report.md",
         "analysis.ipynb",
     }

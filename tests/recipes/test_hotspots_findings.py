@@ -25,7 +25,7 @@ def tables_with(kernels=(), categories=(), devices=(), rank_kernels=()):
     columns = {column.name for column in MANIFEST.table("rank_kernels").columns}
     own = [{name: row[name] for name in row if name in columns} for row in own]
     return {
-        **{table.file: frame_of(table.file, []) for table in MANIFEST.tables},
+        **{table.file: frame_of(table.file, []) for table in MANIFEST.writes},
         "kernels": frame_of("kernels", kernels),
         "categories": frame_of("categories", categories),
         "devices": frame_of("devices", devices),
@@ -230,6 +230,6 @@ def test_findings_name_only_options_that_there_are():
 
 def test_findings_name_only_tables_that_are_written():
     found = findings(tables_with([kernel(60.0)], [category("unmatched", 60.0)], [device()]))
-    written = {table.file for table in MANIFEST.tables}
+    written = {table.file for table in MANIFEST.writes}
     assert all(set(one.tables) <= written for one in found)
     assert not any(pd.isna(one.impact_ns) for one in found)

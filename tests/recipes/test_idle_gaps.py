@@ -37,7 +37,7 @@ def tables(tmp_path_factory):
 
 
 def test_a_run_writes_every_table_of_its_manifest(tables):
-    assert set(tables) == {table.file for table in load_manifest("idle_gaps").tables}
+    assert set(tables) == {table.file for table in load_manifest("idle_gaps").writes}
 
 
 def test_devices_tell_what_a_window_is_made_of(tables):

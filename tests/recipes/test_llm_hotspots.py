@@ -198,8 +198,8 @@ def test_coverage_adds_up_to_all_operations(tables):
 
 
 def test_no_table_of_the_manifest_is_left_out(tables):
-    assert set(tables) == {table.file for table in load_manifest("llm_hotspots").tables}
-    for table in load_manifest("llm_hotspots").tables:
+    assert set(tables) == {table.file for table in load_manifest("llm_hotspots").writes}
+    for table in load_manifest("llm_hotspots").writes:
         assert list(plain(tables[table.file])) == [column.name for column in table.columns]
 
 
@@ -347,7 +347,7 @@ def test_csv_says_the_same_and_no_cell_is_a_formula(tmp_path):
         TraceBuilder().kernel("=1+1", start_ns=0, duration_ns=3).write_sqlite(tmp_path / "t.sqlite")
     )
     found = tables_of(tmp_path / "o", trace, options=["--csv"])
-    for table in load_manifest("llm_hotspots").tables:
+    for table in load_manifest("llm_hotspots").writes:
         lines = (tmp_path / "o" / f"{table.file}.csv").read_text().splitlines()
         assert len(lines) == 1 + len(found[table.file])
         for column in table.columns:

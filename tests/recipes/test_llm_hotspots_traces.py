@@ -114,7 +114,7 @@ def test_modes_and_orders_of_merging_give_the_same_bits(ranks, random):
 #: Columns that say when something was, in the report's clock.
 INSTANTS = {
     column.name
-    for table in load_manifest(RECIPE).tables
+    for table in load_manifest(RECIPE).writes
     for column in table.columns
     if column.name.endswith(("start_ns", "end_ns"))
 }

@@ -13,7 +13,7 @@ from nsys_llm.recipes.tail_stats.caveats import caveats
 from nsys_llm.recipes.tail_stats.findings import answer, findings
 
 COMMON = {"files", "coverage", "findings"}
-TABLES = [table.file for table in load_manifest("tail_stats").tables if table.file not in COMMON]
+TABLES = [table.file for table in load_manifest("tail_stats").writes if table.file not in COMMON]
 PLAIN = {
     "communication": False,
     "outlier": False,

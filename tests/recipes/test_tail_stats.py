@@ -242,7 +242,7 @@ def test_files_in_any_order_and_any_clock_give_the_same(tmp_path_factory, ranks)
     assert not differences(one, other)
     clock = [
         column.name
-        for table in load_manifest(RECIPE).tables
+        for table in load_manifest(RECIPE).writes
         for column in table.columns
         if column.name.endswith(("start_ns", "end_ns"))
     ]
