@@ -16,6 +16,7 @@ from nsys_llm.recipes.llm_hotspots.balance_findings import balance_findings
 from nsys_llm.recipes.llm_hotspots.bandwidth_findings import bandwidth_findings
 from nsys_llm.recipes.llm_hotspots.copy_findings import copy_findings
 from nsys_llm.recipes.llm_hotspots.detail_findings import detail_findings
+from nsys_llm.recipes.llm_hotspots.engine_words import in_words_of
 from nsys_llm.recipes.llm_hotspots.launch_findings import launch_findings
 from nsys_llm.recipes.llm_hotspots.wait_findings import wait_findings
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
@@ -78,10 +79,9 @@ def findings(tables: _Tables) -> list[Finding]:
     ]
     # Both are about the same calls; what they cost the host says more than how long they run.
     if any(one.rule == "sync_memop" for one in found):
-        found = [
-            one for one in found if one.rule not in ("synchronous_copies", "synchronous_fills")
-        ]
-    return found
+        found = [one for one in found if one.rule not in _ALSO_SYNC_MEMOP]
+    engines = tables["categories"]["engine"]
+    return in_words_of(str(engines.iloc[0]) if len(engines) else None, found)
 
 
 def _dominant_kernel(tables: _Tables) -> list[Finding]:
