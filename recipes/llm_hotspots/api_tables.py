@@ -9,7 +9,14 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.api_classes import classify_api
-from nsys_llm.columns import Columns, distribution_columns, joined, percent, sorted_columns
+from nsys_llm.columns import (
+    Columns,
+    distribution_columns,
+    joined,
+    nullable,
+    percent,
+    sorted_columns,
+)
 from nsys_llm.distributions import Moments, OrderStatistics
 from nsys_llm.host_time import GroupTimes
 from nsys_llm.identity import Rank
@@ -17,9 +24,8 @@ from nsys_llm.intervals import IntArray
 from nsys_llm.named_counts import NamedCounts
 from nsys_llm.recipes.llm_hotspots.apis import CLASS_NAMES
 from nsys_llm.recipes.llm_hotspots.host import RankHost
-from nsys_llm.tables import NULL_INT
 
-__all__ = ["api_tables", "nullable", "rank_columns"]
+__all__ = ["api_tables", "rank_columns"]
 
 HostRows = Sequence[tuple[Rank, RankHost]]
 
@@ -52,12 +58,6 @@ def rank_columns(rows_n: Sequence[tuple[Rank, int]]) -> Columns:
         "rank": joined([np.full(n, rank.number, dtype=np.int64) for rank, n in rows_n]),
         "file": [rank.file for rank, n in rows_n for _ in range(n)],
     }
-
-
-def nullable(values: IntArray) -> pd.arrays.IntegerArray:
-    """Return integers in which NULL_INT is null."""
-    none = values == NULL_INT
-    return pd.arrays.IntegerArray(np.where(none, 0, values), none)
 
 
 def _rank_apis(rows: HostRows) -> Columns:
