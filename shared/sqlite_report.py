@@ -1,7 +1,8 @@
 """Reads an SQLite export of a report, read-only and without ever creating anything.
 
-Bulk columns go through ADBC's low-level module, which is 5 times faster than `pandas.read_sql` and
-releases the GIL; the few rows of metadata go through the standard library.
+Integers of large tables are read from the file's pages (see `nsys_llm.sqlite_pages`), and all other
+columns through ADBC's low-level module, which is 5 times faster than `pandas.read_sql` and releases
+the GIL; the few rows of metadata go through the standard library.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -23,6 +24,8 @@ import pyarrow as pa
 
 from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
+from nsys_llm.sqlite_cells import UnexpectedCell
+from nsys_llm.sqlite_pages import read_integers
 from nsys_llm.tables import NULL_INT, Table, TableSource, table_names, table_source
 
 __all__ = ["SqliteReport"]
@@ -33,6 +36,8 @@ _MAGIC: Final = b"SQLite format 3\x00"
 _WAL_MODE: Final = b"\x02\x02"
 _BATCH_ROWS: Final = "65536"
 _BUSY_SECONDS: Final = 2.0
+#: From this many rows on, the pages are read without the driver.
+_LARGE_ROWS: Final = 20_000
 #: From this many rows on, a second connection pays.
 _SPLIT_ROWS: Final = 200_000
 # SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
@@ -90,9 +95,7 @@ class SqliteReport:
             ReportError: The file is damaged, locked, or holds text where integers belong.
         """
         source = table_source(table)
-        names = ", ".join(_selected(source, column) for column in columns)
-        query = f"SELECT {names} FROM {_q(source.nsys)}"
-        return self._guarded(lambda: self._bulk(query, _q(source.nsys), columns))
+        return self._guarded(lambda: self._read(source, columns))
 
     def texts(self, ids: npt.NDArray[np.int64]) -> Mapping[int, str]:
         """Return the strings behind these ids; ids without a string are left out."""
@@ -149,13 +152,45 @@ class SqliteReport:
     def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
 
-    def _bulk(self, query: str, table: str, columns: Sequence[str]) -> Table:
-        """Read a table; a large one in two halves at a time, which takes half as long."""
+    def _read(self, source: TableSource, columns: Sequence[str]) -> Table:
+        """Read integers of a large table from its pages, and all else through the driver."""
         # Two subqueries, because min and max in one query would scan the table.
+        table = _q(source.nsys)
         low, high = self._database.execute(
             f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"
         ).fetchone()
         low, high = low or 0, high or 0
+        found: dict[str, npt.NDArray[Any]] = {}
+        if high - low >= _LARGE_ROWS:
+            integers = [column for column in columns if not source.is_text(column)]
+            with suppress(UnexpectedCell):  # the driver reads, or explains, whatever it is
+                found = self._from_pages(source, integers)
+        if rest := [column for column in columns if column not in found]:
+            found |= self._bulk(source, rest, low, high)
+        return Table({column: found[column] for column in columns})
+
+    def _from_pages(self, source: TableSource, columns: Sequence[str]) -> dict[str, Any]:
+        """Read columns of a plain table past the driver; raise UnexpectedCell for any other."""
+        table = self._database.execute(f"PRAGMA table_xinfo({_q(source.nsys)})").fetchall()
+        # An INTEGER PRIMARY KEY is the row id; a hidden column is computed.
+        if any(hidden or key for *_, key, hidden in table):
+            raise UnexpectedCell
+        names = [str(name) for _, name, *_ in table]
+        places = [names.index(source.columns[column]) for column in columns]
+        # Other declarations turn integers into something else as they are read.
+        if not all("INT" in str(table[place][2]).upper() for place in places):
+            raise UnexpectedCell
+        root = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
+        (root_page,) = self._database.execute(root, (source.nsys,)).fetchone()
+        values = read_integers(self.path, root_page, len(names), places)
+        return dict(zip(columns, values, strict=True))
+
+    def _bulk(
+        self, source: TableSource, columns: Sequence[str], low: int, high: int
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Read columns of row ids low to high, of many rows in two halves at a time."""
+        names = ", ".join(_selected(source, column) for column in columns)
+        query = f"SELECT {names} FROM {_q(source.nsys)}"
         if high - low < _SPLIT_ROWS:
             batches = self._batches(query)
         else:
@@ -163,12 +198,10 @@ class SqliteReport:
             halves = (f"{query} WHERE rowid <= {middle}", f"{query} WHERE rowid > {middle}")
             with ThreadPoolExecutor(max_workers=2) as threads:
                 batches = [batch for half in threads.map(self._batches, halves) for batch in half]
-        return Table(
-            {
-                name: _concatenated([batch.column(index) for batch in batches], name)
-                for index, name in enumerate(columns)
-            }
-        )
+        return {
+            name: _concatenated([batch.column(index) for batch in batches], name)
+            for index, name in enumerate(columns)
+        }
 
     def _batches(self, query: str) -> list[Any]:
         with (
@@ -249,10 +282,8 @@ def _q(name: str) -> str:
 def _selected(source: TableSource, column: str) -> str:
     name = _q(source.columns[column])
     # ADBC takes a column's type from its first batch; a batch of NULLs would have none.
-    null = "''" if source.is_text(column) else str(NULL_INT)
-    if source.is_text(column):
-        return name if column == "key" else f"coalesce({name}, {null})"
-    return f"coalesce({name}, {null})"
+    null = "''" if source.is_text(column) else NULL_INT
+    return name if column == "key" else f"coalesce({name}, {null})"
 
 
 def _concatenated(batches: list[Any], column: str) -> npt.NDArray[Any]:
