@@ -43,6 +43,8 @@ _FIRST_TEXT_OR_BLOB: Final = 12
 _MOST_KINDS: Final = 1024
 #: Odd, with bits all over (2^64 over the golden ratio): spreads words of headers over 64 bits.
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
+#: Masks of the first 0 to 8 bytes of a little-endian word.
+_FIRST_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
 
 
 class UnexpectedCell(Exception):
@@ -155,24 +157,28 @@ def _kinds(raw: Bytes, at: IntArray) -> tuple[list[bytes], IntArray]:
     size = raw[at]
     longest = int(size.max())
     _expect(int(size.min()) > 0 and longest <= 127)
-    words_n = -(-longest // 8)
-    heads = _windows(raw, f"V{8 * words_n}")[at].view(np.uint64).reshape(at.size, words_n)
-    # What follows a header in its window belongs to the values.
-    ends = (np.arange(8 * words_n) < np.arange(128)[:, None]).astype(np.uint8) * np.uint8(255)
-    masks = ends.view(np.uint64)
-    heads &= masks[longest] if (size == longest).all() else masks[size]
     digest = np.zeros(at.size, dtype=np.uint64)
-    for word in range(words_n):
-        digest = (digest ^ heads[:, word]) * _SPREAD
+    varying = []
+    for first in range(0, longest, 8):
+        word = _windows(raw, "<u8")[at + first]
+        if (size < first + 8).any():
+            # What follows a header belongs to the values.
+            word &= _FIRST_BYTES[np.clip(size.astype(np.int64) - first, 0, 8)]
+        if (word == word[0]).all():
+            continue
+        varying.append(word)
+        digest = (digest ^ word) * _SPREAD
         digest ^= digest >> np.uint64(29)
-    distinct = np.unique(digest)
+    # Sorting takes a tenth of the time of np.unique.
+    ordered = np.sort(digest)
+    distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     _expect(distinct.size <= _MOST_KINDS)
     kind = np.searchsorted(distinct, digest)
     example = np.empty(distinct.size, dtype=np.int64)
     example[kind] = np.arange(at.size)
     # Equal digests prove nothing.
-    _expect(all((heads[:, word][example][kind] == heads[:, word]).all() for word in range(words_n)))
-    return [heads[row].tobytes()[: int(size[row])] for row in example.tolist()], kind
+    _expect(all((word[example][kind] == word).all() for word in varying))
+    return [raw[at[row] : at[row] + size[row]].tobytes() for row in example.tolist()], kind
 
 
 @lru_cache(maxsize=4096)
