@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.grouping import distinct_codes
+from nsys_llm.grouping import distinct
 from nsys_llm.intervals import IntArray
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
@@ -104,12 +104,14 @@ def _unknown_names_n(op: Table, strings: Mapping[int, str]) -> int:
     unknown = np.zeros(len(op), dtype=bool)
     for column in _NAME_COLUMNS:
         if column in op:
-            ids, codes = distinct_codes(op[column])
             # A kernel compiled as C has no mangled name; its plain one stands for it.
-            fine = [
-                key in strings or (key == NULL_INT and column in _MAY_LACK) for key in ids.tolist()
+            odd = [
+                key
+                for key in distinct(op[column]).tolist()
+                if key not in strings and not (key == NULL_INT and column in _MAY_LACK)
             ]
-            unknown |= ~np.array(fine, dtype=bool)[codes]
+            if odd:
+                unknown |= np.isin(op[column], odd)
     return int(unknown.sum())
 
 
@@ -118,6 +120,8 @@ def _large_ids_n(op: Table) -> int:
     large = np.zeros(len(op), dtype=bool)
     for column in ("global_pid", "correlation_id"):
         ids = op[column]
+        if ids.size and ids.min() >= 0 and ids.max() <= _EXACT_IN_DOUBLE:
+            continue
         large |= (ids > _EXACT_IN_DOUBLE) | ((ids < 0) & (ids != NULL_INT))
     return int(large.sum())
 

@@ -14,6 +14,7 @@ __all__ = [
     "distinct_codes",
     "distinct_rows",
     "first_of_each",
+    "is_constant",
     "order_by_code",
     "summed",
 ]
@@ -25,6 +26,8 @@ _ROOM = 1 << 20
 
 def distinct(values: IntArray) -> IntArray:
     """Return the distinct values, sorted."""
+    if is_constant(values):
+        return values[:1].copy()
     seen = _marks(values)
     if seen is None:
         return np.unique(values)
@@ -33,15 +36,15 @@ def distinct(values: IntArray) -> IntArray:
 
 def distinct_codes(values: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct values, sorted, and each value's position among them."""
-    if values.size and (values == values[0]).all():
-        return values[:1].copy(), np.zeros_like(values)  # one device, one thread: the common case
+    if is_constant(values):
+        return values[:1].copy(), np.zeros(values.size, dtype=np.int64)
     seen = _marks(values)
     if seen is None:
         used, codes = np.unique(values, return_inverse=True)
         return used, codes.astype(np.int64, copy=False)
     low = int(values.min())
     position = np.cumsum(seen) - 1
-    return np.flatnonzero(seen) + low, position[values - low]
+    return np.flatnonzero(seen) + low, position[values - low if low else values]
 
 
 def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
@@ -54,13 +57,15 @@ def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
         Shape (combinations,), in lexicographic order of the columns' values; and shape (n,).
     """
     rows_n = columns[0].size
-    code = np.zeros(rows_n, dtype=np.int64)
+    code: IntArray | None = None
     for column in columns:
-        if rows_n and (column == column[0]).all():
+        if is_constant(column):
             continue  # most of a launch configuration is the same throughout
         used, own = distinct_codes(column)
         # Codes stay below the number of rows, so that the product does not outgrow 64 bits.
-        code = distinct_codes(code * used.size + own)[1]
+        code = own if code is None else distinct_codes(code * used.size + own)[1]
+    if code is None:
+        code = np.zeros(rows_n, dtype=np.int64)
     first = np.empty(int(code.max(initial=-1)) + 1, dtype=np.int64)
     first[code[::-1]] = np.arange(rows_n)[::-1]  # the last assignment, the first row, stays
     return first, code
@@ -71,9 +76,18 @@ def first_of_each(
 ) -> IntArray:
     """Return the value of the first chosen row of each code, `none` where there is no such row."""
     found = np.full(codes_n, none, dtype=np.int64)
-    rows = np.flatnonzero(chosen)[::-1]
-    found[codes[rows]] = values[rows]  # the last assignment, the first row, stays
+    if not chosen.all():
+        codes, values = codes[chosen], values[chosen]
+    found[codes[::-1]] = values[::-1]  # the last assignment, the first row, stays
     return found
+
+
+def is_constant(values: IntArray) -> bool:
+    """Tell whether there are values, all equal: one device, one thread, the common case."""
+    if values.size == 0 or values[0] != values[-1]:
+        return False
+    # The reader keeps a column of one value as a view of that value.
+    return values.strides == (0,) or bool((values == values[0]).all())
 
 
 def order_by_code(code: IntArray) -> IntArray:
@@ -98,5 +112,5 @@ def _marks(values: IntArray) -> npt.NDArray[np.bool_] | None:
     if high - low >= _ROOM_PER_VALUE * values.size + _ROOM:
         return None
     seen = np.zeros(high - low + 1, dtype=bool)
-    seen[values - low] = True
+    seen[values - low if low else values] = True
     return seen

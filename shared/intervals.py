@@ -55,11 +55,12 @@ def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
     reach = np.maximum.accumulate(ends)
-    opens = np.flatnonzero(starts[1:] > reach[:-1])
-    joined = np.empty((opens.size + 1, 2), dtype=np.int64)
-    joined[0, 0], joined[-1, 1] = starts[0], reach[-1]
-    joined[1:, 0], joined[:-1, 1] = starts[opens + 1], reach[opens]
-    return joined
+    opens = starts[1:] > reach[:-1]
+    # Starts lie together, and so do ends: what follows reads one of the two at a time.
+    joined = np.empty((2, np.count_nonzero(opens) + 1), dtype=np.int64)
+    joined[0, 0], joined[1, -1] = starts[0], reach[-1]
+    joined[0, 1:], joined[1, :-1] = starts[1:][opens], reach[:-1][opens]
+    return joined.T
 
 
 def union_length_ns(start_ns: IntArray, end_ns: IntArray) -> int:
@@ -254,9 +255,10 @@ def exclusive_ns(
     shares = end_ns - start_ns
     if start_ns.size < 2:
         return shares
-    order = np.argsort(start_ns, kind="stable")
-    if (np.maximum.accumulate(end_ns[order])[:-1] <= start_ns[order][1:]).all():
+    starts, ends = _in_order(start_ns, end_ns)
+    if (np.maximum.accumulate(ends)[:-1] <= starts[1:]).all():
         return shares  # nothing overlaps: one stream, the common case
+    order = np.argsort(start_ns, kind="stable")
     if (np.diff(start_ns[order]) == 0).any():
         since_ns = start_ns if since_ns is None else since_ns
         order = np.lexsort((tie_break, end_ns, since_ns, start_ns))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nsys_llm.attribution import duplicate_keys, join_launches
 from nsys_llm.coverage import CoverageRow, count_coverage, opaque_launches_n
 from nsys_llm.filters import RANGE_OPTIONS, Launches, Selection, select
-from nsys_llm.grouping import distinct
+from nsys_llm.grouping import distinct, is_constant
 from nsys_llm.intervals import clipped_lengths, starts_inside
 from nsys_llm.ranges import Ranges, read_ranges
 from nsys_llm.rank_trace import HOST_TABLES, OP_TABLES, OVERHEAD_TABLES, RankTrace, sane_times
@@ -124,15 +124,15 @@ def _empty_notes(
 
 
 def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
-    if name in _PROCESS_TABLES:
-        processes = table["global_pid"]
-    elif name in _THREAD_TABLES:
-        processes = process_of_thread(table["global_tid"])
-    else:
+    if name not in (*_PROCESS_TABLES, *_THREAD_TABLES):
         return table
+    ids = table["global_pid" if name in _PROCESS_TABLES else "global_tid"]
+    if is_constant(ids):
+        ids = ids[:1]
+    processes = ids if name in _PROCESS_TABLES else process_of_thread(ids)
     if (processes == mine[0]).all():
         return table
-    return table.take(np.isin(processes, mine))
+    return table.take(np.broadcast_to(np.isin(processes, mine), (len(table),)))
 
 
 def _without_broken(table: Table) -> Table:

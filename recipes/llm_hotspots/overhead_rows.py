@@ -14,7 +14,7 @@ from nsys_llm.identity import Rank
 from nsys_llm.intervals import (
     IntArray,
     clip_to_windows,
-    intersect_intervals,
+    clipped_lengths,
     total_length_ns,
     union_intervals,
 )
@@ -59,9 +59,8 @@ def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
                 times = np.column_stack([start_ns, end_ns])
                 events.setdefault((owner, kind), []).append(times)
                 events.setdefault((owner, _ALL), []).append(times)
-    busy = intersect_intervals(trace.gpu_busy, window)
     keys = sorted(events, key=lambda key: (key[0], key[1] or ""))
-    return tuple(_row(*key, np.concatenate(events[key]), busy) for key in keys)
+    return tuple(_row(*key, np.concatenate(events[key]), trace.gpu_busy) for key in keys)
 
 
 def overhead_columns(rows: Sequence[tuple[Rank, tuple[OverheadRow, ...]]]) -> Columns:
@@ -94,7 +93,7 @@ def _row(owner: str, kind: str | None, times: IntArray, busy: IntArray) -> Overh
         events_n=len(times),
         total_ns=int((times[:, 1] - times[:, 0]).sum()),
         union_ns=total_length_ns(union),
-        gpu_idle_ns=total_length_ns(union) - total_length_ns(intersect_intervals(union, busy)),
+        gpu_idle_ns=total_length_ns(union) - int(clipped_lengths(*union.T, busy).sum()),
         first_start_ns=int(times[:, 0].min()),
         last_end_ns=int(times[:, 1].max()),
     )
