@@ -85,6 +85,17 @@ def test_a_missing_id_is_no_duplicate_key():
     assert duplicate_keys(int64([NULL_INT, NULL_INT])).tolist() == []
 
 
+def test_ids_without_a_value_between_two_equal_ones_hide_nothing():
+    # The step from 1 down to NULL is larger than 63 bits hold, and would come out positive.
+    assert duplicate_keys(int64([1, NULL_INT, -3, 1])).tolist() == [1]
+
+
+def test_the_earliest_call_is_found_where_a_later_row_has_no_time():
+    calls, starts = int64([7, 7, 7]), int64([5, 2, NULL_INT])
+    assert join_launches(int64([7]), calls[:2], starts[:2]).tolist() == [1]
+    assert join_launches(int64([7]), calls, starts).tolist() == [2]
+
+
 def test_a_range_that_starts_where_another_ends_is_not_inside_it():
     # 0..9 holds 1..4 and 4..6; another thread's 2..3 is outermost there.
     depths = open_ranges_n(int64([0, 1, 4, 2]), int64([9, 4, 6, 3]), int64([1, 1, 1, 2]))
