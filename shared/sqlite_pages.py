@@ -28,10 +28,12 @@ _DEEPEST: Final = 20
 #: What is decoded at a time: its columns stay in the processor's cache.
 _BATCH_BYTES: Final = 1 << 21
 _THREADS_N: Final = 2
+#: A pointer of 2 bytes, a length, a row id, a header's length and one type.
+_LEAST_CELL_BYTES: Final = 6
 
 
 def read_integers(
-    path: Path, root_page: int, fields_n: int, columns: Sequence[int]
+    path: Path, root_page: int, fields_n: int, columns: Sequence[int], most_rows: int
 ) -> list[IntArray]:
     """Read columns of all rows, in the order of row ids; NULL is `NULL_INT`.
 
@@ -40,6 +42,7 @@ def read_integers(
         root_page: Of the table, from `sqlite_master`.
         fields_n: How many columns the table has.
         columns: Which to read, by position.
+        most_rows: What the table has at most, from its row ids.
 
     Returns:
         Each of shape (rows,), int64; a column with one value throughout is a view of that one, and
@@ -58,13 +61,16 @@ def read_integers(
     def decoded(pages: IntArray) -> list[IntArray]:
         return leaf_integers(_load(path, shape, pages), shape, fields_n, columns)
 
+    most_rows = min(most_rows, leaves.size * shape.page_bytes // _LEAST_CELL_BYTES)
+    found = [_Column(most_rows) for _ in columns]
     with ThreadPoolExecutor(_THREADS_N) as threads:
-        by_column = [list(parts) for parts in zip(*threads.map(decoded, batches), strict=True)]
+        for parts in threads.map(decoded, batches):
+            for column, part in zip(found, parts, strict=True):
+                column.add(part)
     after = path.stat()
     if (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         raise UnexpectedCell
-    # The parts of a column go as soon as it is put together.
-    return [_joined(by_column.pop(0)) for _ in columns]
+    return [column.rows() for column in found]
 
 
 def _page_shape(path: Path) -> PageShape:
@@ -118,9 +124,32 @@ def _load(path: Path, shape: PageShape, pages: IntArray) -> Bytes:
     return np.frombuffer(buffer, dtype=np.uint8)
 
 
-def _joined(parts: Sequence[IntArray]) -> IntArray:
-    """Put the parts of a column together; one value throughout stays one."""
-    filled = [part for part in parts if part.size]
-    if filled and all(part.strides == (0,) and part[0] == filled[0][0] for part in filled):
-        return np.broadcast_to(filled[0][0], (sum(part.size for part in filled),))
-    return np.concatenate(parts)
+class _Column:
+    """Puts the parts of a column together; one value throughout stays one."""
+
+    def __init__(self, most_rows: int) -> None:
+        # Memory that is never written to is none.
+        self._rows = np.empty(most_rows, dtype=np.int64)
+        self._rows_n = 0
+        self._constant = True
+        self._value = 0
+
+    def add(self, part: IntArray) -> None:
+        if self._rows_n + part.size > self._rows.size:
+            raise UnexpectedCell
+        if not part.size:
+            return
+        first = int(part[0])
+        if self._constant and (part.strides != (0,) or (self._rows_n and first != self._value)):
+            self._rows[: self._rows_n] = self._value
+            self._constant = False
+        if self._constant:
+            self._value = first
+        else:
+            self._rows[self._rows_n : self._rows_n + part.size] = part
+        self._rows_n += part.size
+
+    def rows(self) -> IntArray:
+        if self._constant and self._rows_n:
+            return np.broadcast_to(np.int64(self._value), (self._rows_n,))
+        return self._rows[: self._rows_n]

@@ -155,21 +155,21 @@ class SqliteReport:
     def _read(self, source: TableSource, columns: Sequence[str]) -> Table:
         """Read integers of a large table from its pages, and all else through the driver."""
         # Two subqueries, because min and max in one query would scan the table.
-        table = _q(source.nsys)
-        low, high = self._database.execute(
-            f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"
-        ).fetchone()
+        least, most = (f"(SELECT {one}(rowid) FROM {_q(source.nsys)})" for one in ("min", "max"))
+        low, high = self._database.execute(f"SELECT {least}, {most}").fetchone()
         low, high = low or 0, high or 0
         found: dict[str, npt.NDArray[Any]] = {}
         if high - low >= _LARGE_ROWS:
             integers = [column for column in columns if not source.is_text(column)]
-            with suppress(UnexpectedCell):  # the driver reads, or explains, whatever it is
-                found = self._from_pages(source, integers)
+            with suppress(UnexpectedCell):  # then the driver reads, or explains, the table
+                found = self._from_pages(source, integers, high - low + 1)
         if rest := [column for column in columns if column not in found]:
             found |= self._bulk(source, rest, low, high)
         return Table({column: found[column] for column in columns})
 
-    def _from_pages(self, source: TableSource, columns: Sequence[str]) -> dict[str, Any]:
+    def _from_pages(
+        self, source: TableSource, columns: Sequence[str], most_rows: int
+    ) -> dict[str, Any]:
         """Read columns of a plain table past the driver; raise UnexpectedCell for any other."""
         table = self._database.execute(f"PRAGMA table_xinfo({_q(source.nsys)})").fetchall()
         # An INTEGER PRIMARY KEY is the row id; a hidden column is computed.
@@ -182,8 +182,8 @@ class SqliteReport:
             raise UnexpectedCell
         root = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
         (root_page,) = self._database.execute(root, (source.nsys,)).fetchone()
-        values = read_integers(self.path, root_page, len(names), places)
-        return dict(zip(columns, values, strict=True))
+        found = read_integers(self.path, root_page, len(names), places, most_rows)
+        return dict(zip(columns, found, strict=True))
 
     def _bulk(
         self, source: TableSource, columns: Sequence[str], low: int, high: int

@@ -60,7 +60,7 @@ def asked(path: Path, column: str) -> list[Any]:
 def decoded(path: Path, columns: Sequence[int] = (3, 0, 2), fields_n: int = 4) -> list[list[int]]:
     with closing(sqlite3.connect(path)) as database:
         (root,) = database.execute("SELECT rootpage FROM sqlite_master").fetchone()
-    return [column.tolist() for column in read_integers(path, root, fields_n, columns)]
+    return [column.tolist() for column in read_integers(path, root, fields_n, columns, 1 << 63)]
 
 
 def agree(path: Path) -> None:
@@ -101,9 +101,15 @@ def test_neighbours_and_strays_are_read_in_batches_of_any_size(tmp_path, monkeyp
 
 def test_a_column_of_one_value_takes_no_memory(tmp_path):
     path = made(tmp_path / "r.sqlite", [(7, None, None, one) for one in range(500)])
-    constant, null, counted = read_integers(path, 2, 4, (0, 2, 3))
+    constant, null, counted = read_integers(path, 2, 4, (0, 2, 3), 500)
     assert (constant.strides, null.strides, counted.strides) == ((0,), (0,), (8,))
     assert (constant[9], null[9], counted[9]) == (7, NULL_INT, 9)
+
+
+def test_more_rows_than_row_ids_are_left_to_sqlite(tmp_path):
+    path = made(tmp_path / "r.sqlite", [(one, None, 2, 3) for one in range(5)])
+    with pytest.raises(UnexpectedCell):
+        read_integers(path, 2, 4, (0, 2), 4)
 
 
 def test_a_table_without_rows_has_columns(tmp_path):
@@ -175,7 +181,7 @@ def test_damage_is_noticed_or_gives_other_numbers_but_nothing_else(tmp_path, at,
     raw[at : at + 1 + len(more)] = bytes([byte]) + more
     path.write_bytes(raw[: len(raw) // 512 * 512])
     try:
-        columns = [column.size for column in read_integers(path, 2, 4, (3, 0, 2))]
+        columns = [column.size for column in read_integers(path, 2, 4, (3, 0, 2), 150)]
     except UnexpectedCell:
         return
     assert len(set(columns)) == 1
@@ -186,7 +192,7 @@ def test_a_cut_file_is_left_to_sqlite(tmp_path, cut_bytes):
     path = made(tmp_path / "r.sqlite", [(one, None, one, one) for one in range(2_000)])
     path.write_bytes(path.read_bytes()[:-cut_bytes])
     with pytest.raises(UnexpectedCell):
-        read_integers(path, 2, 4, (0,))
+        read_integers(path, 2, 4, (0,), 2_000)
 
 
 def test_a_key_that_is_the_row_id_is_read_through_the_driver(tmp_path, monkeypatch):
