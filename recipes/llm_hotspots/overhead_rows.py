@@ -93,7 +93,8 @@ def _row(owner: str, kind: str | None, times: IntArray, busy: IntArray) -> Overh
         events_n=len(times),
         total_ns=int((times[:, 1] - times[:, 0]).sum()),
         union_ns=total_length_ns(union),
-        gpu_idle_ns=total_length_ns(union) - int(clipped_lengths(*union.T, busy).sum()),
+        gpu_idle_ns=total_length_ns(union)
+        - int(clipped_lengths(union[:, 0], union[:, 1], busy).sum()),
         first_start_ns=int(times[:, 0].min()),
         last_end_ns=int(times[:, 1].max()),
     )
