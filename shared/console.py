@@ -12,8 +12,6 @@ import time
 from types import TracebackType
 from typing import Any, Final
 
-from tqdm import tqdm
-
 __all__ = ["Console", "Progress"]
 
 _SECONDS_BETWEEN_LINES: Final = 10.0
@@ -64,6 +62,8 @@ class Console:
     def _print(text: str) -> None:
         # A file name may hold a newline, or bytes that are no text: a message stays one line.
         line = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+        from tqdm import tqdm  # 0.03 s, which a run without a word does not spend
+
         # tqdm.write keeps a line from tearing a bar that is being drawn.
         tqdm.write(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
 
@@ -81,6 +81,8 @@ class Progress:
     def __enter__(self) -> Progress:
         self._last_line_s = time.monotonic()
         if not self._console.quiet and self._reports_n > 1 and sys.stderr.isatty():
+            from tqdm import tqdm
+
             self._bar = tqdm(total=self._reports_n, unit="report", file=sys.stderr, leave=False)
         return self
 

@@ -15,12 +15,16 @@ Record = Mapping[str, Any]
 
 def records(frame: pd.DataFrame) -> list[Record]:
     """Return the rows of a table, in order."""
-    columns = [
-        [None if pd.isna(value) else value for value in frame[name].tolist()]
-        for name in frame.columns
-    ]
+    columns = [_values(frame[name]) for name in frame.columns]
     names = frame.columns.tolist()
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pd.Series) -> list[Any]:
+    values, null = column.tolist(), column.isna()
+    if not null.any():
+        return values
+    return [None if none else value for value, none in zip(values, null.tolist(), strict=True)]
 
 
 def grouped(rows: Iterable[Record], *keys: str) -> dict[tuple[Any, ...], list[Record]]:

@@ -73,8 +73,9 @@ def _costly_tails(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
         severity = severity_of(100.0 * lost_ns / whole_ns, _COST_PCT) if whole_ns else None
         first = row["first_excess_ns"] >= _FIRST_SHARE * lost_ns
         if severity is not None and not first and not row["second_heap"]:
-            found.append(_costly_tail(tables, row, severity, lost_ns))
-    return sorted(found, key=lambda one: -one.impact_ns)[:_MOST]
+            found.append((row, severity, lost_ns))
+    worst = sorted(found, key=lambda one: -one[2])[:_MOST]
+    return [_costly_tail(tables, *one) for one in worst]
 
 
 def _costly_tail(tables: _Tables, row: Record, severity: str, lost_ns: int) -> Finding:
