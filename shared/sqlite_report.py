@@ -37,7 +37,7 @@ _WAL_MODE: Final = b"\x02\x02"
 _BATCH_ROWS: Final = "65536"
 _BUSY_SECONDS: Final = 2.0
 #: From this many rows on, the pages are read without the driver.
-_LARGE_ROWS: Final = 20_000
+_LARGE_ROWS: Final = 1_000
 #: From this many rows on, a second connection pays.
 _SPLIT_ROWS: Final = 200_000
 # SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
@@ -67,7 +67,7 @@ class SqliteReport:
         except ReportError:
             self._database.close()
             raise
-        if not {"StringIds", "META_DATA_EXPORT"} & self._tables.keys():
+        if not {"StringIds", "META_DATA_EXPORT"} & self._tables:
             self._database.close()
             raise ReportError(
                 f"{path.name}: an SQLite database, but not an export of Nsight Systems (no table "
@@ -86,7 +86,10 @@ class SqliteReport:
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the names, as exported, of the columns of one of our tables."""
-        return self._tables.get(table_source(table).nsys, frozenset())
+        name = table_source(table).nsys
+        if name not in self._tables:
+            return frozenset()
+        return frozenset(str(row[1]) for row in self._rows(f"PRAGMA table_info({_q(name)})", ()))
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
         """Read columns, all in our names, all present in the export.
@@ -138,16 +141,10 @@ class SqliteReport:
                 found[name] = str(value)[len(prefix) :].strip('"')
         return found
 
-    def _list_tables(self) -> dict[str, frozenset[str]]:
+    def _list_tables(self) -> frozenset[str]:
         listed = "SELECT name FROM sqlite_master WHERE type = 'table'"
         ours = {table_source(table).nsys for table in table_names()}
-        names = [name for (name,) in self._database.execute(listed) if name in ours]
-        return {
-            name: frozenset(
-                str(row[1]) for row in self._database.execute(f"PRAGMA table_info({_q(name)})")
-            )
-            for name in names
-        }
+        return frozenset(name for (name,) in self._database.execute(listed) if name in ours)
 
     def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
@@ -157,7 +154,8 @@ class SqliteReport:
         # Two subqueries, because min and max in one query would scan the table.
         least, most = (f"(SELECT {one}(rowid) FROM {_q(source.nsys)})" for one in ("min", "max"))
         low, high = self._database.execute(f"SELECT {least}, {most}").fetchone()
-        low, high = low or 0, high or 0
+        if low is None:
+            return Table.empty(columns)
         found: dict[str, npt.NDArray[Any]] = {}
         if high - low >= _LARGE_ROWS:
             integers = [column for column in columns if not source.is_text(column)]
