@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["NvjetFields", "decode_nvjet", "normalise_range", "step_key", "strip_api_version"]
@@ -28,6 +29,7 @@ _EMIT_NVTX_TAIL: Final = re.compile(
 _RUNNING_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+|[0-9]+(?![A-Za-z0-9])")
 
 
+@lru_cache(maxsize=1 << 14)  # a thousand ranks have the same names
 def strip_api_version(name: str) -> str:
     """Return the name of a CUDA API call as documented.
 

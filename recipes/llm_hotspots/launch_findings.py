@@ -32,16 +32,20 @@ _LAUNCH_BOUND_HIGH_PCT: Final = 40.0
 
 def launch_findings(tables: Tables) -> list[Finding]:
     """Return what the tables launches and api_classes tell about launching."""
-    rows = rows_of(tables["launches"])
-    return worst_ranks(found for row in rows for found in _about_launches(row, tables))
+    rows, idle_ns = rows_of(tables["launches"]), _idle_in_launches(tables)
+    return worst_ranks(
+        found
+        for row in rows
+        for found in _about_launches(row, idle_ns.get((row["rank"], row["device_id"]), 0))
+    )
 
 
-def _about_launches(row: Row, tables: Tables) -> Iterator[Finding]:
+def _about_launches(row: Row, idle_ns: int) -> Iterator[Finding]:
     if row["storm"]:
         yield _storm(row)
     if not is_null(row["launched_n"]):
         yield from _blocked(row)
-        yield from _launch_bound(row, tables)
+        yield from _launch_bound(row, idle_ns)
 
 
 def _storm(row: Row) -> Finding:
@@ -125,22 +129,29 @@ def _blocked(row: Row) -> Iterator[Finding]:
         )
 
 
-def _idle_ns(row: Row, tables: Tables) -> int:
-    devices = tables["devices"]
-    own = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
-    return int((own["window_ns"] - own["busy_ns"]).sum())
+def _idle_in_launches(tables: Tables) -> dict[tuple[int, int], int]:
+    """Return how long each (rank, device) was idle while the rank was inside launch calls.
 
-
-def _launch_bound(row: Row, tables: Tables) -> Iterator[Finding]:
+    Classes may overlap on several threads, but no more time than the GPU was idle is lost. The
+    launch calls of several devices of one process cannot be told apart here: those are left out.
+    """
     classes = tables["api_classes"]
-    mine = classes[(classes["rank"] == row["rank"]) & classes["class"].isin(LAUNCH_CLASSES)]
-    # Classes may overlap on several threads, but no more time than the GPU was idle is lost.
-    idle_ns = min(int(mine["exposed_ns"].sum()), _idle_ns(row, tables))
+    launching = classes[classes["class"].isin(LAUNCH_CLASSES)]
+    exposed_ns = launching.groupby("rank")["exposed_ns"].sum()
+    devices_n = tables["launches"]["rank"].value_counts()
+    return {
+        (row["rank"], row["device_id"]): min(
+            int(exposed_ns.get(row["rank"], 0)), int(row["window_ns"] - row["busy_ns"])
+        )
+        for row in rows_of(tables["devices"])
+        if devices_n.get(row["rank"], 0) == 1
+    }
+
+
+def _launch_bound(row: Row, idle_ns: int) -> Iterator[Finding]:
     idle_ns -= int(row["blocked_launch_idle_ns"])
-    devices_n = int((tables["launches"]["rank"] == row["rank"]).sum())
     share_pct = pct(idle_ns, row["window_ns"])
-    # The launch calls of several devices of one process cannot be told apart here.
-    if devices_n > 1 or share_pct < _LAUNCH_BOUND_PCT:
+    if share_pct < _LAUNCH_BOUND_PCT:
         return
     queue = (
         "none of its kernels waited in the queue"
