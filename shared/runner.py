@@ -10,14 +10,21 @@ from typing import Any
 
 from nsys_llm import __version__
 from nsys_llm.console import Console
-from nsys_llm.errors import ExitCode, UsageError
+from nsys_llm.errors import ExitCode
 from nsys_llm.executors import Executor, chunked
 from nsys_llm.guard import RunOutcome
-from nsys_llm.identity import Rank, RankEntry, RankKey, number_ranks, read_rank_map
-from nsys_llm.inputs import ReportInput, expand_inputs
+from nsys_llm.identity import Rank, RankKey
+from nsys_llm.inputs import ReportInput, expand_sides
 from nsys_llm.manifest import Manifest, load_manifest
 from nsys_llm.outputs import write_tables
 from nsys_llm.publish import OutputFolder
+from nsys_llm.rank_sets import (
+    RankMaps,
+    number_sides,
+    read_rank_maps,
+    unused_maps,
+    wanted_ranks,
+)
 from nsys_llm.recipe_module import load_analysis
 from nsys_llm.report import build_report, find, findings_table
 from nsys_llm.report_files import write_report
@@ -27,7 +34,7 @@ from nsys_llm.run_record import (
     run_tables,
     write_record,
 )
-from nsys_llm.tables import NULL_INT
+from nsys_llm.sides import entries_by_side
 from nsys_llm.worker import MapResult, map_reports, merge_results, probe_reports, report_notes
 
 __all__ = ["run_recipe"]
@@ -57,15 +64,15 @@ def run_recipe(
     """
     started = datetime.now()
     manifest = load_manifest(recipe)
-    inputs, notes = expand_inputs(options["input"])
-    rank_map = _rank_map(options, inputs)
+    inputs, notes = expand_sides(entries_by_side(options))
+    rank_maps = read_rank_maps(options["rank_map"], inputs)
     for note in notes:
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
-        result, ranks = _mapped(inputs, recipe, options, executor, console, rank_map, nsys)
+        result, ranks = _mapped(inputs, recipe, options, executor, console, rank_maps, nsys)
         _tell_failures(result, console)
-        if all(report.reason is not None for report in result.reports):
-            return RunOutcome(_unreadable(result), None)
+        if (code := _unreadable(result, console)) is not None:
+            return RunOutcome(code, None)
         code = _exit_code(result, ranks, options, console)
         tables = _tables(manifest, result, ranks, options)
         findings = find(manifest, tables)
@@ -88,20 +95,13 @@ def run_recipe(
     return RunOutcome(code, place, summary)
 
 
-def _rank_map(
-    options: Mapping[str, Any], inputs: Sequence[ReportInput]
-) -> dict[tuple[str, int | None], int] | None:
-    path = options["rank_map"]
-    return read_rank_map(path, [report.label for report in inputs]) if path else None
-
-
 def _mapped(
     inputs: Sequence[ReportInput],
     recipe: str,
     options: Mapping[str, Any],
     executor: Executor,
     console: Console,
-    rank_map: Mapping[tuple[str, int | None], int] | None,
+    rank_maps: RankMaps,
     nsys: str | None,
 ) -> tuple[MapResult, list[Rank]]:
     """Map all reports, or those ranks that --ranks asks for, and number the ranks."""
@@ -112,21 +112,15 @@ def _mapped(
         mapper = partial(map_reports, recipe=recipe, options=sent)
         with console.progress(len(inputs)) as progress:
             result = executor.reduce(mapper, chunks, merge, progress.advance)
-        return result, _numbered(result, rank_map, console)
+        return result, _numbered(result, rank_maps, console)
     probe = partial(probe_reports, recipe=recipe, options=sent)
     probed = executor.reduce(probe, chunks, merge, lambda _: None)
-    ranks = _numbered(probed, rank_map, console)
-    wanted = [rank for rank in ranks if rank.number in options["ranks"]]
-    if set(options["ranks"]) - {rank.number for rank in wanted}:
-        # A report that could not be read, and so has no number, may be the rank that is missing.
-        wanted += [rank for rank in ranks if rank.number is None and rank.facts is None]
-    if not wanted:
-        there = ", ".join(str(rank.number) for rank in ranks[:20])
-        raise UsageError(f"--ranks: none of these ranks is there; there are {there}.")
+    ranks = _numbered(probed, rank_maps, console)
+    wanted = wanted_ranks(ranks, options["ranks"])
     keys = frozenset(rank.key for rank in wanted)
     mapper = partial(map_reports, recipe=recipe, options=sent, only=keys)
-    paths = {key.path for key in keys}
-    chosen = [report for report in inputs if report.path in paths]
+    places = {(key.side, key.path) for key in keys}
+    chosen = [report for report in inputs if (report.side, report.path) in places]
     with console.progress(len(chosen)) as progress:
         result = executor.reduce(
             mapper, chunked(chosen, executor.workers_n), merge, progress.advance
@@ -134,13 +128,13 @@ def _mapped(
     return _only_ranks(result, keys), wanted
 
 
-def _numbered(
-    result: MapResult, rank_map: Mapping[tuple[str, int | None], int] | None, console: Console
-) -> list[Rank]:
-    ranks = number_ranks(_entries(result), rank_map)
-    source = next((rank.source for rank in ranks if rank.source is not None), None)
-    if rank_map is not None and source not in ("rank_map", None):
-        console.warn(f"--rank-map leaves out a process; the ranks are numbered by {source}.")
+def _numbered(result: MapResult, rank_maps: RankMaps, console: Console) -> list[Rank]:
+    ranks = number_sides(result, rank_maps)
+    for side, source in unused_maps(ranks, rank_maps):
+        before = f"{side}: " if side else ""
+        console.warn(
+            f"{before}--rank-map leaves out a process; the ranks are numbered by {source}."
+        )
     return ranks
 
 
@@ -150,17 +144,6 @@ def _only_ranks(result: MapResult, keys: frozenset[RankKey]) -> MapResult:
         for report in result.reports
     )
     return replace(result, reports=reports)
-
-
-def _entries(result: MapResult) -> list[RankEntry]:
-    """Return what is to be numbered: each rank, and each report without any."""
-    entries = []
-    for report in result.reports:
-        entries += [RankEntry(rank.key, report.label, report.facts, True) for rank in report.ranks]
-        if not report.ranks:
-            key = RankKey(report.path, NULL_INT)
-            entries.append(RankEntry(key, report.label, report.facts, False))
-    return entries
 
 
 def _tell_failures(result: MapResult, console: Console) -> None:
@@ -173,9 +156,16 @@ def _tell_failures(result: MapResult, console: Console) -> None:
         console.warn(f"{who}: {note}.")
 
 
-def _unreadable(result: MapResult) -> ExitCode:
-    faults = [report for report in result.reports if report.fault is not None]
-    return ExitCode.FAULT if len(faults) == len(result.reports) else ExitCode.BAD_INPUT
+def _unreadable(result: MapResult, console: Console) -> ExitCode | None:
+    """Return how the run ends if a side has no report that could be read; None if all have."""
+    for side in dict.fromkeys(report.side for report in result.reports):
+        own = [report for report in result.reports if report.side == side]
+        if any(report.reason is None for report in own):
+            continue
+        if side:
+            console.error(f"{side}: no report of it could be read; nothing to compare.")
+        return ExitCode.FAULT if all(report.fault for report in own) else ExitCode.BAD_INPUT
+    return None
 
 
 def _exit_code(
@@ -184,7 +174,8 @@ def _exit_code(
     failed_n = sum(report.reason is not None for report in result.reports)
     absent = absent_ranks(ranks, options)
     if absent:
-        some = ", ".join(map(str, absent[:20])) + (", ..." if len(absent) > 20 else "")
+        shown = [f"{side} {number}".strip() for side, number in absent[:20]]
+        some = ", ".join(shown) + (", ..." if len(absent) > 20 else "")
         console.warn(f"absent ranks: {some} ({len(absent)} of {options['world_size']}).")
     if any(report.fault is not None for report in result.reports):
         return ExitCode.FAULT

@@ -68,6 +68,7 @@ ALLOWED = {
     "rank_spells": {"intervals"},
     "rank_spread": {"grouping", "intervals"},
     "sampling": {"grouping", "intervals"},
+    "sides": {"errors"},
     "tables": {"intervals"},
     "tails": {"distributions", "grouping", "intervals"},
     "thread_calls": {"grouping", "intervals"},
