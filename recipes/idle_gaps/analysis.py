@@ -3,7 +3,8 @@
 Method. A gap is a stretch of a device's window in which nothing runs: no kernel, copy, fill or
 whole graph; an operation of no length ends one gap and begins the next. Busy time is the rest of
 the window; of the gaps, what the profiler took for itself is overhead, and all else is idle time:
-window = busy + overhead + idle, to the nanosecond. `causes` tells how a gap's time is split.
+window = busy + overhead + idle, to the nanosecond. `nsys_llm.idle_causes` tells how a gap's time is
+split.
 
 The window is that of the filters if they give one; else it reaches from the device's first
 operation to its last, of those that the filters leave. What else ran on the device then, ran.
@@ -21,7 +22,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.device_ops import DeviceOps, op_names
 from nsys_llm.distributions import ValueCounts
+from nsys_llm.gap_sums import GapSums, sum_gaps
+from nsys_llm.host_line import HostLine
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.intervals import (
     IntArray,
@@ -34,11 +38,8 @@ from nsys_llm.intervals import (
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.idle_gaps import tabulation
 from nsys_llm.recipes.idle_gaps.caveats import caveats
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, op_names
 from nsys_llm.recipes.idle_gaps.findings import answer, findings
 from nsys_llm.recipes.idle_gaps.gap_rows import longest_gaps, top_gaps
-from nsys_llm.recipes.idle_gaps.gap_sums import GapSums, sum_gaps
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
 from nsys_llm.recipes.idle_gaps.partial import (
     DeviceIdle,
     IdlePartial,
@@ -48,8 +49,8 @@ from nsys_llm.recipes.idle_gaps.partial import (
     merged,
 )
 from nsys_llm.recipes.idle_gaps.patterns import map_patterns
-from nsys_llm.recipes.idle_gaps.unseen import find_unseen
 from nsys_llm.time_bins import bin_edges
+from nsys_llm.unseen_work import find_unseen
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.recipes.idle_gaps.device_ops import SELECTED, WINDOW
+from nsys_llm.device_ops import SELECTED, WINDOW
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 __all__ = ["caveats"]

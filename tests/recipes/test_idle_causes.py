@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from results import plain, rows, tables_of
 
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES
+from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.trace_builder import TraceBuilder
 
 MAIN, OTHER = 100, 101

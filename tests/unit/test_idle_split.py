@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_llm.device_ops import DeviceOps, op_names
+from nsys_llm.gap_sums import sum_gaps
+from nsys_llm.host_line import HostLine
+from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, op_names
-from nsys_llm.recipes.idle_gaps.gap_sums import sum_gaps
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
 from nsys_llm.tables import Table
 
 APIS = {
