@@ -150,7 +150,8 @@ def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
 
 def _spells(devices: Sequence[tuple[IntArray, IntArray]], least_ns: int) -> Spells:
     """Return when all devices of a rank were idle, where their windows overlap."""
-    windows, idle = devices[0]
+    nothing = np.empty((0, 2), dtype=np.int64)
+    windows, idle = devices[0] if devices else (nothing, nothing)
     for window, own in devices[1:]:
         windows, idle = intersect_intervals(windows, window), intersect_intervals(idle, own)
     if len(devices) > 1:
