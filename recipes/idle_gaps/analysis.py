@@ -6,8 +6,9 @@ the window; of the gaps, what the profiler took for itself is overhead, and all 
 window = busy + overhead + idle, to the nanosecond. `nsys_llm.idle_causes` tells how a gap's time is
 split.
 
-The window is that of the filters if they give one; else it reaches from the device's first
-operation to its last, of those that the filters leave. What else ran on the device then, ran.
+The window is that of the filters if they give one, as far as the capture goes, or all of the
+capture where that is asked for; else it reaches from the device's first operation to its last, of
+those that the filters leave. What else ran on the device then, ran.
 
 Limits. Where CUDA graphs were traced as a whole and the export has no row for them, the GPU's work
 is not in the report: idle time is not known then, and not guessed. The trace shows what the
@@ -71,14 +72,14 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     Args:
         trace: Its rows and windows.
         rank: Its key.
-        options: base, mangled, top, and min_gap_ns, the shortest gap worth a row.
+        options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth a row.
     """
     unseen = find_unseen(trace)
     known = unseen.opaque_launches_n == 0
     host, names = HostLine.of(trace), op_names(trace, options)
     devices, gaps, named, idle = [], [], [], []
     for device in trace.device_ids:
-        ops = DeviceOps.of(trace, device, names)
+        ops = DeviceOps.of(trace, device, names, whole_capture=options["whole_capture"])
         sums = sum_gaps(ops.gaps, ops.launch_row, host) if known else None
         devices.append(_device(ops, host, sums))
         if sums is not None:
