@@ -3,10 +3,12 @@
 Method. A gap is a stretch of a device's window in which nothing runs: no kernel, copy, fill or
 whole graph; an operation of no length ends one gap and begins the next. Busy time is the rest of
 the window; of the gaps, what the profiler took for itself is overhead, and all else is idle time:
-window = busy + overhead + idle, to the nanosecond. `causes` tells how a gap's time is split.
+window = busy + overhead + idle, to the nanosecond. `nsys_llm.idle_causes` tells how a gap's time is
+split.
 
-The window is that of the filters if they give one; else it reaches from the device's first
-operation to its last, of those that the filters leave. What else ran on the device then, ran.
+The window is that of the filters if they give one, as far as the capture goes, or all of the
+capture where that is asked for; else it reaches from the device's first operation to its last, of
+those that the filters leave. What else ran on the device then, ran.
 
 Limits. Where CUDA graphs were traced as a whole and the export has no row for them, the GPU's work
 is not in the report: idle time is not known then, and not guessed. The trace shows what the
@@ -21,7 +23,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.device_ops import DeviceOps, op_names
 from nsys_llm.distributions import ValueCounts
+from nsys_llm.gap_sums import GapSums, sum_gaps
+from nsys_llm.host_line import HostLine
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.intervals import (
     IntArray,
@@ -34,11 +39,8 @@ from nsys_llm.intervals import (
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.idle_gaps import tabulation
 from nsys_llm.recipes.idle_gaps.caveats import caveats
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, op_names
 from nsys_llm.recipes.idle_gaps.findings import answer, findings
 from nsys_llm.recipes.idle_gaps.gap_rows import longest_gaps, top_gaps
-from nsys_llm.recipes.idle_gaps.gap_sums import GapSums, sum_gaps
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
 from nsys_llm.recipes.idle_gaps.partial import (
     DeviceIdle,
     IdlePartial,
@@ -48,8 +50,8 @@ from nsys_llm.recipes.idle_gaps.partial import (
     merged,
 )
 from nsys_llm.recipes.idle_gaps.patterns import map_patterns
-from nsys_llm.recipes.idle_gaps.unseen import find_unseen
 from nsys_llm.time_bins import bin_edges
+from nsys_llm.unseen_work import find_unseen
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
@@ -70,14 +72,14 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     Args:
         trace: Its rows and windows.
         rank: Its key.
-        options: base, mangled, top, and min_gap_ns, the shortest gap worth a row.
+        options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth a row.
     """
     unseen = find_unseen(trace)
     known = unseen.opaque_launches_n == 0
     host, names = HostLine.of(trace), op_names(trace, options)
     devices, gaps, named, idle = [], [], [], []
     for device in trace.device_ids:
-        ops = DeviceOps.of(trace, device, names)
+        ops = DeviceOps.of(trace, device, names, whole_capture=options["whole_capture"])
         sums = sum_gaps(ops.gaps, ops.launch_row, host) if known else None
         devices.append(_device(ops, host, sums))
         if sums is not None:
@@ -149,7 +151,8 @@ def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
 
 def _spells(devices: Sequence[tuple[IntArray, IntArray]], least_ns: int) -> Spells:
     """Return when all devices of a rank were idle, where their windows overlap."""
-    windows, idle = devices[0]
+    nothing = np.empty((0, 2), dtype=np.int64)
+    windows, idle = devices[0] if devices else (nothing, nothing)
     for window, own in devices[1:]:
         windows, idle = intersect_intervals(windows, window), intersect_intervals(idle, own)
     if len(devices) > 1:

@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from nsys_llm.coded_names import text_of
 from nsys_llm.columns import Columns
+from nsys_llm.device_ops import DeviceOps, OpNames
 from nsys_llm.gaps import Gaps
+from nsys_llm.host_line import HostLine
 from nsys_llm.identity import Rank
+from nsys_llm.idle_causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
+from nsys_llm.idle_split import Situations, situate, split_gaps
 from nsys_llm.intervals import IntArray, union_intervals
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, OpNames
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
 from nsys_llm.recipes.idle_gaps.marks import Marks
-from nsys_llm.recipes.idle_gaps.split import Situations, situate, split_gaps
 
 __all__ = ["GapRow", "gap_columns", "longest_gaps", "top_gaps"]
 

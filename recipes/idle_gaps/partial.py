@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.distributions import Moments, OrderStatistics
+from nsys_llm.gap_sums import GapSums
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
 from nsys_llm.named_counts import NamedCounts
 from nsys_llm.recipes.idle_gaps.gap_rows import GapRow
-from nsys_llm.recipes.idle_gaps.gap_sums import GapSums
 from nsys_llm.recipes.idle_gaps.patterns import RankPatterns
-from nsys_llm.recipes.idle_gaps.unseen import Unseen
+from nsys_llm.unseen_work import Unseen
 
 __all__ = ["DeviceIdle", "IdlePartial", "IdleTimes", "RankIdle", "Spells", "merged"]
 

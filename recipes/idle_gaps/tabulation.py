@@ -10,13 +10,13 @@ import pandas as pd
 
 from nsys_llm.columns import Columns, joined, percent, sorted_columns
 from nsys_llm.distributions import interpolate
+from nsys_llm.gap_sums import BUCKET_EDGES_NS, BUCKETS, LENGTH_EDGES_NS, GapSums
 from nsys_llm.identity import Rank
+from nsys_llm.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N, PROFILER_OVERHEAD
 from nsys_llm.intervals import IntArray
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N, PROFILER_OVERHEAD
 from nsys_llm.recipes.idle_gaps.gap_rows import gap_columns
-from nsys_llm.recipes.idle_gaps.gap_sums import BUCKET_EDGES_NS, BUCKETS, LENGTH_EDGES_NS, GapSums
 from nsys_llm.recipes.idle_gaps.partial import DeviceIdle, IdlePartial, RankIdle
 from nsys_llm.recipes.idle_gaps.patterns import pattern_columns
 from nsys_llm.recipes.idle_gaps.together import together_tables

@@ -172,6 +172,23 @@ def test_one_rank_has_nothing_in_common(tmp_path):
     assert len(idle(tmp_path, path)["common_idle"]) == 0
 
 
+def test_a_rank_without_the_device_asked_for_has_no_part_in_it(tmp_path):
+    # Each rank sees the GPUs of its node, and uses one of them.
+    paths = [
+        TraceBuilder(hostname="n", system_clock_ns=5)
+        .kernel("a", start_ns=0, end_ns=2, device_id=device)
+        .kernel("a", start_ns=9, end_ns=12, device_id=device)
+        .write_sqlite(tmp_path / f"rank{device}.sqlite")
+        for device in range(2)
+    ]
+    tables = idle(tmp_path, *paths, options=["--device", "1"])
+    assert rows(tables["devices"], "rank device_id idle_ns") == [(1, 1, 7)]
+    assert tables["files"]["status"].tolist() == ["ok", "ok"]
+    assert len(tables["common_idle"]) == 0
+    none = idle(tmp_path / "none", *paths, options=["--device", "7"])
+    assert len(none["devices"]) == 0
+
+
 def test_an_idle_map_adds_up_to_the_device(tables):
     parts = tables["idle_map"]
     # 22 ns make 22 parts, 25 ns 25.

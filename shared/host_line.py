@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from nsys_llm.api_classes import classify_api
 from nsys_llm.grouping import distinct, distinct_codes
+from nsys_llm.idle_causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
 from nsys_llm.intervals import IntArray, subtract_intervals, union_intervals
 from nsys_llm.overheads import APPLICATION, COLD_START_KINDS, PROFILER, overhead_kind
 from nsys_llm.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
-from nsys_llm.recipes.idle_gaps.causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
 from nsys_llm.tables import Table
 from nsys_llm.thread_calls import ThreadCalls
 
