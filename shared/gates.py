@@ -49,7 +49,45 @@ class _Metric(Protocol):
     @property
     def argument(self) -> str | None: ...
     @property
-    def parse_gates(texts: Sequence[str], metrics: Sequence[_Metric]) -> tuple[Gate, ...]:
+    def typed(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate.
+
+    Attributes:
+        text: As typed, without space around it.
+        metric: Name of the metric.
+        argument: What stands in brackets; None for a metric without.
+        limit: How much greater the metric may be: in percent if `relative`, else in its own unit.
+        relative: Whether the limit is a share of the baseline's value.
+    """
+
+    text: str
+    metric: str
+    argument: str | None
+    limit: Fraction
+    relative: bool
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a gate says.
+
+    Attributes:
+        result: `PASS`, `FAIL` or `NOT_COMPARABLE`.
+        allowed: How much greater the metric might be, in its own unit; None where that is not
+            known.
+        reason: In one sentence, where there is more to say than the numbers.
+    """
+
+    result: str
+    allowed: Fraction | None
+    reason: str | None = None
+
+
+def parse_gates(texts: Sequence[str], metrics: Sequence[_Metric]) -> tuple[Gate, ...]:
     """Read gates.
 
     Args:
