@@ -23,7 +23,16 @@ from nsys_llm.intervals import (
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["CAPTURE", "OPERATIONS", "SELECTED", "WINDOW", "DeviceOps", "OpNames", "op_names"]
+__all__ = [
+    "CAPTURE",
+    "OPERATIONS",
+    "SELECTED",
+    "WINDOW",
+    "DeviceOps",
+    "OpNames",
+    "op_names",
+    "shown_name_ids",
+]
 
 #: Where a window comes from.
 OPERATIONS: Final = "operations"
@@ -144,7 +153,7 @@ def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
     for table in (name for name in OP_TABLES if name in trace.unfiltered):
         rows = trace.unfiltered[table]
         if table == "kernels":
-            found, code = coded_names(_name_ids(rows, options), trace.strings)
+            found, code = coded_names(shown_name_ids(rows, options), trace.strings)
         elif table == "memcpys":
             kinds, code = distinct_codes(rows["copy_kind"])
             known = [0 if kind == NULL_INT else kind for kind in kinds.tolist()]
@@ -157,7 +166,8 @@ def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
     return OpNames(tuple(texts), codes, np.array(computing, dtype=bool))
 
 
-def _name_ids(kernels: Table, options: Mapping[str, Any]) -> IntArray:
+def shown_name_ids(kernels: Table, options: Mapping[str, Any]) -> IntArray:
+    """Return the ids of the names by which kernels are shown, in the form base or mangled."""
     full = kernels["demangled_name_id"]
     if options["base"]:
         return kernels["short_name_id"]

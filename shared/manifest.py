@@ -37,9 +37,12 @@ _OPTION_TYPES: Final = frozenset(
         "choice",
         "count",
         "flag",
+        "gates",
         "numbers",
         "output",
         "paths",
+        "percent",
+        "share",
         "step_range",
         "text",
         "time",
@@ -133,6 +136,7 @@ class Manifest:
         sections: What the report and the notebook show, from coarse to fine.
         sided: Whether it compares sets of ranks (see `nsys_llm.sides`); the tables that all
             recipes share then say which set a row is of.
+        counts_steps: Whether --step says something to it without --steps or --skip-warmup.
         metrics: What a gate can be put on.
         verdict: What each key of verdict.json means; empty for a recipe without gates.
     """
@@ -149,6 +153,7 @@ class Manifest:
     writes: tuple[TableWrite, ...]
     sections: tuple[Section, ...]
     sided: bool = False
+    counts_steps: bool = False
     metrics: tuple[Metric, ...] = ()
     verdict: Mapping[str, str] = field(default_factory=dict)
 
@@ -208,6 +213,7 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         writes=tuple(_write(raw) for raw in [*shared_writes, *own["writes"]]),
         sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
         sided=sided,
+        counts_steps=bool(own.get("counts_steps", False)),
         metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
         verdict=dict(own.get("verdict", {})),
     )
