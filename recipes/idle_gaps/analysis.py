@@ -74,7 +74,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
         rank: Its key.
         options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth a row.
     """
-    unseen = find_unseen(trace)
+    unseen = find_unseen(trace, whole_capture=options["whole_capture"])
     known = unseen.opaque_launches_n == 0
     host, names = HostLine.of(trace), op_names(trace, options)
     devices, gaps, named, idle = [], [], [], []
