@@ -144,6 +144,21 @@ def test_common_idle_is_told_in_one_clock(tables):
     ]
 
 
+def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+        trace.kernel("a", start_ns=20 + 5 * rank, end_ns=30)
+        if rank == 0:
+            trace.overhead("CUPTI Buffer flush", start_ns=12, end_ns=18, overhead_type=3)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    # Rank 0 idles 10-12 and 18-20, rank 1 10-25; from 20 on rank 0 runs.
+    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank spells_n total_ns") == [
+        ("all idle", None, 2, 4),
+        ("one busy", 0, 1, 5),
+    ]
+
+
 def test_without_alignment_reports_are_not_compared(tmp_path):
     paths = [
         TraceBuilder(hostname="n", system_clock_ns=5)
