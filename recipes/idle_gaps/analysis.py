@@ -40,6 +40,7 @@ from nsys_llm.recipes.idle_gaps import tabulation
 from nsys_llm.recipes.idle_gaps.caveats import caveats
 from nsys_llm.recipes.idle_gaps.findings import answer, findings
 from nsys_llm.recipes.idle_gaps.gap_rows import longest_gaps, top_gaps
+from nsys_llm.recipes.idle_gaps.gap_timelines import few_longest, map_timelines
 from nsys_llm.recipes.idle_gaps.partial import (
     DeviceIdle,
     IdlePartial,
@@ -76,13 +77,15 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     unseen = find_unseen(trace, whole_capture=options["whole_capture"])
     known = unseen.opaque_launches_n == 0
     host, names = HostLine.of(trace), op_names(trace, options)
-    devices, gaps, named, spans = [], [], [], []
+    devices, gaps, drawn, named, spans = [], [], [], [], []
     for device in trace.device_ids:
         ops = DeviceOps.of(trace, device, names, whole_capture=options["whole_capture"])
         sums = sum_gaps(ops.gaps, ops.launch_row, host) if known else None
         devices.append(_device(ops, host, sums))
         if sums is not None:
-            gaps += top_gaps(trace, ops, names, host, options)
+            told = top_gaps(trace, ops, names, host, options)
+            gaps += told
+            drawn += map_timelines(trace, rank, ops, names, host, told)
             named.append((ops, sums.named))
             spans.append((ops.windows_ns, _spans(ops)))
     patterns, lengths = map_patterns(named, names)
@@ -93,7 +96,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
         spells=_spells(spans, host.profiler, options["min_gap_ns"]) if known else None,
         unseen=unseen,
     )
-    return IdlePartial({rank: one}, lengths)
+    return IdlePartial({rank: one}, few_longest(drawn), lengths)
 
 
 def merge(parts: Sequence[IdlePartial]) -> IdlePartial:

@@ -11,6 +11,7 @@ from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
 from nsys_llm.named_counts import NamedCounts
 from nsys_llm.recipes.idle_gaps.gap_rows import GapRow
+from nsys_llm.recipes.idle_gaps.gap_timelines import GapTimeline, few_longest
 from nsys_llm.recipes.idle_gaps.patterns import RankPatterns
 from nsys_llm.unseen_work import Unseen
 
@@ -96,10 +97,12 @@ class IdlePartial:
 
     Attributes:
         ranks: Each rank by itself.
+        timelines: What was around the longest gaps of all of them.
         pattern_lengths: How often a gap of each pattern had which length, over all ranks.
     """
 
     ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
+    timelines: tuple[GapTimeline, ...] = ()
     pattern_lengths: NamedCounts = field(default_factory=NamedCounts)
 
 
@@ -108,5 +111,6 @@ def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return IdlePartial(
         {key: ranks[key] for key in sorted(ranks)},
+        few_longest(one for part in parts for one in part.timelines),
         NamedCounts.merge([part.pattern_lengths for part in parts]),
     )
