@@ -62,6 +62,7 @@ ALLOWED = {
     "grouping": {"intervals"},
     "handed_over": {"grouping", "intervals", "range_forest", "tables"},
     "host_time": {"grouping", "intervals"},
+    "idle_causes": {"api_classes"},
     "intervals": {"errors"},
     "launch_ranges": {"attribution", "enclosing", "intervals", "ranges", "tables"},
     "longest": {"intervals", "tables"},
