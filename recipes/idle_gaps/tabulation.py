@@ -17,6 +17,7 @@ from nsys_llm.intervals import IntArray
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
 from nsys_llm.recipes.idle_gaps.gap_rows import gap_columns
+from nsys_llm.recipes.idle_gaps.gap_timelines import timeline_columns
 from nsys_llm.recipes.idle_gaps.partial import DeviceIdle, IdlePartial, RankIdle
 from nsys_llm.recipes.idle_gaps.patterns import pattern_columns
 from nsys_llm.recipes.idle_gaps.together import together_tables
@@ -52,6 +53,7 @@ def tabulate(
         "devices": _device_columns(devices),
         **_cause_tables(devices),
         "gaps": gap_columns(gaps[: options["top"]]),
+        "gap_timelines": timeline_columns(partial.timelines, {rank.key: rank for rank in ranks}),
         "gap_lengths": _length_columns(devices),
         "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
         **together_tables(rows, options),

@@ -154,6 +154,30 @@ def test_gaps_between_the_nodes_of_one_graph_are_queued(tmp_path):
     assert rows(tables["cause_sums"], "cause gaps_n idle_ns") == [("queued", 2, 5)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "memory", "cause"),
+    [
+        ("HtoD", {"src_memory": "pageable"}, "sync_memop"),
+        ("HtoD", {"src_memory": "pinned"}, "launch_api"),
+        ("DtoH", {"dst_memory": "pageable"}, "sync_memop"),
+        ("DtoH", {"dst_memory": "pinned"}, "launch_api"),
+        ("DtoD", {}, "launch_api"),
+    ],
+)
+def test_a_copy_of_pageable_memory_keeps_the_host_though_it_is_called_async(
+    tmp_path, kind, memory, cause
+):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10, launch=(-5, -3))
+    trace.memcpy(kind, start_ns=40, end_ns=42, size_bytes=8, launch=(12, 45), **memory)
+    trace.kernel("b", start_ns=50, end_ns=60, launch=(46, 47))
+    tables = tables_of(
+        tmp_path / "out", trace.write_sqlite(tmp_path / "a.sqlite"), recipe="idle_gaps"
+    )
+    # 28 ns before the copy runs and 3 after.
+    assert dict(rows(tables["cause_sums"], "cause idle_ns"))[cause] >= 31
+    assert ("sync_memop" in set(tables["cause_sums"]["cause"])) == (cause == "sync_memop")
+
+
 def test_a_call_inside_another_counts_as_the_outer_one(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10, launch=(-5, -3))
     trace.api("cudaDeviceSynchronize_v3020", start_ns=4, end_ns=40)
