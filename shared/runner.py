@@ -194,7 +194,7 @@ def _tables(
     manifest: Manifest, result: MapResult, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     working = {rank.key for report in result.reports for rank in report.ranks}
-    analysed = [rank for rank in ranks if rank.key in working]
+    analysed = [rank for rank in ranks if manifest.sided or rank.key in working]
     own = load_analysis(manifest.name).tabulate(result.partial, analysed, options)
     return {**run_tables(manifest, result, ranks, options), **own}
 

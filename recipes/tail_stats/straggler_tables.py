@@ -10,11 +10,11 @@ import numpy as np
 
 from nsys_llm.collective_classes import INCONCLUSIVE, NONE, lateness_pattern, third_sizes
 from nsys_llm.collective_waits import THIRDS, MemberWaits, Waits, collective_waits, member_waits
+from nsys_llm.collectives_matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.columns import Columns, percent
 from nsys_llm.grouping import summed
 from nsys_llm.intervals import IntArray
-from nsys_llm.recipes.tail_stats.collective_tables import communicator, declared
-from nsys_llm.recipes.tail_stats.collectives_matched import MatchedCollectives, Sequenced
+from nsys_llm.recipes.tail_stats.collective_tables import declared
 from nsys_llm.view.text import format_ns
 
 __all__ = ["straggler_columns", "wait_map_columns"]

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nsys_llm.collective_lanes import LaneRows
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
+from nsys_llm.named_counts import NamedCounts
 from nsys_llm.recipes.trace_diff.launches import Key
 from nsys_llm.recipes.trace_diff.steps import StepCount
 
@@ -25,7 +27,7 @@ class NamedSums:
     """Sums by name; arrays of shape (names,).
 
     Attributes:
-        names: Sorted, each once.
+        names: Each once.
         calls_n: Calls or operations that start in the window.
         total_ns: Time in them inside the window.
     """
@@ -83,8 +85,10 @@ class RankSums:
         kernels: By shown name.
         moves: Copies and fills.
         apis: CUDA API calls by function.
+        phases: GPU time by phase.
         devices: Sorted by id.
         steps: How many steps it did.
+        lanes: Its communication kernels, see `nsys_llm.collective_lanes`.
         graph_ops_n: Operations inside CUDA graphs, whole graphs among them.
         opaque_launches_n: Graph launches whose work is not in the report.
     """
@@ -92,8 +96,10 @@ class RankSums:
     kernels: NamedSums
     moves: MoveSums
     apis: NamedSums
+    phases: NamedSums
     devices: tuple[DeviceSums, ...]
     steps: StepCount
+    lanes: tuple[LaneRows, ...]
     graph_ops_n: int
     opaque_launches_n: int
 
@@ -107,12 +113,14 @@ class SidePart:
         keys: Kernels by name and configuration over all ranks, sorted.
         total_ns: Shape (keys,), time inside the window.
         counts: How often which duration; groups are positions in `keys`.
+        phase_steps: How often a phase took how long in a step.
     """
 
     ranks: Mapping[RankKey, RankSums] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     total_ns: IntArray = field(default_factory=_none)
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
+    phase_steps: NamedCounts = field(default_factory=NamedCounts)
 
 
 @dataclass(frozen=True)
@@ -147,5 +155,9 @@ def _merged_side(parts: Sequence[SidePart]) -> SidePart:
             )
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return SidePart(
-        {key: ranks[key] for key in sorted(ranks)}, keys, total_ns, ValueCounts.merge(counts)
+        {key: ranks[key] for key in sorted(ranks)},
+        keys,
+        total_ns,
+        ValueCounts.merge(counts),
+        NamedCounts.merge([part.phase_steps for part in parts]),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nsys_llm.coded_names import coded_names
+from nsys_llm.collective_lanes import map_collectives
 from nsys_llm.device_ops import DeviceOps, op_names
 from nsys_llm.device_overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.distributions import ValueCounts
@@ -18,6 +19,7 @@ from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray, total_length_ns
 from nsys_llm.memop_rows import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.names import strip_api_version
+from nsys_llm.phase_times import phase_times
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.trace_diff.launches import Launches, coded_launches
 from nsys_llm.recipes.trace_diff.partial import (
@@ -28,7 +30,7 @@ from nsys_llm.recipes.trace_diff.partial import (
     RankSums,
     SidePart,
 )
-from nsys_llm.recipes.trace_diff.steps import count_steps
+from nsys_llm.recipes.trace_diff.steps import count_steps, phase_counts
 from nsys_llm.tables import NULL_INT
 from nsys_llm.unseen_work import find_unseen
 
@@ -50,17 +52,22 @@ def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Diff
     total_ns = summed(launches.key, trace.clipped_ns(kernels), keys_n)
     durations = kernels["end_ns"] - kernels["start_ns"]
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
+    times = phase_times(trace, options)
     opaque_n = find_unseen(trace).opaque_launches_n
     sums = RankSums(
         kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
         moves=_moves(trace),
         apis=_apis(trace),
+        phases=NamedSums(times.phases, times.ops_n, times.gpu_ns),
         devices=_devices(trace, launches, options, idle_known=opaque_n == 0),
-        steps=count_steps(trace, launches, options),
+        steps=count_steps(trace, launches, times, options),
+        lanes=map_collectives(trace, rank).ranks.get(rank, ()),
         graph_ops_n=_graph_ops_n(trace),
         opaque_launches_n=opaque_n,
     )
-    return DiffPartial({rank.side: SidePart({rank: sums}, launches.keys, total_ns, counts)})
+    phases = phase_counts(trace, times, options)
+    part = SidePart({rank: sums}, launches.keys, total_ns, counts, phases)
+    return DiffPartial({rank.side: part})
 
 
 def _by_name(launches: Launches, launches_n: IntArray, total_ns: IntArray) -> NamedSums:

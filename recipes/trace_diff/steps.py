@@ -1,4 +1,4 @@
-"""Counts the steps of one rank: instances of an NVTX range, or launches of a kernel."""
+"""Counts the steps of one rank, and what each phase takes in them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.intervals import IntArray, clipped_lengths, starts_inside, union_intervals
-from nsys_llm.launch_ranges import find_steps
+from nsys_llm.distributions import ValueCounts
+from nsys_llm.intervals import IntArray, clipped_lengths
+from nsys_llm.named_counts import NamedCounts
 from nsys_llm.patterns import parse_pattern
-from nsys_llm.rank_trace import OP_TABLES, RankTrace
-from nsys_llm.ranges import Ranges, parse_choice, step_key
+from nsys_llm.phase_times import PhaseTimes
+from nsys_llm.ranges import Ranges, step_key
+from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.trace_diff.launches import Launches
 
-__all__ = ["StepCount", "count_steps"]
+__all__ = ["StepCount", "chosen_steps", "count_steps", "phase_counts"]
 
-#: Share of the GPU time, of what can be led back to a launch, that a range which repeats has to
-#: hold to be taken for the step; ours. An operator of PyTorch repeats more often than any step.
-LEAST_HELD_PCT: Final = 80
+_NO_STEP: Final = (
+    "no NVTX range that repeats holds half of the GPU time: name one with --step, or a kernel that "
+    "runs once a step with --step-kernel"
+)
 
 
 @dataclass(frozen=True)
@@ -38,35 +41,52 @@ class StepCount:
 
 
 def count_steps(
-    trace: RankTrace, launches: Launches, options: Mapping[str, Any]
+    trace: RankTrace, launches: Launches, times: PhaseTimes, options: Mapping[str, Any]
 ) -> StepCount:
     """Count the steps that the filters leave.
 
     Args:
         trace: One rank.
         launches: Its kernels.
+        times: Its GPU time by step.
         options: step_kernel counts launches of a kernel; step names a range; steps, skip_warmup
             and filters by time leave some of the steps.
     """
     if options["step_kernel"] is not None:
         return _by_kernel(trace, launches, options["step_kernel"])
-    events = trace.tables["nvtx_events"]
-    if not len(events):
-        return StepCount(None, None, "no NVTX ranges are recorded")
-    choice = parse_choice(options["step"]) if options["step"] else None
-    last_ns = max((int(op["end_ns"].max()) for op in trace.unfiltered.values() if len(op)), default=0)
-    ranges = find_steps(events, trace.strings, last_ns, choice)
-    if not len(ranges.start_ns):
-        why = "no NVTX range repeats" if choice is None else f"no NVTX range '{options['step']}'"
-        return StepCount(None, None, why)
-    step = step_key(str(ranges.name[0]))
-    if choice is None and (held_pct := _held_pct(trace, ranges)) < LEAST_HELD_PCT:
-        return StepCount(
-            None,
-            None,
-            f"the range that repeats, '{step}', holds {held_pct} % of the GPU time: no step",
-        )
-    return StepCount(_chosen_n(trace, ranges, options), step)
+    if times.steps is None:
+        if options["step"]:
+            return StepCount(None, None, f"no NVTX range '{options['step']}'")
+        return StepCount(None, None, _NO_STEP)
+    steps_n = int(chosen_steps(trace, times.steps, options).size)
+    return StepCount(steps_n, step_key(str(times.steps.name[0])))
+
+
+def chosen_steps(trace: RankTrace, steps: Ranges, options: Mapping[str, Any]) -> IntArray:
+    """Return which of the steps the filters leave, as positions."""
+    rows: IntArray = np.arange(len(steps.start_ns))
+    if options["steps"]:
+        rows = rows[slice(*options["steps"])]
+    if options["skip_warmup"]:
+        rows = rows[steps.start_ns[rows] >= steps.end_ns[0]]
+    if trace.windows_ns is not None:
+        # The range is the host's and the window the GPU's: a step counts where most of it lies.
+        start, end = steps.start_ns[rows], steps.end_ns[rows]
+        rows = rows[2 * clipped_lengths(start, end, trace.windows_ns) > end - start]
+    return rows
+
+
+def phase_counts(trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any]) -> NamedCounts:
+    """Return how often a phase took how long in a step; steps without it count for nothing."""
+    if times.steps is None:
+        return NamedCounts()
+    taken = times.step_gpu_ns[chosen_steps(trace, times.steps, options)]
+    step, phase = np.nonzero(taken)
+    order = np.argsort(np.array(times.phases, dtype=object).astype(str), kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    names = tuple(times.phases[index] for index in order.tolist())
+    return NamedCounts(names, ValueCounts.from_values(place[phase], taken[step, phase]))
 
 
 def _by_kernel(trace: RankTrace, launches: Launches, text: str) -> StepCount:
@@ -77,33 +97,3 @@ def _by_kernel(trace: RankTrace, launches: Launches, text: str) -> StepCount:
         return StepCount(None, None, f"no kernel matches '{text}'")
     inside = trace.starts_inside(trace.tables["kernels"])
     return StepCount(int((wanted[launches.key] & inside).sum()), names[0])
-
-
-def _held_pct(trace: RankTrace, ranges: Ranges) -> int:
-    """Return the share of the GPU time launched during the ranges, in whole percent."""
-    calls = trace.tables["api_calls"]
-    held_ns = known_ns = 0
-    spans = union_intervals(ranges.start_ns, ranges.end_ns)
-    for name in OP_TABLES:
-        op = trace.unfiltered.get(name)
-        if op is None or not len(op) or not len(calls):
-            continue
-        known = op["launch_row"] >= 0
-        time_ns = (op["end_ns"] - op["start_ns"])[known]
-        inside = starts_inside(calls["start_ns"][op["launch_row"][known]], spans)
-        held_ns += int(time_ns[inside].sum())
-        known_ns += int(time_ns.sum())
-    return 100 * held_ns // known_ns if known_ns else 0
-
-
-def _chosen_n(trace: RankTrace, ranges: Ranges, options: Mapping[str, Any]) -> int:
-    rows: IntArray = np.arange(len(ranges.start_ns))
-    if options["steps"]:
-        rows = rows[slice(*options["steps"])]
-    if options["skip_warmup"]:
-        rows = rows[ranges.start_ns[rows] >= ranges.end_ns[0]]
-    if trace.windows_ns is not None:
-        # The range is the host's and the window the GPU's: a step counts where most of it lies.
-        start, end = ranges.start_ns[rows], ranges.end_ns[rows]
-        rows = rows[2 * clipped_lengths(start, end, trace.windows_ns) > end - start]
-    return int(rows.size)

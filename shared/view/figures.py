@@ -14,6 +14,7 @@ import pandas as pd
 
 from .axes import Plot, escaped, legend_name
 from .charts import bars, heat, spread, stacked
+from .compare_charts import compare, waterfall
 from .tables import Field
 from .time_charts import lines, points, timeline
 
@@ -42,12 +43,14 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
 
 KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
     "bars": bars,
+    "compare": compare,
     "heat": heat,
     "lines": lines,
     "points": points,
     "spread": spread,
     "stacked": stacked,
     "timeline": timeline,
+    "waterfall": waterfall,
 }
 
 

@@ -6,9 +6,9 @@ import pytest
 from results import analyse, differences, plain, read_results, rows
 from tail_ranks import ENDS, RECIPE, V, found, write_ranks
 
+from nsys_llm.collective_lanes import CollectivesPartial
 from nsys_llm.manifest import load_manifest
 from nsys_llm.recipes.tail_stats import analysis
-from nsys_llm.recipes.tail_stats.collectives_partial import CollectivesPartial
 from nsys_llm.trace_builder import TraceBuilder
 
 

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from nsys_llm.collective_alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
 from nsys_llm.collective_clocks import ClockFit, Meeting, fit_clocks, residual_ns
+from nsys_llm.collective_lanes import CollectivesPartial, LaneRows
 from nsys_llm.collective_matching import Lane, Matched, match_lanes
 from nsys_llm.collective_names import operation_of
 from nsys_llm.collective_waits import Waits, collective_waits
 from nsys_llm.identity import Rank, clock_offsets
 from nsys_llm.intervals import IntArray
-from nsys_llm.recipes.tail_stats.collectives_partial import CollectivesPartial, LaneRows
 
-__all__ = ["Device", "MatchedCollectives", "Sequenced", "match_collectives"]
+__all__ = ["Device", "MatchedCollectives", "Sequenced", "communicator", "match_collectives"]
 
 #: Where a rank's clock comes from, for ranks that no collective links with others.
 _OFF: Final = "off"
@@ -149,6 +149,15 @@ def match_collectives(
     )
 
 
+def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
+    """Return what a communicator is called by its ranks: `0-7`, or `0/0, 0/1` with devices."""
+    ranks = [devices[owner].rank.number for owner in owners]
+    if len(set(ranks)) < len(ranks):
+        return ", ".join(f"{devices[one].rank.number}/{devices[one].device_id}" for one in owners)
+    numbers = [-1 if number is None else number for number in ranks]
+    return _runs(numbers)
+
+
 def _devices(
     partial: CollectivesPartial, ranks: Sequence[Rank], paths: Sequence[str]
 ) -> list[Device]:
@@ -200,3 +209,14 @@ def _sources(fits: Sequence[ClockFit], otherwise: str) -> list[str]:
         "collectives" if fit.root != clock else "reference" if clock in linked else otherwise
         for clock, fit in enumerate(fits)
     ]
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as ranges: `0-3, 8`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

@@ -1,0 +1,271 @@
+"""What must be alike for two runs to be compared, and what is not comparable where it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from nsys_llm.capture import CaptureFacts
+from nsys_llm.columns import Columns
+from nsys_llm.idle_causes import PROFILER_OVERHEAD
+from nsys_llm.recipes.trace_diff.runs import Run, Runs
+from nsys_llm.run_record import absent_ranks
+from nsys_llm.view.text import format_count, format_ns, format_percent
+
+__all__ = ["ALL", "DIFFERS", "SAME", "TOTALS", "comparability_columns"]
+
+SAME: Final = "same"
+DIFFERS: Final = "differs"
+#: Sums over a run mean nothing against those of the other; what is per step or a share does.
+TOTALS: Final = "totals"
+ALL: Final = "all"
+
+#: Windows, and numbers of launches, that differ by more are not those of the same work; ours.
+_SAME_WORK_PCT: Final = 5.0
+#: Share of the kernel time in names that both sides have, below which a word is due; nsys-ai asks
+#: for a comparability of one half.
+_COMMON_PCT: Final = 50.0
+#: Steps below which one that a window cuts weighs more than ordinary limits of gates; ours.
+_FEW_STEPS: Final = 20
+
+Row = dict[str, str | None]
+
+
+def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
+    """Return the table comparability.
+
+    Args:
+        runs: All runs.
+        options: world_size and ranks tell which ranks should be there.
+    """
+    rows = [
+        _reports(runs, options),
+        _gpu_work(runs),
+        _ranks(runs),
+        _fact(runs, "GPU", lambda one: ", ".join(sorted(set(one.gpus))), ALL, "other hardware"),
+        _graphs(runs),
+        _work_unseen(runs),
+        _fact(runs, "driver", lambda one: one.driver_version, DIFFERS, "it may be the cause"),
+        _fact(runs, "CUDA of the driver", lambda one: one.cuda_version, DIFFERS, "likewise"),
+        _fact(
+            runs,
+            "exported by nsys",
+            lambda one: one.nsys_version,
+            DIFFERS,
+            "another profiler may cost another overhead",
+        ),
+        _fact(
+            runs,
+            "export schema",
+            lambda one: one.schema_version,
+            DIFFERS,
+            "read alike all the same",
+        ),
+        _fact(
+            runs,
+            "traced",
+            lambda one: ", ".join(one.traced),
+            DIFFERS,
+            "what else is traced slows the host, and may look like a change",
+        ),
+        _overhead(runs),
+        _steps(runs),
+        _windows(runs),
+        _names(runs),
+        *_repeats(runs),
+    ]
+    return {
+        name: [row[name] for row in rows]
+        for name in ("check", "baseline", "input", "status", "meaning")
+    }
+
+
+def _row(check: str, before: object, after: object, status: str, meaning: str) -> Row:
+    shown = [None if value is None else str(value) for value in (before, after)]
+    return {
+        "check": check,
+        "baseline": shown[0],
+        "input": shown[1],
+        "status": status,
+        "meaning": meaning,
+    }
+
+
+def _reports(runs: Runs, options: Mapping[str, Any]) -> Row:
+    counts = []
+    for run in (runs.baseline, runs.input):
+        failed_n = sum(rank.facts is None for rank in run.others)
+        everyone = [*(rank for rank, _ in run.ranks), *run.others]
+        absent_n = len(absent_ranks(everyone, options))
+        counts.append((failed_n, absent_n))
+    shown = [
+        f"{failed} failed, {absent} absent" if failed or absent else "all"
+        for failed, absent in counts
+    ]
+    if any(failed or absent for failed, absent in counts):
+        return _row("reports read", *shown, ALL, "a run that is not whole passes no gate")
+    return _row("reports read", *shown, SAME, "every report could be read")
+
+
+def _gpu_work(runs: Runs) -> Row:
+    found = [run.launches_n for run in (runs.baseline, runs.input)]
+    shown = [f"{format_count(n)} launches" for n in found]
+    if not all(found):
+        return _row("kernels", *shown, ALL, "an empty run passes no gate")
+    if _apart_pct(*found) > _SAME_WORK_PCT:
+        return _row("kernels", *shown, DIFFERS, "more or less was done: look at count effects")
+    return _row("kernels", *shown, SAME, "about as many launches")
+
+
+def _ranks(runs: Runs) -> Row:
+    sides = [[rank.number for rank, _ in run.ranks] for run in (runs.baseline, runs.input)]
+    shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
+    if len(sides[0]) != len(sides[1]):
+        return _row(
+            "ranks", *shown, TOTALS, "compared over all ranks; by rank only those on both sides"
+        )
+    if sides[0] != sides[1]:
+        return _row(
+            "ranks", *shown, DIFFERS, "as many, but with other numbers: by rank only common ones"
+        )
+    return _row("ranks", *shown, SAME, "paired by number")
+
+
+def _fact(
+    runs: Runs,
+    check: str,
+    of: Callable[[CaptureFacts], str | None],
+    status: str,
+    meaning: str,
+) -> Row:
+    found = [_values(run, of) for run in (runs.baseline, runs.input)]
+    if None in found:
+        return _row(check, *found, SAME, "not recorded on both sides, so not compared")
+    same = found[0] == found[1]
+    return _row(check, *found, SAME if same else status, "alike" if same else meaning)
+
+
+def _graphs(runs: Runs) -> Row:
+    found = [_values(run, lambda one: one.graph_mode) for run in (runs.baseline, runs.input)]
+    graphs_n = [
+        sum(sums.graph_ops_n + sums.opaque_launches_n for _, sums in run.ranks)
+        for run in (runs.baseline, runs.input)
+    ]
+    check = "CUDA graphs traced by"
+    if None in found or found[0] == found[1]:
+        if bool(graphs_n[0]) != bool(graphs_n[1]):
+            return _row(
+                check,
+                *(f"{format_count(n)} operations in graphs" for n in graphs_n),
+                DIFFERS,
+                "one side runs CUDA graphs and the other does not: that is a change of its own",
+            )
+        return _row(check, *found, SAME, "alike")
+    if any(graphs_n):
+        return _row(check, *found, ALL, "nodes and whole graphs do not show the same operations")
+    return _row(check, *found, DIFFERS, "neither side runs graphs, so it changes nothing")
+
+
+def _work_unseen(runs: Runs) -> Row:
+    unseen = [
+        sum(sums.opaque_launches_n for _, sums in run.ranks) for run in (runs.baseline, runs.input)
+    ]
+    check, shown = (
+        "GPU work not in the report",
+        [f"{format_count(n)} graph launches" for n in unseen],
+    )
+    if not any(unseen):
+        return _row(check, *shown, SAME, "all launched work is there")
+    return _row(check, *shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
+
+
+def _overhead(runs: Runs) -> Row:
+    shares = []
+    for run in (runs.baseline, runs.input):
+        window_ns = run.total(lambda one: one.window_ns)
+        idle_ns = run.idle_ns
+        known = idle_ns is not None and window_ns
+        shares.append(100.0 * int(idle_ns[PROFILER_OVERHEAD]) / window_ns if known else None)
+    shown = [None if share is None else format_percent(share) for share in shares]
+    if None in shares or abs(shares[0] - shares[1]) < 1.0:
+        return _row("time the profiler took", *shown, SAME, "about alike, and no idle time")
+    return _row("time the profiler took", *shown, DIFFERS, "it stretches windows, not kernels")
+
+
+def _steps(runs: Runs) -> Row:
+    both = (runs.baseline, runs.input)
+    shown = [
+        run.step_note if run.steps_n is None else f"{run.steps_n} x {run.step}" for run in both
+    ]
+    if runs.steps is None:
+        if all(run.steps_n is None for run in both):
+            return _row("steps", *shown, SAME, "not counted: there is no time per step")
+        return _row("steps", *shown, DIFFERS, "not the same steps: there is no time per step")
+    before, after = runs.steps
+    few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
+    if before != after:
+        return _row("steps", *shown, TOTALS, f"another number of steps: compare per step{few}")
+    return _row("steps", *shown, SAME, f"as many steps{few}")
+
+
+def _windows(runs: Runs) -> Row:
+    lengths = []
+    for run in (runs.baseline, runs.input):
+        total_ns = run.total(lambda one: one.window_ns)
+        lengths.append(total_ns // len(run.devices) if run.devices else 0)
+    shown = [f"{format_ns(length)} a device" for length in lengths]
+    if _apart_pct(*lengths) <= _SAME_WORK_PCT:
+        return _row("window", *shown, SAME, "about as long")
+    if runs.steps is not None and runs.steps[0] == runs.steps[1]:
+        return _row("window", *shown, DIFFERS, "as many steps took another time")
+    if _apart_pct(runs.baseline.launches_n, runs.input.launches_n) <= _SAME_WORK_PCT:
+        return _row("window", *shown, DIFFERS, "as many launches took another time")
+    return _row("window", *shown, TOTALS, "another length, and other work in it")
+
+
+def _names(runs: Runs) -> Row:
+    both = [{key[0] for key in run.part.keys} for run in (runs.baseline, runs.input)]
+    common = both[0] & both[1]
+    shares = []
+    for run in (runs.baseline, runs.input):
+        sides = run.kernels(sorted({key[0] for key in run.part.keys}))
+        names = sorted({key[0] for key in run.part.keys})
+        own = sum(
+            ns for name, ns in zip(names, sides.total_ns.tolist(), strict=True) if name in common
+        )
+        shares.append(100.0 * own / run.kernel_ns if run.kernel_ns else 0.0)
+    shown = [f"{format_percent(share)} of its kernel time" for share in shares]
+    if min(shares) < _COMMON_PCT:
+        return _row("kernel names in common", *shown, DIFFERS, "mostly other kernels: other code")
+    return _row("kernel names in common", *shown, SAME, "largely the same kernels")
+
+
+def _repeats(runs: Runs) -> Iterable[Row]:
+    for run in runs.repeats:
+        same = len(run.ranks) == len(runs.baseline.ranks) and _gpus(run) == _gpus(runs.baseline)
+        yield _row(
+            f"{run.side}, for noise",
+            f"{len(runs.baseline.ranks)} ranks",
+            f"{len(run.ranks)} ranks",
+            SAME if same else DIFFERS,
+            "a run like the baseline" if same else "unlike the baseline: noise says little",
+        )
+
+
+def _gpus(run: Run) -> str | None:
+    return _values(run, lambda one: ", ".join(sorted(set(one.gpus))))
+
+
+def _values(run: Run, of: Callable[[CaptureFacts], str | None]) -> str | None:
+    """Return the distinct values that the reports of a run have; None if none says anything."""
+    found = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
+    return "; ".join(sorted(found)) or None
+
+
+def _apart_pct(before: int, after: int) -> float:
+    return 100.0 * abs(after - before) / max(before, after, 1)
+
+
+def _listed(numbers: list[int]) -> str:
+    few = ", ".join(map(str, numbers[:8]))
+    return f"{len(numbers)}: {few}{', ...' if len(numbers) > 8 else ''}"
