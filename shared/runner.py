@@ -35,6 +35,13 @@ from nsys_llm.run_record import (
     write_record,
 )
 from nsys_llm.sides import entries_by_side
+from nsys_llm.verdict import (
+    VERDICT_NAME,
+    gated,
+    verdict_lines,
+    verdict_record,
+    write_verdict,
+)
 from nsys_llm.worker import MapResult, map_reports, merge_results, probe_reports, report_notes
 
 __all__ = ["run_recipe"]
@@ -75,6 +82,8 @@ def run_recipe(
             return RunOutcome(code, None)
         code = _exit_code(result, ranks, options, console)
         tables = _tables(manifest, result, ranks, options)
+        if manifest.metrics:
+            code = gated(code, tables["gates"])
         findings = find(manifest, tables)
         tables["findings"] = findings_table(manifest, findings)
         write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
@@ -82,6 +91,13 @@ def run_recipe(
         record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         write_record(folder.path, record)
         summary, written = write_report(folder.path, report, console)
+        if manifest.metrics:
+            verdict = verdict_record(manifest, tables, code, report.answer)
+            write_verdict(folder.path, verdict)
+            written[VERDICT_NAME] = "Verdict"
+            summary = (*summary, "", *verdict_lines(verdict))
+            if verdict["verdict"] not in ("pass", "none"):
+                console.error(" ".join(verdict_lines(verdict)))
         place = folder.publish(
             {
                 **_framework_record(manifest, executor, started),

@@ -142,7 +142,8 @@ class Measures:
                 else ("one of the runs does not launch it")
             )
         if argument is not None:
-            return f"there is no {'category' if metric == 'category' else 'phase'} '{argument}' on both sides"
+            kind = "category" if metric == "category" else "phase"
+            return f"there is no {kind} '{argument}' on both sides"
         return "it is not known for both runs"
 
 
