@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nsys_llm import __version__
@@ -26,7 +27,7 @@ from nsys_llm.rank_sets import (
     wanted_ranks,
 )
 from nsys_llm.recipe_module import load_analysis
-from nsys_llm.report import build_report, find, findings_table
+from nsys_llm.report import Report, build_report, find, findings_table
 from nsys_llm.report_files import write_report
 from nsys_llm.run_record import (
     absent_ranks,
@@ -38,6 +39,7 @@ from nsys_llm.sides import entries_by_side
 from nsys_llm.verdict import (
     VERDICT_NAME,
     gated,
+    undecided_or_failed,
     verdict_lines,
     verdict_record,
     write_verdict,
@@ -92,12 +94,8 @@ def run_recipe(
         write_record(folder.path, record)
         summary, written = write_report(folder.path, report, console)
         if manifest.metrics:
-            verdict = verdict_record(manifest, tables, code, report.answer)
-            write_verdict(folder.path, verdict)
+            summary = (*summary, *_decide(folder.path, manifest, tables, code, report, console))
             written[VERDICT_NAME] = "Verdict"
-            summary = (*summary, "", *verdict_lines(verdict))
-            if verdict["verdict"] not in ("pass", "none"):
-                console.error(" ".join(verdict_lines(verdict)))
         place = folder.publish(
             {
                 **_framework_record(manifest, executor, started),
@@ -204,6 +202,23 @@ def _exit_code(
         "absent; the results hold the others (--allow-missing-ranks makes this exit 0)."
     )
     return ExitCode.INCOMPLETE
+
+
+def _decide(
+    folder: Path,
+    manifest: Manifest,
+    tables: Mapping[str, Any],
+    code: ExitCode,
+    report: Report,
+    console: Console,
+) -> list[str]:
+    """Write verdict.json, tell which gates did not pass, and return the lines of the summary."""
+    verdict = verdict_record(manifest, tables, code, report.answer)
+    write_verdict(folder, verdict)
+    for line in undecided_or_failed(verdict):
+        console.error(line)
+    lines = verdict_lines(verdict)
+    return ["", *lines] if lines else []
 
 
 def _tables(

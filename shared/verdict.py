@@ -15,7 +15,14 @@ from nsys_llm.gates import FAIL, NOT_COMPARABLE
 from nsys_llm.manifest import Manifest
 from nsys_llm.view.text import format_percent, format_value
 
-__all__ = ["VERDICT_NAME", "gated", "verdict_lines", "verdict_record", "write_verdict"]
+__all__ = [
+    "VERDICT_NAME",
+    "gated",
+    "undecided_or_failed",
+    "verdict_lines",
+    "verdict_record",
+    "write_verdict",
+]
 
 VERDICT_NAME: Final = "verdict.json"
 
@@ -82,6 +89,16 @@ def verdict_lines(record: Mapping[str, Any]) -> list[str]:
     ]
     ending = f"{record['verdict']} (exit {record['exit_code']}), {', '.join(counts)}"
     return [f"Gates: {ending}", *lines]
+
+
+def undecided_or_failed(record: Mapping[str, Any]) -> list[str]:
+    """Return each gate that did not pass, in a line."""
+    words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided"}
+    return [
+        f"{words[gate['result']]}: {_told(gate)}"
+        for gate in record["gates"]
+        if gate["result"] in words
+    ]
 
 
 def _told(gate: Mapping[str, Any]) -> str:

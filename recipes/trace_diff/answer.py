@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of
-from nsys_llm.recipes.trace_diff.clues import Clue, alike_ratio, changed, find_clues
-from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS
+from nsys_llm.recipes.trace_diff.clue import Clue, changed
+from nsys_llm.recipes.trace_diff.clues import find_clues
+from nsys_llm.recipes.trace_diff.comparability import ALL, STEPS, TOTALS
 from nsys_llm.recipes.trace_diff.conclusions import conclusions
+from nsys_llm.recipes.trace_diff.kernel_clues import alike_ratio
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
 __all__ = ["answer"]
@@ -23,7 +25,7 @@ def answer(tables: Tables) -> str:
     basis = basis_of(tables)
     if basis.kernels.empty:
         return "Neither run has a kernel in what was looked at: there is nothing to compare."
-    blocked = _blocked(tables)
+    blocked = _blocked(tables, basis)
     if _nothing_changed(tables):
         return f"{blocked}Nothing changed: both runs have the same kernels, as often and as long."
     clues = find_clues(tables, basis)
@@ -37,8 +39,11 @@ def answer(tables: Tables) -> str:
     return " ".join([*parts, *conclusions(tables, basis, clues)])
 
 
-def _blocked(tables: Tables) -> str:
+def _blocked(tables: Tables, basis: Basis) -> str:
     rows = tables["comparability"]
+    if basis.per_step:
+        # What follows is told per step.
+        rows = rows[rows["check"] != STEPS]
     for status, words in (
         (ALL, "These runs are not comparable"),
         (TOTALS, "Sums over these runs are not comparable"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.capture import CaptureFacts
@@ -10,9 +10,9 @@ from nsys_llm.columns import Columns
 from nsys_llm.idle_causes import PROFILER_OVERHEAD
 from nsys_llm.recipes.trace_diff.runs import Run, Runs
 from nsys_llm.run_record import absent_ranks
-from nsys_llm.view.text import format_count, format_ns, format_percent
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
-__all__ = ["ALL", "DIFFERS", "SAME", "TOTALS", "comparability_columns"]
+__all__ = ["ALL", "DIFFERS", "SAME", "STEPS", "TOTALS", "comparability_columns"]
 
 SAME: Final = "same"
 DIFFERS: Final = "differs"
@@ -20,11 +20,16 @@ DIFFERS: Final = "differs"
 TOTALS: Final = "totals"
 ALL: Final = "all"
 
+#: The check of steps.
+STEPS: Final = "steps"
+
 #: Windows, and numbers of launches, that differ by more are not those of the same work; ours.
 _SAME_WORK_PCT: Final = 5.0
 #: Share of the kernel time in names that both sides have, below which a word is due; nsys-ai asks
 #: for a comparability of one half.
 _COMMON_PCT: Final = 50.0
+#: Percentage points of the windows by which the profiler's time may differ; ours.
+_OVERHEAD_POINTS: Final = 1.0
 #: Steps below which one that a window cuts weighs more than ordinary limits of gates; ours.
 _FEW_STEPS: Final = 20
 
@@ -80,12 +85,12 @@ def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     }
 
 
-def _row(check: str, before: object, after: object, status: str, meaning: str) -> Row:
-    shown = [None if value is None else str(value) for value in (before, after)]
+def _row(check: str, sides: Sequence[str | None], status: str, meaning: str) -> Row:
+    before, after = sides
     return {
         "check": check,
-        "baseline": shown[0],
-        "input": shown[1],
+        "baseline": before,
+        "input": after,
         "status": status,
         "meaning": meaning,
     }
@@ -103,18 +108,18 @@ def _reports(runs: Runs, options: Mapping[str, Any]) -> Row:
         for failed, absent in counts
     ]
     if any(failed or absent for failed, absent in counts):
-        return _row("reports read", *shown, ALL, "a run that is not whole passes no gate")
-    return _row("reports read", *shown, SAME, "every report could be read")
+        return _row("reports read", shown, ALL, "a run that is not whole passes no gate")
+    return _row("reports read", shown, SAME, "every report could be read")
 
 
 def _gpu_work(runs: Runs) -> Row:
     found = [run.launches_n for run in (runs.baseline, runs.input)]
     shown = [f"{format_count(n)} launches" for n in found]
     if not all(found):
-        return _row("kernels", *shown, ALL, "an empty run passes no gate")
+        return _row("kernels", shown, ALL, "an empty run passes no gate")
     if _apart_pct(*found) > _SAME_WORK_PCT:
-        return _row("kernels", *shown, DIFFERS, "more or less was done: look at count effects")
-    return _row("kernels", *shown, SAME, "about as many launches")
+        return _row("kernels", shown, DIFFERS, "more or less was done: look at count effects")
+    return _row("kernels", shown, SAME, "about as many launches")
 
 
 def _ranks(runs: Runs) -> Row:
@@ -122,13 +127,13 @@ def _ranks(runs: Runs) -> Row:
     shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
     if len(sides[0]) != len(sides[1]):
         return _row(
-            "ranks", *shown, TOTALS, "compared over all ranks; by rank only those on both sides"
+            "ranks", shown, TOTALS, "compared over all ranks; by rank only those on both sides"
         )
     if sides[0] != sides[1]:
         return _row(
-            "ranks", *shown, DIFFERS, "as many, but with other numbers: by rank only common ones"
+            "ranks", shown, DIFFERS, "as many, but with other numbers: by rank only common ones"
         )
-    return _row("ranks", *shown, SAME, "paired by number")
+    return _row("ranks", shown, SAME, "paired by number")
 
 
 def _fact(
@@ -140,9 +145,9 @@ def _fact(
 ) -> Row:
     found = [_values(run, of) for run in (runs.baseline, runs.input)]
     if None in found:
-        return _row(check, *found, SAME, "not recorded on both sides, so not compared")
+        return _row(check, found, SAME, "not recorded on both sides, so not compared")
     same = found[0] == found[1]
-    return _row(check, *found, SAME if same else status, "alike" if same else meaning)
+    return _row(check, found, SAME if same else status, "alike" if same else meaning)
 
 
 def _graphs(runs: Runs) -> Row:
@@ -156,14 +161,14 @@ def _graphs(runs: Runs) -> Row:
         if bool(graphs_n[0]) != bool(graphs_n[1]):
             return _row(
                 check,
-                *(f"{format_count(n)} operations in graphs" for n in graphs_n),
+                [f"{format_count(n)} operations in graphs" for n in graphs_n],
                 DIFFERS,
                 "one side runs CUDA graphs and the other does not: that is a change of its own",
             )
-        return _row(check, *found, SAME, "alike")
+        return _row(check, found, SAME, "alike")
     if any(graphs_n):
-        return _row(check, *found, ALL, "nodes and whole graphs do not show the same operations")
-    return _row(check, *found, DIFFERS, "neither side runs graphs, so it changes nothing")
+        return _row(check, found, ALL, "nodes and whole graphs do not show the same operations")
+    return _row(check, found, DIFFERS, "neither side runs graphs, so it changes nothing")
 
 
 def _work_unseen(runs: Runs) -> Row:
@@ -175,21 +180,25 @@ def _work_unseen(runs: Runs) -> Row:
         [f"{format_count(n)} graph launches" for n in unseen],
     )
     if not any(unseen):
-        return _row(check, *shown, SAME, "all launched work is there")
-    return _row(check, *shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
+        return _row(check, shown, SAME, "all launched work is there")
+    return _row(check, shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
 
 
 def _overhead(runs: Runs) -> Row:
-    shares = []
-    for run in (runs.baseline, runs.input):
-        window_ns = run.total(lambda one: one.window_ns)
-        idle_ns = run.idle_ns
-        known = idle_ns is not None and window_ns
-        shares.append(100.0 * int(idle_ns[PROFILER_OVERHEAD]) / window_ns if known else None)
+    shares = [_overhead_pct(run) for run in (runs.baseline, runs.input)]
+    known = [share for share in shares if share is not None]
     shown = [None if share is None else format_percent(share) for share in shares]
-    if None in shares or abs(shares[0] - shares[1]) < 1.0:
-        return _row("time the profiler took", *shown, SAME, "about alike, and no idle time")
-    return _row("time the profiler took", *shown, DIFFERS, "it stretches windows, not kernels")
+    check = "time the profiler took"
+    if len(known) < 2 or abs(known[0] - known[1]) < _OVERHEAD_POINTS:
+        return _row(check, shown, SAME, "about alike, and no idle time")
+    return _row(check, shown, DIFFERS, "it stretches windows, not kernels")
+
+
+def _overhead_pct(run: Run) -> float | None:
+    window_ns, idle_ns = run.total(lambda one: one.window_ns), run.idle_ns
+    if idle_ns is None or not window_ns:
+        return None
+    return 100.0 * int(idle_ns[PROFILER_OVERHEAD]) / window_ns
 
 
 def _steps(runs: Runs) -> Row:
@@ -199,13 +208,13 @@ def _steps(runs: Runs) -> Row:
     ]
     if runs.steps is None:
         if all(run.steps_n is None for run in both):
-            return _row("steps", *shown, SAME, "not counted: there is no time per step")
-        return _row("steps", *shown, DIFFERS, "not the same steps: there is no time per step")
+            return _row(STEPS, shown, SAME, "not counted: there is no time per step")
+        return _row(STEPS, shown, DIFFERS, "not the same steps: there is no time per step")
     before, after = runs.steps
     few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
     if before != after:
-        return _row("steps", *shown, TOTALS, f"another number of steps: compare per step{few}")
-    return _row("steps", *shown, SAME, f"as many steps{few}")
+        return _row(STEPS, shown, TOTALS, f"another number of steps: compare per step{few}")
+    return _row(STEPS, shown, SAME, f"as many steps{few}")
 
 
 def _windows(runs: Runs) -> Row:
@@ -215,29 +224,27 @@ def _windows(runs: Runs) -> Row:
         lengths.append(total_ns // len(run.devices) if run.devices else 0)
     shown = [f"{format_ns(length)} a device" for length in lengths]
     if _apart_pct(*lengths) <= _SAME_WORK_PCT:
-        return _row("window", *shown, SAME, "about as long")
+        return _row("window", shown, SAME, "about as long")
     if runs.steps is not None and runs.steps[0] == runs.steps[1]:
-        return _row("window", *shown, DIFFERS, "as many steps took another time")
+        return _row("window", shown, DIFFERS, "as many steps took another time")
     if _apart_pct(runs.baseline.launches_n, runs.input.launches_n) <= _SAME_WORK_PCT:
-        return _row("window", *shown, DIFFERS, "as many launches took another time")
-    return _row("window", *shown, TOTALS, "another length, and other work in it")
+        return _row("window", shown, DIFFERS, "as many launches took another time")
+    return _row("window", shown, TOTALS, "another length, and other work in it")
 
 
 def _names(runs: Runs) -> Row:
-    both = [{key[0] for key in run.part.keys} for run in (runs.baseline, runs.input)]
-    common = both[0] & both[1]
+    both = (runs.baseline, runs.input)
+    names = [sorted({key[0] for key in run.part.keys}) for run in both]
+    common = set(names[0]) & set(names[1])
     shares = []
-    for run in (runs.baseline, runs.input):
-        sides = run.kernels(sorted({key[0] for key in run.part.keys}))
-        names = sorted({key[0] for key in run.part.keys})
-        own = sum(
-            ns for name, ns in zip(names, sides.total_ns.tolist(), strict=True) if name in common
-        )
-        shares.append(100.0 * own / run.kernel_ns if run.kernel_ns else 0.0)
+    for run, own in zip(both, names, strict=True):
+        times = run.kernels(own).total_ns.tolist()
+        shared_ns = sum(ns for name, ns in zip(own, times, strict=True) if name in common)
+        shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
     if min(shares) < _COMMON_PCT:
-        return _row("kernel names in common", *shown, DIFFERS, "mostly other kernels: other code")
-    return _row("kernel names in common", *shown, SAME, "largely the same kernels")
+        return _row("kernel names in common", shown, DIFFERS, "mostly other kernels: other code")
+    return _row("kernel names in common", shown, SAME, "largely the same kernels")
 
 
 def _repeats(runs: Runs) -> Iterable[Row]:
@@ -245,8 +252,7 @@ def _repeats(runs: Runs) -> Iterable[Row]:
         same = len(run.ranks) == len(runs.baseline.ranks) and _gpus(run) == _gpus(runs.baseline)
         yield _row(
             f"{run.side}, for noise",
-            f"{len(runs.baseline.ranks)} ranks",
-            f"{len(run.ranks)} ranks",
+            [counted(len(one.ranks), "rank") for one in (runs.baseline, run)],
             SAME if same else DIFFERS,
             "a run like the baseline" if same else "unlike the baseline: noise says little",
         )

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables
-from nsys_llm.recipes.trace_diff.clues import Clue
+from nsys_llm.recipes.trace_diff.clue import Clue
 from nsys_llm.view.text import format_percent, quoted
 
 __all__ = ["conclusions", "conclusive"]
@@ -20,6 +20,9 @@ _SAME_LAUNCHES_PCT: Final = 1.0
 _ALIKE_PCT: Final = 3.0
 _ALIKE_SHARE_PCT: Final = 80.0
 _LEAST_SLOWDOWN_PCT: Final = 5.0
+
+#: What chooses the path of these is attention's backend.
+_WORK: Final = {"kv_cache": "attention"}
 
 #: Causes of idle time that lie on the host.
 _HOST_CAUSES: Final = ("host_no_cuda", "launch_api", "other_api", "launch_latency")
@@ -82,12 +85,12 @@ def _another_path(basis: Basis, clues: Sequence[Clue]) -> str | None:
     if copies:
         signs.append("there are more copies inside the device")
     signs.append(f"{quoted(replaced[0].category)} work went to other kernels")
-    about = longer[0] if longer else replaced[0]
+    about = str((longer[0] if longer else replaced[0]).category)
     return (
-        f"As many launches as before, but {', '.join(signs[:-1])} and {signs[-1]}: a different path "
-        f"was taken through the same model, not more of the same work. Compare what chooses the "
-        f"path, first for {quoted(about.category)}: batch size, prompt lengths, backend and its "
-        "switches (cascade attention for one)."
+        f"As many launches as before, but {', '.join(signs[:-1])} and {signs[-1]}: a different "
+        "path was taken through the same model, not more of the same work. Compare what chooses "
+        f"the path of {_WORK.get(about, about)}: batch size, prompt lengths, backend and its "
+        "switches, cascade attention for one."
     )
 
 

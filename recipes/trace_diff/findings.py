@@ -7,7 +7,8 @@ from typing import Final
 
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of
-from nsys_llm.recipes.trace_diff.clues import Clue, find_clues
+from nsys_llm.recipes.trace_diff.clue import Clue
+from nsys_llm.recipes.trace_diff.clues import find_clues
 from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS
 from nsys_llm.recipes.trace_diff.conclusions import conclusive
 from nsys_llm.records import severity_of

@@ -109,8 +109,8 @@ def kernel_columns(kernels: NamedKernels, runs: Runs) -> Columns:
         **test_columns(kernels.before, kernels.after, kernels.tests),
         "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
         **_step_columns(kernels, runs.steps),
-        "config_change": config_changes(kernels.names, status, runs),
-        "rename": likely_renames(kernels.names, status, kernels.classes, runs),
+        "config_change": config_changes(kernels.names, status.tolist(), runs),
+        "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
     }
     return by_change(columns, "name")
 

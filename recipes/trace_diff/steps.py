@@ -11,9 +11,10 @@ import numpy as np
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.intervals import IntArray, clipped_lengths
 from nsys_llm.named_counts import NamedCounts
+from nsys_llm.names import step_key
 from nsys_llm.patterns import parse_pattern
 from nsys_llm.phase_times import PhaseTimes
-from nsys_llm.ranges import Ranges, step_key
+from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.trace_diff.launches import Launches
 
