@@ -87,7 +87,9 @@ def _compared(
     others[np.searchsorted(values, value1)] = count1
     below = np.cumsum(own) - own
     # Twice U is an integer: a tie counts one half.
-    twice_u = sum((others * (2 * below + own)).astype(object).tolist())
+    # As Python's integers, which no number of launches outgrows.
+    pairs = zip(others.tolist(), (2 * below + own).tolist(), strict=True)
+    twice_u = sum(count * less for count, less in pairs)
     ties = (own + others).astype(object)
     n = n0 + n1
     excess = sum((ties * ties * ties - ties).tolist())
