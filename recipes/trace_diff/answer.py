@@ -27,7 +27,8 @@ def answer(tables: Tables) -> str:
         return "Neither run has a kernel in what was looked at: there is nothing to compare."
     blocked = _blocked(tables, basis)
     if _nothing_changed(tables):
-        return f"{blocked}Nothing changed: both runs have the same kernels, as often and as long."
+        same = "both runs have the same kernels, as often and as long, and the same idle time"
+        return f"{blocked}Nothing changed: {same}."
     clues = find_clues(tables, basis)
     told = _told(clues, basis)
     parts = [blocked + _headline(tables, basis)]
@@ -112,5 +113,5 @@ def _nothing_changed(tables: Tables) -> bool:
     same = (kernels["change_ns"] == 0) & (
         kernels["baseline_launches_n"] == kernels["input_launches_n"]
     )
-    others = (tables["memops"]["change_ns"] == 0).all() and (tables["apis"]["change_ns"] == 0).all()
-    return bool(same.all() and others)
+    others = (tables[name]["change_ns"].fillna(0) == 0 for name in ("memops", "apis", "idle"))
+    return bool(same.all()) and all(bool(one.all()) for one in others)

@@ -151,24 +151,21 @@ def _fact(
 
 
 def _graphs(runs: Runs) -> Row:
-    found = [_values(run, lambda one: one.graph_mode) for run in (runs.baseline, runs.input)]
-    graphs_n = [
-        sum(sums.graph_ops_n + sums.opaque_launches_n for _, sums in run.ranks)
-        for run in (runs.baseline, runs.input)
+    both = (runs.baseline, runs.input)
+    nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in both]
+    whole_n = [sum(sums.whole_graphs_n for _, sums in run.ranks) for run in both]
+    shown = [
+        f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
+        for nodes, whole in zip(nodes_n, whole_n, strict=True)
     ]
-    check = "CUDA graphs traced by"
-    if None in found or found[0] == found[1]:
-        if bool(graphs_n[0]) != bool(graphs_n[1]):
-            return _row(
-                check,
-                [f"{format_count(n)} operations in graphs" for n in graphs_n],
-                DIFFERS,
-                "one side runs CUDA graphs and the other does not: that is a change of its own",
-            )
-        return _row(check, found, SAME, "alike")
-    if any(graphs_n):
-        return _row(check, found, ALL, "nodes and whole graphs do not show the same operations")
-    return _row(check, found, DIFFERS, "neither side runs graphs, so it changes nothing")
+    check = "CUDA graphs"
+    if bool(whole_n[0]) != bool(whole_n[1]):
+        return _row(check, shown, ALL, "kernels in graphs are seen on one side only")
+    if any(whole_n):
+        return _row(check, shown, DIFFERS, "kernels in graphs are not seen on either side")
+    if bool(nodes_n[0]) != bool(nodes_n[1]):
+        return _row(check, shown, DIFFERS, "one side alone runs CUDA graphs: a change of its own")
+    return _row(check, shown, SAME, "alike")
 
 
 def _work_unseen(runs: Runs) -> Row:

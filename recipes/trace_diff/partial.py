@@ -89,7 +89,8 @@ class RankSums:
         devices: Sorted by id.
         steps: How many steps it did.
         lanes: Its communication kernels, see `nsys_llm.collective_lanes`.
-        graph_ops_n: Operations inside CUDA graphs, whole graphs among them.
+        graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
+        whole_graphs_n: CUDA graphs that were traced as a whole: kernels that are not seen.
         opaque_launches_n: Graph launches whose work is not in the report.
     """
 
@@ -100,7 +101,8 @@ class RankSums:
     devices: tuple[DeviceSums, ...]
     steps: StepCount
     lanes: tuple[LaneRows, ...]
-    graph_ops_n: int
+    graph_nodes_n: int
+    whole_graphs_n: int
     opaque_launches_n: int
 
 

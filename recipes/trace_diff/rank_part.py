@@ -20,7 +20,7 @@ from nsys_llm.intervals import IntArray, total_length_ns
 from nsys_llm.memop_rows import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.names import strip_api_version
 from nsys_llm.phase_times import phase_times
-from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.trace_diff.launches import Launches, coded_launches
 from nsys_llm.recipes.trace_diff.partial import (
     DeviceSums,
@@ -62,7 +62,8 @@ def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Diff
         devices=_devices(trace, launches, options, idle_known=opaque_n == 0),
         steps=count_steps(trace, launches, times, options),
         lanes=map_collectives(trace, rank).ranks.get(rank, ()),
-        graph_ops_n=_graph_ops_n(trace),
+        graph_nodes_n=_graph_nodes_n(trace),
+        whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,
     )
     phases = phase_counts(trace, times, options)
@@ -132,14 +133,8 @@ def _device(
     )
 
 
-def _graph_ops_n(trace: RankTrace) -> int:
-    """Return how many operations ran inside CUDA graphs."""
-    found = 0
-    for name in OP_TABLES:
-        op = trace.tables.get(name)
-        if op is not None and "graph_node_id" in op:
-            nodes = op["graph_node_id"]
-            found += int(((nodes != NULL_INT) & (nodes != 0)).sum())
-        elif op is not None:
-            found += len(op)
-    return found
+def _graph_nodes_n(trace: RankTrace) -> int:
+    """Return how many operations ran inside CUDA graphs and were traced one by one."""
+    ops = (trace.tables[name] for name in ("kernels", "memcpys", "memsets"))
+    nodes = [op["graph_node_id"] for op in ops]
+    return sum(int(((one != NULL_INT) & (one != 0)).sum()) for one in nodes)
