@@ -81,7 +81,7 @@ def _kinds(kernels: NamedKernels) -> list[tuple[str, int]]:
         ("more calls", total(effects.count, both & (effects.count > 0))),
         ("shorter calls", total(effects.per_call, both & ~talks & (effects.per_call < 0))),
         ("longer calls", total(effects.per_call, both & ~talks & (effects.per_call > 0))),
-        ("calls of communication, their length", total(effects.per_call, both & talks)),
+        ("communication, per call", total(effects.per_call, both & talks)),
     ]
 
 

@@ -58,8 +58,9 @@ _FIXED: Final = {
     **{"pageable": 3, "pinned": 0, "device": 2, "managed": 4, "array": 5},
     **{"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3},
     **{"high": 3, "medium": 1, "low": 5},
+    **{"baseline": 0, "input": 1, "regress": 3, "improve": 2},
 }
-_NOTHING_KNOWN: Final = frozenset({"unmatched", "mixed", "compiler", "other", "none", "idle", ""})
+_NOTHING_KNOWN: Final = frozenset({"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", ""})
 
 
 def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
