@@ -13,7 +13,6 @@ from nsys_llm import __version__
 from nsys_llm.errors import ExitCode
 from nsys_llm.gates import FAIL, NOT_COMPARABLE
 from nsys_llm.manifest import Manifest
-from nsys_llm.view.text import format_percent, format_value
 
 __all__ = [
     "VERDICT_NAME",
@@ -32,7 +31,7 @@ _WORDS: Final = {
     ExitCode.GATE_FAILED: "fail",
     ExitCode.INCOMPLETE: "not_comparable",
 }
-_COMPARABLE: Final = ("same", "differs")
+_BLOCKING: Final = ("all", "totals")
 
 
 def gated(code: ExitCode, gates: pd.DataFrame) -> ExitCode:
@@ -57,7 +56,6 @@ def verdict_record(
     word = _WORDS.get(code, "fault")
     if code is ExitCode.INCOMPLETE and not undecided:
         word = "incomplete"
-    sides = tables["runs"]["side"]
     return {
         "format": _FORMAT,
         "recipe": manifest.name,
@@ -66,9 +64,14 @@ def verdict_record(
         "verdict": word if len(gates) else "none",
         "answer": answer,
         "gates": _rows(gates),
-        "not_comparable": _rows(comparability[~comparability["status"].isin(_COMPARABLE)]),
-        "noise_runs": int(sides.str.startswith("baseline-").sum()),
+        "not_comparable": _rows(comparability[comparability["status"].isin(_BLOCKING)]),
+        "noise_runs": _noise_runs(tables),
     }
+
+
+def _noise_runs(tables: Mapping[str, pd.DataFrame]) -> int:
+    """Return how many further runs of the baseline noise is known from."""
+    return int(tables["runs"]["tells_noise"].sum())
 
 
 def write_verdict(folder: Path, record: Mapping[str, Any]) -> None:
@@ -102,20 +105,9 @@ def undecided_or_failed(record: Mapping[str, Any]) -> list[str]:
 
 
 def _told(gate: Mapping[str, Any]) -> str:
-    unit = None if gate["unit"] == "count" else gate["unit"]
-    if gate["change"] is None:
+    if gate["told"] is None:
         return f"{gate['gate']}: {gate['reason']}"
-    before, after = (_amount(gate[side], unit) for side in ("baseline", "input"))
-    points = f"{gate['change']:.2f} pp" if unit == "%" else _amount(gate["change"], unit)
-    change = f"{'+' if gate['change'] > 0 else ''}{points}"
-    share = gate["change_pct"]
-    told = "" if share is None else f", {'+' if share > 0 else ''}{format_percent(share)}"
-    reason = f" ({gate['reason']})" if gate["reason"] else ""
-    return f"{gate['gate']}: {before} -> {after} ({change}{told}){reason}"
-
-
-def _amount(value: float, unit: str | None) -> str:
-    return f"{value:,.6g}" if unit is None else format_value(value, unit)
+    return f"{gate['gate']}: {gate['told']}" + (f" ({gate['reason']})" if gate["reason"] else "")
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

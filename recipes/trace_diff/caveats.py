@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_llm.recipes.trace_diff.basis import Tables
-from nsys_llm.recipes.trace_diff.comparability import DIFFERS, SAME
+from nsys_llm.recipes.trace_diff.comparability import DIFFERS, SAME, UNKNOWN
 from nsys_llm.view.text import counted
 
 __all__ = ["caveats"]
@@ -17,7 +17,7 @@ def caveats(tables: Tables) -> list[str]:
 def _differences(tables: Tables) -> list[str]:
     rows = tables["comparability"]
     found = []
-    for row in rows[rows["status"] != SAME].to_dict("records"):
+    for row in rows[~rows["status"].isin([SAME, UNKNOWN])].to_dict("records"):
         sides = [row[side] if isinstance(row[side], str) else "-" for side in ("baseline", "input")]
         weight = "differ" if row["status"] == DIFFERS else "are not comparable"
         found.append(
@@ -27,7 +27,7 @@ def _differences(tables: Tables) -> list[str]:
 
 
 def _significance(tables: Tables) -> list[str]:
-    repeats_n = int(tables["runs"]["side"].str.startswith("baseline-").sum())
+    repeats_n = int(tables["runs"]["tells_noise"].sum())
     if repeats_n:
         return [
             f"Noise is how far the baseline and {counted(repeats_n, 'further run')} of it differ "

@@ -12,9 +12,11 @@ from nsys_llm.recipes.trace_diff.runs import Run, Runs
 from nsys_llm.run_record import absent_ranks
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
-__all__ = ["ALL", "DIFFERS", "SAME", "STEPS", "TOTALS", "comparability_columns"]
+__all__ = ["ALL", "DIFFERS", "SAME", "STEPS", "TOTALS", "UNKNOWN", "comparability_columns"]
 
 SAME: Final = "same"
+#: Not recorded, so that nobody knows.
+UNKNOWN: Final = "unknown"
 DIFFERS: Final = "differs"
 #: Sums over a run mean nothing against those of the other; what is per step or a share does.
 TOTALS: Final = "totals"
@@ -129,6 +131,13 @@ def _ranks(runs: Runs) -> Row:
         return _row(
             "ranks", shown, TOTALS, "compared over all ranks; by rank only those on both sides"
         )
+    rules = [{rank.source for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
+    if rules[0] != rules[1]:
+        told = [
+            f"{numbers}, by {', '.join(sorted(str(one) for one in rule))}"
+            for numbers, rule in zip(shown, rules, strict=True)
+        ]
+        return _row("ranks", told, DIFFERS, "numbered by other rules: what is by rank may be off")
     if sides[0] != sides[1]:
         return _row(
             "ranks", shown, DIFFERS, "as many, but with other numbers: by rank only common ones"
@@ -145,7 +154,7 @@ def _fact(
 ) -> Row:
     found = [_values(run, of) for run in (runs.baseline, runs.input)]
     if None in found:
-        return _row(check, found, SAME, "not recorded on both sides, so not compared")
+        return _row(check, found, UNKNOWN, "not recorded on both sides, so not compared")
     same = found[0] == found[1]
     return _row(check, found, SAME if same else status, "alike" if same else meaning)
 
@@ -246,13 +255,14 @@ def _names(runs: Runs) -> Row:
 
 def _repeats(runs: Runs) -> Iterable[Row]:
     for run in runs.repeats:
-        same = len(run.ranks) == len(runs.baseline.ranks) and _gpus(run) == _gpus(runs.baseline)
-        yield _row(
-            f"{run.side}, for noise",
-            [counted(len(one.ranks), "rank") for one in (runs.baseline, run)],
-            SAME if same else DIFFERS,
-            "a run like the baseline" if same else "unlike the baseline: noise says little",
-        )
+        counts = [counted(len(one.ranks), "rank") for one in (runs.baseline, run)]
+        check = f"{run.side}, for noise"
+        if run not in runs.noise:
+            yield _row(check, counts, DIFFERS, "empty, incomplete or of other ranks: left out")
+        elif _gpus(run) != _gpus(runs.baseline):
+            yield _row(check, counts, DIFFERS, "on another GPU: noise says little")
+        else:
+            yield _row(check, counts, SAME, "a run like the baseline")
 
 
 def _gpus(run: Run) -> str | None:

@@ -81,7 +81,7 @@ def named_kernels(
     """
     names = runs.names
     before, after = runs.baseline.kernels(names), runs.input.kernels(names)
-    noise = noise_pct(before, [_known(run, names) for run in runs.repeats])
+    noise = noise_pct(before, [_known(run, names) for run in runs.noise])
     full = {key[0]: key[1] for run in (runs.baseline, runs.input) for key in run.part.keys}
     return NamedKernels(
         names,
@@ -110,6 +110,7 @@ def kernel_columns(kernels: NamedKernels, runs: Runs) -> Columns:
         "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
         **_step_columns(kernels, runs.steps),
         "config_change": config_changes(kernels.names, status.tolist(), runs),
+        "outcome": np.where(status == BOTH, kernels.tests.verdict, status),
         "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
     }
     return by_change(columns, "name")

@@ -19,6 +19,7 @@ from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS
 from nsys_llm.recipes.trace_diff.runs import Run, Runs
 from nsys_llm.recipes.trace_diff.sum_tables import idle_total_ns
 from nsys_llm.view.kernel_names import kernel_label
+from nsys_llm.view.text import format_percent, format_value
 
 __all__ = ["Measures", "gate_columns", "metric_columns"]
 
@@ -73,7 +74,8 @@ class Measures:
 
     def of(self, metric: str, argument: str | None = None) -> Measured:
         """Return one metric."""
-        before, after, *others = (self._value(run, metric, argument) for run in self.runs.all)
+        runs = (self.runs.baseline, self.runs.input, *self.runs.noise)
+        before, after, *others = (self._value(run, metric, argument) for run in runs)
         known = [value for value in (before, *others) if value is not None]
         noise = max(known) - min(known) if others and len(known) == 1 + len(others) else None
         return Measured(before, after, noise, self._reason(metric, argument, before, after))
@@ -95,6 +97,8 @@ class Measures:
         if not names:
             return None
         rows = [self._kernels(run)[name] for name in names if name in self._kernels(run)]
+        if not rows and run in self.runs.noise:
+            return None
         launches_n, total_ns = sum(n for n, _ in rows), sum(ns for _, ns in rows)
         if metric == "kernel_per_call":
             return Fraction(total_ns, launches_n) if launches_n else None
@@ -151,10 +155,11 @@ def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
     """Return the table metrics: those without an argument."""
     plain = [metric for metric in metrics if metric.argument is None]
     found = [measures.of(metric.name) for metric in plain]
+    units = [metric.unit for metric in plain]
     return {
         "metric": [metric.name for metric in plain],
-        "unit": [metric.unit for metric in plain],
-        **_value_columns(found),
+        "unit": units,
+        **_value_columns(found, units),
         "noise": [_shown(one.noise) for one in found],
         "real": [_real(one) for one in found],
         "comparable": [one.reason is None for one in found],
@@ -165,6 +170,7 @@ def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
 def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Metric]) -> Columns:
     """Return the table gates, in the order given."""
     unit_of = {metric.name: metric.unit for metric in metrics}
+    units = [unit_of[gate.metric] for gate in gates]
     found = [measures.of(gate.metric, gate.argument) for gate in gates]
     judged = [_judged(gate, one) for gate, one in zip(gates, found, strict=True)]
     return {
@@ -174,8 +180,8 @@ def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Me
             gate.metric if gate.argument is None else f"{gate.metric}({gate.argument})"
             for gate in gates
         ],
-        "unit": [unit_of[gate.metric] for gate in gates],
-        **_value_columns(found),
+        "unit": units,
+        **_value_columns(found, units),
         "allowed": [_shown(one.allowed) for one in judged],
         "noise": [_shown(one.noise) for one in found],
         "reason": [one.reason for one in judged],
@@ -198,13 +204,30 @@ def _judged(gate: Gate, one: Measured) -> Judgement:
     return judge(gate, one.before, one.after, one.noise)
 
 
-def _value_columns(found: Sequence[Measured]) -> Columns:
+def _value_columns(found: Sequence[Measured], units: Sequence[str]) -> Columns:
     return {
         "baseline": [_shown(one.before) for one in found],
         "input": [_shown(one.after) for one in found],
         "change": [_shown(one.change) for one in found],
         "change_pct": [_percent(one) for one in found],
+        "told": [_told(one, unit) for one, unit in zip(found, units, strict=True)],
     }
+
+
+def _told(one: Measured, unit: str) -> str | None:
+    """Return both values and the change as people read them."""
+    if one.before is None or one.after is None:
+        return None
+    before, after, change = float(one.before), float(one.after), float(one.after - one.before)
+    amount = f"{change:.2f} pp" if unit == "%" else _amount(change, unit)
+    share = _percent(one)
+    told = "" if share is None else f", {'+' if share > 0 else ''}{format_percent(share)}"
+    sign = "+" if change > 0 else ""
+    return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{told})"
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:,.6g}" if unit == "count" else format_value(value, unit)
 
 
 def _shown(value: Value) -> float | None:

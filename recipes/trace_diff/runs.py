@@ -158,6 +158,17 @@ class Runs:
         return (self.baseline, self.input, *self.repeats)
 
     @cached_property
+    def noise(self) -> tuple[Run, ...]:
+        """The further runs that tell noise: whole, not empty, with as many ranks."""
+        return tuple(
+            run
+            for run in self.repeats
+            if run.launches_n
+            and len(run.ranks) == len(self.baseline.ranks)
+            and all(rank.facts is not None for rank in run.others)
+        )
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Kernel names of baseline and input, sorted."""
         keys = (*self.baseline.part.keys, *self.input.part.keys)

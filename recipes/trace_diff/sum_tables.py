@@ -172,7 +172,7 @@ def idle_columns(runs: Runs) -> Columns:
 
 def run_columns(runs: Runs) -> Columns:
     """Return the table runs."""
-    rows = [_run_row(run) for run in runs.all]
+    rows = [{**_run_row(run), "tells_noise": run in runs.noise} for run in runs.all]
     columns: Columns = {name: [row[name] for row in rows] for name in rows[0]}
     nulls = ("steps_n", "idle_ns")
     return {**columns, **{name: pd.array(columns[name], dtype="Int64") for name in nulls}}

@@ -59,8 +59,11 @@ _FIXED: Final = {
     **{"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3},
     **{"high": 3, "medium": 1, "low": 5},
     **{"baseline": 0, "input": 1, "regress": 3, "improve": 2},
+    **{"new": 1, "vanished": 5},
 }
-_NOTHING_KNOWN: Final = frozenset({"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", ""})
+_NOTHING_KNOWN: Final = frozenset(
+    {"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", ""}
+)
 
 
 def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:

@@ -233,3 +233,21 @@ def test_noise_keeps_a_verdict_from_a_change_that_is_significant(tmp_path):
 def test_the_code_that_weighs_most_wins(before, results, after):
     gates = pd.DataFrame({"result": pd.Series(results, dtype="string")})
     assert gated(before, gates) is after
+
+
+def test_an_empty_or_partial_run_tells_no_noise(tmp_path, pair):
+    empty = EMPTY.write_sqlite(tmp_path / "empty.sqlite")
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    report(folder / "rank0.sqlite", 900, 900)
+    (folder / "rank1.sqlite").write_bytes(b"no database")
+    words = [*sides(pair), "--baselines", empty, folder, "--allow-missing-ranks"]
+    code, verdict = run(tmp_path, *words, "--gate", "gpu_time:+2%")
+    assert (code, verdict["noise_runs"], verdict["gates"][0]["noise"]) == (1, 0, None)
+
+
+def test_a_kernel_that_no_further_run_has_tells_no_noise(tmp_path, pair):
+    other = report(tmp_path / "other.sqlite", 100, 100, name="other")
+    words = [*sides(pair), "--baselines", other, "--gate", "kernel(k):+2%"]
+    code, verdict = run(tmp_path, *words)
+    assert (code, verdict["noise_runs"], verdict["gates"][0]["noise"]) == (1, 1, None)
