@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of
-from nsys_llm.recipes.trace_diff.clue import Clue, changed
+from nsys_llm.recipes.trace_diff.clue import Clue, changed, matters
 from nsys_llm.recipes.trace_diff.clues import find_clues
 from nsys_llm.recipes.trace_diff.comparability import ALL, STEPS, TOTALS
 from nsys_llm.recipes.trace_diff.conclusions import conclusions
@@ -16,6 +16,7 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 __all__ = ["answer"]
 
 _MOST_CLUES: Final = 5
+_MOST_OF_A_KIND: Final = 2
 #: A change of the kernel time, or of the number of launches, that rounds to none.
 _NOTHING_PCT: Final = 0.05
 
@@ -101,11 +102,16 @@ def _split(basis: Basis) -> str:
 
 
 def _told(clues: Sequence[Clue], basis: Basis) -> list[Clue]:
-    """Return the largest clues, and those that stand out however little time they are about."""
-    largest = [clue for clue in clues if 100 * abs(clue.impact_ns) >= basis.before_ns / 2]
-    chosen = largest[:_MOST_CLUES]
-    out = [clue for clue in clues if clue.stands_out and clue not in chosen]
-    return chosen + out[: max(_MOST_CLUES - len(chosen), 3)]
+    """Return the largest clues, few of a kind, and of other kinds what stands out."""
+    told: list[Clue] = []
+    for clue in clues:
+        alike_n = sum(one.rule == clue.rule for one in told)
+        if matters(clue.impact_ns, basis) and alike_n < _MOST_OF_A_KIND and len(told) < _MOST_CLUES:
+            told.append(clue)
+    for clue in clues:
+        if clue.stands_out and clue.rule not in {one.rule for one in told}:
+            told.append(clue)
+    return told
 
 
 def _nothing_changed(tables: Tables) -> bool:

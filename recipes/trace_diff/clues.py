@@ -123,5 +123,5 @@ def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
         f"the GPUs are idle for {format_percent(share['input'])} of their windows instead of "
         f"{format_percent(share['baseline'])}{most}",
         ("idle", "metrics"),
-        stands_out=True,
+        stands_out=bool(share["change"] > 0),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -23,6 +24,12 @@ _LEAST_SLOWDOWN_PCT: Final = 5.0
 
 #: What chooses the path of these is attention's backend.
 _WORK: Final = {"kv_cache": "attention"}
+
+#: Kernels that merge the results of attention over parts of the keys: vLLM's and FlashInfer's
+#: cascade attention, FlashAttention's split keys.
+_MERGES_ATTENTION: Final = re.compile(
+    r"merge_attn_states|MergeStates?Kernel|splitkv_combine|FlashAttnFwdCombine"
+)
 
 #: Causes of idle time that lie on the host.
 _HOST_CAUSES: Final = ("host_no_cuda", "launch_api", "other_api", "launch_latency")
@@ -85,13 +92,24 @@ def _another_path(basis: Basis, clues: Sequence[Clue]) -> str | None:
     if copies:
         signs.append("there are more copies inside the device")
     signs.append(f"{quoted(replaced[0].category)} work went to other kernels")
+    telling, parts = _telling(basis), ""
+    if telling is not None:
+        parts = f" The new {quoted(telling)} says that attention is computed in parts and merged."
     about = str((longer[0] if longer else replaced[0]).category)
+    of_what = _WORK.get(about, about)
     return (
         f"As many launches as before, but {', '.join(signs[:-1])} and {signs[-1]}: a different "
-        "path was taken through the same model, not more of the same work. Compare what chooses "
-        f"the path of {_WORK.get(about, about)}: batch size, prompt lengths, backend and its "
-        "switches, cascade attention for one."
+        f"path was taken through the same model, not more of the same work.{parts} Compare what "
+        f"chooses the path of {of_what}: batch size, prompt lengths, backend and its switches, "
+        "cascade attention for one."
     )
+
+
+def _telling(basis: Basis) -> str | None:
+    """Return a new kernel that merges parts of attention; None if there is none."""
+    kernels = basis.kernels
+    new = kernels.loc[kernels["status"] == "new", "name"]
+    return next((str(name) for name in new if _MERGES_ATTENTION.search(str(name))), None)
 
 
 def _slower_throughout(basis: Basis) -> str | None:

@@ -197,7 +197,8 @@ def _known(run: Run, names: Sequence[str]) -> KernelSide:
 
 def _by_config(run: Run, keys: Sequence[tuple[Any, ...]]) -> KernelSide:
     place = {key: index for index, key in enumerate(keys)}
-    code = np.array([place[(key[0], *key[2:])] for key in run.part.keys], dtype=np.int64)
+    own = [(key[0], *key[2:]) for key in run.part.keys]
+    code = np.array([place[key] for key in own], dtype=np.int64)
     return _grouped(run, code, len(keys))
 
 
