@@ -7,6 +7,8 @@ from results import plain, rows, tables_of
 
 from nsys_llm.manifest import load_manifest
 from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.view.figures import draw
+from nsys_llm.view.tables import read_fields
 
 
 def idle(folder, *paths, options=()):
@@ -213,6 +215,24 @@ def test_an_idle_map_adds_up_to_the_device(tables):
     first = parts[parts["rank"] == 0]
     assert first["start_ns"][first["idle_ns"] > 0].tolist() == [14, 15, 16, 17, 18, 19]
     assert set(first["busy_pct"]) == {0.0, 100.0}
+
+
+def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder().kernel("a", start_ns=0, end_ns=9, device_id=rank)
+        if rank == 1:
+            trace.kernel("a", start_ns=0, end_ns=9, device_id=5)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    parts = idle(tmp_path, *paths)["idle_map"]
+    fields = read_fields(tmp_path / "out", "idle_map")
+    names = ["rank0", "rank1, device 1", "rank1, device 5"]
+    assert parts["rank_device"].drop_duplicates().tolist() == names
+    sections = load_manifest("idle_gaps").sections
+    (spec,) = next(one.charts for one in sections if one.table == "idle_map")
+    plot = draw(parts, fields, spec)
+    assert "updatemenus" not in plot["layout"]
+    assert plot["data"][0]["x"] == names
 
 
 def test_an_operation_of_no_length_splits_a_gap(tmp_path):
