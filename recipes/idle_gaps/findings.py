@@ -138,6 +138,8 @@ def _longest(
         words.append(f", in the range {quoted(gap['nvtx_range'])}")
     if pd.notna(gap["os_call"]):
         words.append(f"; {format_ns(gap['os_call_ns'])} in {quoted(gap['os_call'])}")
+    if pd.notna(gap["on_core_ns"]):
+        words.append(f"; the thread ran on a core for {format_ns(gap['on_core_ns'])} of it")
     if pd.notna(gap["after"]):
         words.append(f", before {quoted(gap['after'])}")
     return (int(gap["start_ns"]), int(gap["end_ns"])), "".join([*words, "."])
