@@ -94,7 +94,7 @@ def _kind(rule: str, kind: Kind, tables: _Tables) -> Finding | None:
     spans = devices.set_index(["rank", "device_id"])
     share = 100.0 * by_device / spans["window_ns"].reindex(by_device.index)
     rank, device = share.idxmax()
-    severity = severity_of(float(share.max()))
+    severity = severity_of(float(share.max()), avoidable=kind.avoidable)
     if severity is None:
         return None
     window, longest = _longest(kind, tables, rank, device)

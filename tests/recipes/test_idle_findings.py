@@ -143,6 +143,27 @@ def test_short_gaps_before_late_launches_are_launch_bound(tmp_path):
     assert "CUDA graphs" in one.recommendation
 
 
+@pytest.mark.parametrize(
+    ("gap_us", "severity"), [(19, None), (21, "low"), (60, "medium"), (300, "high")]
+)
+def test_less_than_what_two_runs_differ_by_is_no_finding(tmp_path, gap_us, severity):
+    # Kernels of 1 ms, so 2 % are 20.4 us.
+    tables = run_on(tmp_path, busy(TraceBuilder(), 201, gap_us * US))
+    (found_one,) = findings(tables) or [None]
+    assert (found_one and found_one.severity) == severity
+
+
+@pytest.mark.parametrize(("wait_us", "severity"), [(2, None), (4, "note"), (24, "low")])
+def test_a_wait_that_need_not_be_there_is_worth_a_note_before(tmp_path, wait_us, severity):
+    trace, at = TraceBuilder(), 0
+    for _ in range(401):
+        trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at - 900, at - 100))
+        trace.api("cudaStreamSynchronize_v3020", start_ns=at, end_ns=at + MS + wait_us * US)
+        at += MS + wait_us * US + 1000
+    found_ones = found(run_on(tmp_path, trace), "idle_host_sync")
+    assert [one.severity for one in found_ones] == ([severity] if severity else [])
+
+
 def test_gaps_between_queued_operations_are_not_the_host_s(tmp_path):
     trace, at = TraceBuilder(), 0
     for number in range(101):
