@@ -244,6 +244,21 @@ def test_a_gpu_that_copies_is_not_idle(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("short_us", "told"), [(9, False), (12, True)])
+def test_idle_time_that_is_not_compared_is_said(tmp_path, short_us, told):
+    # 100 us of idle time in long gaps, and some in gaps of 0.5 us, which are not compared.
+    traces = []
+    for _ in range(2):
+        trace, at = TraceBuilder(hostname="n", system_clock_ns=7), 0
+        for length in [50 * US] * 2 + [500] * (2 * short_us):
+            trace.kernel("k", start_ns=at, end_ns=at + US)
+            at += US + length
+        traces.append(trace.kernel("k", start_ns=at, end_ns=at + US))
+    told_texts = [text for text in caveats(run_on(tmp_path, *traces)) if "in shorter ones" in text]
+    assert len(told_texts) == told
+    assert all(f"up to {short_us} us of a rank's" in text for text in told_texts)
+
+
 def test_a_window_of_a_filter_is_said(tmp_path):
     tables = run_on(tmp_path, busy(TraceBuilder(), 9, US), options=["--filter-time", "0/5ms"])
     assert "window of the filter" in caveats(tables)[0]
