@@ -97,8 +97,7 @@ def hovers(
     """Return what appears over each row's point: its cells in some columns, None left out."""
     chosen = [name for name in dict.fromkeys(columns) if name is not None]
     shown = [
-        [_hover_text(format_value(value, fields[name].unit)) for value in frame[name].tolist()]
-        for name in chosen
+        [_hover_text(fields[name].text(value)) for value in frame[name].tolist()] for name in chosen
     ]
     return ["<br>".join(cells) for cells in zip(*shown, strict=True)]
 
