@@ -153,6 +153,15 @@ def test_less_than_what_two_runs_differ_by_is_no_finding(tmp_path, gap_us, sever
     assert (found_one and found_one.severity) == severity
 
 
+def test_a_device_used_for_a_moment_does_not_make_a_finding_high(tmp_path):
+    trace = busy(TraceBuilder(), 201, 30 * US)
+    for at in (0, 90 * US):
+        trace.kernel("p2p", start_ns=at, end_ns=at + US, launch=(at - 9, at - 8), device_id=1)
+    (one,) = findings(run_on(tmp_path, trace))
+    # 30 of 1030 us, and not 89 of 91.
+    assert (one.severity, one.device_id) == ("low", 0)
+
+
 @pytest.mark.parametrize(("wait_us", "severity"), [(2, None), (4, "note"), (24, "low")])
 def test_a_wait_that_need_not_be_there_is_worth_a_note_before(tmp_path, wait_us, severity):
     trace, at = TraceBuilder(), 0
