@@ -346,6 +346,15 @@ def test_a_filter_by_range_keeps_what_else_ran_busy(tmp_path):
     assert (device["window_ns"], device["busy_ns"], device["idle_ns"]) == (24, 12, 12)
 
 
+def test_a_filter_that_chooses_operations_comes_before_the_whole_capture(tmp_path):
+    trace = TraceBuilder(duration_ns=90).kernel("a", start_ns=10, end_ns=14, launch=(1, 2))
+    trace.kernel("a", start_ns=30, end_ns=34, launch=(8, 9))
+    trace.nvtx_ranges(["mine"], start_ns=[0], end_ns=[3])
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    tables = idle(tmp_path, path, options=["--filter-nvtx", "mine", "--whole-capture"])
+    assert rows(tables["devices"], "windowed_by window_ns") == [("selected operations", 4)]
+
+
 def test_broken_calls_and_operations_do_no_harm(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
     trace.kernel("b", start_ns=9, end_ns=12, launch=(7, 5))
