@@ -71,7 +71,7 @@ ALLOWED = {
     "sampling": {"grouping", "intervals"},
     "tables": {"intervals"},
     "tails": {"distributions", "grouping", "intervals"},
-    "thread_calls": {"grouping", "intervals"},
+    "thread_calls": {"gaps", "grouping", "intervals"},
     "time_bins": {"grouping", "intervals"},
     "units": {"errors"},
     "view.kernel_names": set(),
