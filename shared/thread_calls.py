@@ -100,7 +100,10 @@ def _order(start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int)
     """Return the order by thread, start and nesting; None if that is how the rows are."""
     # Of two calls that start together, the longer is the outer one. One of no length holds
     # nothing, and had returned when the other began.
-    order = start_order(start_ns, lambda some: (end_ns[some] > start_ns[some], -end_ns[some]))
+    order = start_order(
+        start_ns,
+        lambda some: ((end_ns[some] > start_ns[some]).astype(np.int64), -end_ns[some]),
+    )
     if threads_n < 2:
         return order
     code = code if order is None else code[order]
