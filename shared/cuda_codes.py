@@ -10,7 +10,7 @@ from typing import Final
 
 __all__ = ["ALLOCATION", "COPY_KIND_NAMES", "FREE", "MEMORY_KIND_NAMES", "copy_kind_name"]
 
-#: By copy kind.
+#: By copy kind: host, device, CUDA array, peer; the last three are migrations of unified memory.
 COPY_KIND_NAMES: Final = {
     0: "unknown",
     1: "HtoD",
@@ -23,9 +23,9 @@ COPY_KIND_NAMES: Final = {
     8: "DtoD",
     9: "HtoH",
     10: "PtoP",
-    11: "UnifiedHtoD",
-    12: "UnifiedDtoH",
-    13: "UnifiedDtoD",
+    11: "unified HtoD",
+    12: "unified DtoH",
+    13: "unified DtoD",
 }
 
 #: By memory kind.
