@@ -57,7 +57,7 @@ ALLOWED = {
     "launch_ranges": {"attribution", "enclosing", "intervals", "ranges", "tables"},
     "longest": {"intervals", "tables"},
     "longest_rows": {"distributions", "grouping", "intervals"},
-    "memory_kinds": {"intervals"},
+    "memory_kinds": {"cuda_codes", "intervals"},
     "named_counts": {"distributions"},
     "names": set(),
     "narrow_counts": {"distributions"},
