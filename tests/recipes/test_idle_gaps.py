@@ -161,6 +161,25 @@ def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_
     ]
 
 
+def test_a_rank_is_idle_when_all_its_devices_are(tmp_path):
+    first = TraceBuilder(hostname="n", system_clock_ns=5)
+    for device, (low, high) in enumerate([(10, 20), (12, 18)]):
+        first.kernel("a", start_ns=device, end_ns=low, device_id=device)
+        first.kernel("a", start_ns=high, end_ns=30 - device, device_id=device)
+    second = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+    second.kernel("a", start_ns=15, end_ns=30)
+    paths = [
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+        for rank, trace in enumerate((first, second))
+    ]
+    # Both devices were looked at from 1 to 29; rank 0 is idle 12-18, rank 1 10-15.
+    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank span_ns total_ns") == [
+        ("all idle", None, 28, 3),
+        ("one busy", 1, 28, 3),
+        ("one busy", 0, 28, 2),
+    ]
+
+
 def test_without_alignment_reports_are_not_compared(tmp_path):
     paths = [
         TraceBuilder(hostname="n", system_clock_ns=5)
