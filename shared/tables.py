@@ -24,6 +24,7 @@ __all__ = [
     "Table",
     "TableSource",
     "Trace",
+    "is_set",
     "pid_of",
     "process_of_thread",
     "table_names",
@@ -123,6 +124,11 @@ def table_names() -> tuple[str, ...]:
 def process_of_thread(global_tid: IntArray) -> IntArray:
     """Return the globalPid of each globalTid; NULL stays NULL."""
     return np.where(global_tid == NULL_INT, NULL_INT, global_tid & PID_MASK)
+
+
+def is_set(ids: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell which optional ids are there: exports write NULL or 0 for none, by table and version."""
+    return np.asarray((ids != NULL_INT) & (ids != 0))
 
 
 def pid_of(global_pid: int) -> int | None:

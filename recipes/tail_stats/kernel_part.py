@@ -27,7 +27,7 @@ from nsys_llm.recipes.tail_stats.instances import Instances, merged_instances
 from nsys_llm.recipes.tail_stats.launches import Key, Launches, key_codes
 from nsys_llm.recipes.tail_stats.surroundings import around, rank_steps
 from nsys_llm.recipes.tail_stats.time_parts import TimeParts, time_parts
-from nsys_llm.tables import NULL_INT
+from nsys_llm.tables import NULL_INT, is_set
 
 __all__ = ["DeviceSpan", "KernelTails", "RankTails", "map_kernels", "merged_kernels"]
 
@@ -199,12 +199,11 @@ def _instances(
     rows = rows if inside.all() else np.flatnonzero(inside)[rows]
     chosen = Launches(kept.rows.take(rows), kept.keys, kept.key[rows])
     numbers, texts = around(trace, every, chosen, steps)
-    nodes = chosen.rows["graph_node_id"]
     numbers |= {
         "owner": np.zeros(rows.size, dtype=np.int64),
         "key": chosen.key,
         "duration_ns": chosen.duration_ns,
-        "graph_node": ((nodes != NULL_INT) & (nodes != 0)).astype(np.int64),
+        "graph_node": is_set(chosen.rows["graph_node_id"]).astype(np.int64),
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
     return Instances(most, (rank,), numbers, texts).longest()

@@ -28,7 +28,7 @@ __all__ = [
 Plot = dict[str, Any]
 
 #: Columns that name a rank; their values keep the order of the table.
-RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank"})
+RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "rank_device"})
 
 LABEL_LENGTH: Final = 44
 _HOVER_LENGTH: Final = 200
@@ -97,8 +97,7 @@ def hovers(
     """Return what appears over each row's point: its cells in some columns, None left out."""
     chosen = [name for name in dict.fromkeys(columns) if name is not None]
     shown = [
-        [_hover_text(format_value(value, fields[name].unit)) for value in frame[name].tolist()]
-        for name in chosen
+        [_hover_text(fields[name].text(value)) for value in frame[name].tolist()] for name in chosen
     ]
     return ["<br>".join(cells) for cells in zip(*shown, strict=True)]
 

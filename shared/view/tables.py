@@ -38,6 +38,17 @@ class Field:
     numeric: bool
 
     @property
+    def instant(self) -> bool:
+        """Whether it is a time of a clock: told to the ns, since it is there to be pasted."""
+        return self.unit == "ns" and self.name.endswith(("start_ns", "end_ns"))
+
+    def text(self, value: Any) -> str:
+        """Return one cell of the column."""
+        if self.instant and not pd.isna(value):
+            return f"{int(value)} ns"
+        return format_value(value, self.unit)
+
+    @property
     def heading(self) -> str:
         """The column's name as people read it: the unit stands in the cells."""
         name = self.name
@@ -130,7 +141,7 @@ def _field(field: Any) -> Field:
 
 
 def _cell(value: Any, field: Field) -> tuple[str, str]:
-    whole = format_value(value, field.unit)
+    whole = field.text(value)
     return (whole if field.numeric else shortened(whole, _NAME_LENGTH)), whole
 
 

@@ -53,6 +53,23 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("name", "unit", "value", "text"),
+    [
+        ("start_ns", "ns", 60_386_439_208, "60386439208 ns"),
+        ("window_end_ns", "ns", 60_386_439_208.0, "60386439208 ns"),
+        ("window_end_ns", "ns", pd.NA, "-"),
+        ("after_ns", "ns", 60_386_439_208, "60.4 s"),
+        ("start_ns", "count", 1234, "1,234"),
+    ],
+)
+def test_an_instant_is_told_to_the_nanosecond(name, unit, value, text):
+    # It is pasted into --filter-time or another tool; three figures would be another place.
+    field = Field(name, unit, "", True)
+    assert field.text(value) == text
+    assert cells(pd.DataFrame({name: [value]}), {name: field}, [name], 1) == [[(text, text)]]
+
+
 def test_values_are_shown_in_human_units():
     table = frame(
         name=["k"],
