@@ -39,6 +39,7 @@ _OPTION_TYPES: Final = frozenset(
         "numbers",
         "output",
         "paths",
+        "phase_map",
         "step_range",
         "text",
         "time",
@@ -108,6 +109,7 @@ class Manifest:
     Attributes:
         question: What the recipe answers, as a user asks it.
         sections: What the report and the notebook show, from coarse to fine.
+        by_step: Whether it tells of steps by itself, so that --step alone means something.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Manifest:
     reads: tuple[TableRead, ...]
     writes: tuple[TableWrite, ...]
     sections: tuple[Section, ...]
+    by_step: bool = False
 
     def table(self, file: str) -> TableWrite:
         """Return one written table by name.
@@ -175,6 +178,7 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         reads=tuple(read_declared(raw) for raw in own["reads"]),
         writes=tuple(_write(raw) for raw in [*common["writes"], *own["writes"]]),
         sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
+        by_step=own.get("by_step", False),
     )
 
 

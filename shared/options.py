@@ -10,6 +10,7 @@ from typing import Any, Final
 from nsys_llm.errors import UsageError
 from nsys_llm.manifest import Manifest, Option
 from nsys_llm.patterns import parse_pattern
+from nsys_llm.phase_maps import read_phase_map
 from nsys_llm.ranges import parse_choice
 from nsys_llm.units import parse_duration_ns
 from nsys_llm.weights import read_weights
@@ -18,6 +19,9 @@ __all__ = ["add_options", "resolved_options"]
 
 #: Options whose text names an NVTX range; a mistake in it is found before anything is read.
 _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
+
+#: Options whose text is a pattern of names.
+_PATTERN_TEXTS: Final = ("kernel", "match")
 
 
 def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
@@ -62,15 +66,17 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     _check_window(options["filter_time"])
     if options["steps"] and options["skip_warmup"]:
         raise UsageError("--steps already says which steps; leave out --skip-warmup.")
-    if options["step"] and not (options["steps"] or options["skip_warmup"]):
+    chooses = manifest.by_step or options["steps"] or options["skip_warmup"]
+    if options["step"] and not chooses:
         raise UsageError(
             "--step says what a step is; add --steps A:B or --skip-warmup to choose some."
         )
     for name in _RANGE_TEXTS:
         if options[name] is not None:
             parse_choice(options[name])
-    if options.get("kernel") is not None:
-        parse_pattern(options["kernel"])
+    for name in _PATTERN_TEXTS:
+        if options.get(name) is not None:
+            parse_pattern(options[name])
     return options
 
 
@@ -154,10 +160,11 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "numbers": _numbers,
     "output": str,
     "paths": str,
+    # Read here, once: workers may not see the file.
+    "phase_map": read_phase_map,
     "step_range": _step_range,
     "text": str,
     "time": parse_duration_ns,
     "time_range": _time_range,
-    # Read here, once: workers may not see the file.
     "weights": read_weights,
 }

@@ -13,6 +13,7 @@ __all__ = ["Section", "read_section", "section_problems"]
 _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "bars": (("x", "y"), ("color", "menu")),
     "heat": (("x", "y", "value"), ("menu",)),
+    "icicle": (("path", "parent", "label", "value"), ("menu",)),
     "lines": (("x", "y"), ("series", "menu")),
     "points": (("x", "y"), ("color", "label", "menu")),
     "spread": (("y", "low", "q1", "median", "q3", "high"), ("color", "menu")),
