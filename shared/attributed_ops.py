@@ -105,7 +105,7 @@ def attribute(
         return AttributedOps(starts, ends, row, nothing, nowhere, nothing, method)
     launched = np.where(known, calls["start_ns"][row], NULL_INT)
     tids, code = distinct_codes(calls["global_tid"])
-    thread = np.where(known, forest.thread_codes(tids).astype(np.int16)[code[row]], -1)
+    thread = np.where(known, forest.thread_codes(tids).astype(np.int32)[code[row]], -1)
     del code
     piece = forest.innermost(thread, launched).astype(np.int32)
     del thread

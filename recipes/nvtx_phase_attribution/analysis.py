@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.coded_names import text_of
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.rank_trace import RankTrace
@@ -26,7 +27,7 @@ from nsys_llm.recipes.nvtx_phase_attribution import tabulation
 from nsys_llm.recipes.nvtx_phase_attribution.caveats import caveats
 from nsys_llm.recipes.nvtx_phase_attribution.findings import answer, findings
 from nsys_llm.recipes.nvtx_phase_attribution.idle_sums import map_idle
-from nsys_llm.recipes.nvtx_phase_attribution.partial import PhasePartial, RankPhases, merged
+from nsys_llm.recipes.nvtx_phase_attribution.partial import Marks, PhasePartial, RankPhases, merged
 from nsys_llm.recipes.nvtx_phase_attribution.phase_sums import map_instances, map_phases
 from nsys_llm.recipes.nvtx_phase_attribution.range_sums import map_ranges
 from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
@@ -62,9 +63,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Pha
         options: See the manifest.
     """
     ops = RankOps.of(trace, options)
-    full_names = _full_names(trace, ops, options)
-    sums, instances = map_phases(trace, ops, full_names), map_instances(ops, _INSTANCES)
-    forest = ops.ranged.forest
+    sums, instances = map_phases(trace, ops), map_instances(ops, _INSTANCES)
     one = RankPhases(
         phases=sums.phases,
         collectives=sums.collectives,
@@ -74,9 +73,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Pha
         attribution=map_attribution(trace, ops),
         instances=instances.rows,
         missing=range_missing(ops),
-        without_end_n=forest.without_end_n,
-        empty_n=forest.empty_n,
-        threads_n=forest.threads.size,
+        marks=_marks(ops),
     )
     ids = np.unique(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
     return PhasePartial(
@@ -105,18 +102,16 @@ def missing_ranges(partial: PhasePartial, rank: RankKey) -> Mapping[str, tuple[i
     return partial.ranks[rank].missing
 
 
-def _full_names(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return for each name that operations are called the demangled one of a kernel.
-
-    Of several kernels of one short name, that of the first one: they differ in their types.
-    """
-    found = list(ops.names)
-    if not (options["base"] or options["mangled"]):
-        return tuple(found)
-    kernels = trace.unfiltered["kernels"]
-    # Kernels are the first table.
-    used, first = np.unique(ops.every_name[: len(kernels)], return_index=True)
-    ids = kernels["demangled_name_id"][first].tolist()
-    for code, key in zip(used.tolist(), ids, strict=True):
-        found[code] = text_of(key, trace.strings)
-    return tuple(found)
+def _marks(ops: RankOps) -> Marks:
+    forest = ops.ranged.forest
+    pushed = forest.first[: forest.pushed_n]
+    return Marks(
+        push_pop_n=int(pushed.sum()),
+        start_end_n=len(forest) - forest.pushed_n,
+        threads_n=forest.threads.size,
+        domains=ops.ranged.names.domains,
+        without_end_n=forest.without_end_n,
+        empty_n=forest.empty_n,
+        interleaved_n=int(np.unique(forest.event[: forest.pushed_n][~pushed]).size),
+        graph_captures_n=int((ops.ranged.every.method == GRAPH_CAPTURE).sum()),
+    )

@@ -13,7 +13,21 @@ from nsys_llm.recipes.nvtx_phase_attribution.phase_sums import InstanceRow
 from nsys_llm.recipes.nvtx_phase_attribution.range_sums import RangeSums
 from nsys_llm.recipes.nvtx_phase_attribution.step_rows import StepRows
 
-__all__ = ["PhasePartial", "RankPhases", "merged"]
+__all__ = ["Marks", "PhasePartial", "RankPhases", "merged"]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The ranges that one rank has, whatever the filters leave; see the table `marks`."""
+
+    push_pop_n: int
+    start_end_n: int
+    threads_n: int
+    domains: tuple[str, ...]
+    without_end_n: int
+    empty_n: int
+    interleaved_n: int
+    graph_captures_n: int
 
 
 @dataclass(frozen=True)
@@ -29,9 +43,7 @@ class RankPhases:
         attribution: By part of the waterfall.
         instances: The ranges of each phase with most GPU time.
         missing: Operations in no range, and their time, by kind, before any filter.
-        without_end_n: Ranges that were never closed.
-        empty_n: Ranges that end where they start, or before.
-        threads_n: Threads with push/pop ranges.
+        marks: What ranges there are.
     """
 
     phases: KeyedSums
@@ -42,9 +54,7 @@ class RankPhases:
     attribution: KeyedSums
     instances: tuple[InstanceRow, ...]
     missing: Mapping[str, tuple[int, int]]
-    without_end_n: int
-    empty_n: int
-    threads_n: int
+    marks: Marks
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import numpy as np
 
 from nsys_llm.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.collective_names import operation_of
-from nsys_llm.communication import is_communication
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.grouping import distinct_codes, exact_sums
 from nsys_llm.intervals import IntArray, covered_ns, intersect_intervals, union_intervals
@@ -71,21 +70,20 @@ class PhaseInstances:
     uncounted: frozenset[str]
 
 
-def map_phases(trace: RankTrace, ops: RankOps, full_names: tuple[str, ...]) -> PhaseSums:
+def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
     """Add up the phases of one rank.
 
     Args:
         trace: Its rows.
         ops: Its operations.
-        full_names: Demangled name of each of `ops.names` that is a kernel's.
     """
     names = ops.phase_names
     sums = ops.sums(ops.phase.astype(np.int64), len(names))
     sums |= _ranges_of_phases(ops)
     return PhaseSums(
         phases=KeyedSums.of([(name,) for name in names], sums),
-        kernels=_kernels(ops, full_names),
-        collectives=_collectives(trace, ops, full_names),
+        kernels=_kernels(ops),
+        collectives=_collectives(trace, ops),
     )
 
 
@@ -177,11 +175,11 @@ def _instance_rows(
     return tuple(found)
 
 
-def _kernels(ops: RankOps, full_names: tuple[str, ...]) -> KeyedSums:
+def _kernels(ops: RankOps) -> KeyedSums:
     names_n = len(ops.names)
     used, code = distinct_codes(ops.pairs(ops.name, names_n))
     keys: list[Key] = [
-        (ops.phase_names[phase], ops.kinds[name], ops.names[name], full_names[name])
+        (ops.phase_names[phase], ops.kinds[name], ops.names[name], ops.full_names[name])
         for phase, name in (divmod(one, names_n) for one in used.tolist())
     ]
     counted = code[ops.inside]
@@ -201,9 +199,9 @@ def _whole_ns(ops: RankOps) -> IntArray:
     return np.asarray(one.end_ns - one.start_ns)
 
 
-def _collectives(trace: RankTrace, ops: RankOps, full_names: tuple[str, ...]) -> KeyedSums:
-    talks = np.array([is_communication(name) for name in full_names], dtype=bool)
-    rows = np.flatnonzero(talks[ops.name] & ops.of_tables(KERNEL_TABLE))
+def _collectives(trace: RankTrace, ops: RankOps) -> KeyedSums:
+    full_names = ops.full_names
+    rows = np.flatnonzero(ops.talks[ops.name])
     if not rows.size:
         return KeyedSums()
     used, code = distinct_codes(ops.pairs(ops.name, len(full_names))[rows])
@@ -217,17 +215,17 @@ def _collectives(trace: RankTrace, ops: RankOps, full_names: tuple[str, ...]) ->
         {
             "launches_n": np.bincount(code[inside], minlength=used.size).astype(np.int64),
             "total_ns": exact_sums(code, ops.clipped_ns[rows], used.size),
-            "exposed_ns": exact_sums(code, _exposed_ns(trace, ops, rows, talks), used.size),
+            "exposed_ns": exact_sums(code, _exposed_ns(trace, ops, rows), used.size),
         },
     )
 
 
-def _exposed_ns(trace: RankTrace, ops: RankOps, rows: IntArray, talks: IntArray) -> IntArray:
+def _exposed_ns(trace: RankTrace, ops: RankOps, rows: IntArray) -> IntArray:
     """Return the time of some operations, in the windows, in which no kernel computed beside."""
     ranged, one = ops.ranged, ops.ranged.selected
     # What a filter leaves out ran all the same.
     kernel = ranged.table_codes() == list(ranged.tables).index(KERNEL_TABLE)
-    computes = ~talks[ops.every_name] & kernel
+    computes = ~ops.talks[ops.every_name] & kernel
     device = ranged.column("device_id")
     own_device = ranged.chosen(device)[rows]
     exposed = ops.clipped_ns[rows].copy()

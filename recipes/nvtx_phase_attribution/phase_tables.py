@@ -27,9 +27,17 @@ __all__ = ["REST", "PhaseFrames", "phase_columns"]
 REST: Final = {
     UNMAPPED: "launched in ranges of which none is a phase",
     NO_RANGE: "launched in no range",
-    NO_API: "no API call that launched it is recorded",
+    NO_API: "launched by no recorded API call",
 }
-_COUNTS: Final = ("ops_n", "kernels_n", "gpu_ns", "kernel_ns", "memop_ns", "whole_graph_ns")
+_COUNTS: Final = (
+    "ops_n",
+    "kernels_n",
+    "gpu_ns",
+    "kernel_ns",
+    "memop_ns",
+    "whole_graph_ns",
+    "communication_ns",
+)
 _SUMS: Final = (*_COUNTS, "exclusive_ns", "wall_ns", "instances_n")
 
 
@@ -63,7 +71,9 @@ class PhaseFrames:
         frame = frame[(frame["ops_n"] > 0) | (frame["gpu_ns"] > 0) | (frame["instances_n"] > 0)]
         frame = frame.assign(code=[self.place[name] for name in frame["phase"]])
         frame = frame.sort_values(["at", "code"], kind="stable", ignore_index=True)
-        self.ranks = frame.assign(idle_ns=_idle_ns(frame, parts))
+        self.ranks = frame.assign(
+            idle_ns=_idle_ns(frame, parts), work_ns=frame["gpu_ns"] - frame["communication_ns"]
+        )
 
     def order(self, phases: Sequence[str]) -> IntArray:
         """Return the place of each phase in the order of tables."""
@@ -103,7 +113,7 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
     # Each part occurs for RankSpread: ranks without it count as 0.
     every, at = np.divmod(np.arange(n * max(len(ranks), 1)), max(len(ranks), 1))
     value = np.zeros(every.size, dtype=np.int64)
-    value[code * max(len(ranks), 1) + rows["at"].to_numpy(dtype=np.int64)] = rows["gpu_ns"]
+    value[code * max(len(ranks), 1) + rows["at"].to_numpy(dtype=np.int64)] = rows["work_ns"]
     extremes: Columns = {name: [None] * n for name in _EXTREMES}
     if ranks:
         extremes = rank_extremes(every, at, value, n, ranks)
@@ -113,6 +123,7 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
         "meaning": [REST.get(name, "in a range of this phase") for name in names],
         "ranks_n": np.bincount(code, minlength=n),
         **sums,
+        "work_ns": sums["gpu_ns"] - sums["communication_ns"],
         "gpu_pct": percent(sums["gpu_ns"], int(sums["gpu_ns"].sum())),
         "idle_ns": [None] * n if unknown else _added(code, idle_ns, n),
         **_instances(partial, names),
@@ -143,21 +154,21 @@ def _instances(partial: PhasePartial, names: Sequence[str]) -> Columns:
 def _rank_phases(frames: PhaseFrames, ranks: Sequence[Rank]) -> Columns:
     rows = frames.ranks
     whole = rows.groupby("at")["gpu_ns"].transform("sum").to_numpy(dtype=np.int64)
-    wide = rows.pivot_table(index="code", columns="at", values="gpu_ns", aggfunc="sum")
+    wide = rows.pivot_table(index="code", columns="at", values="work_ns", aggfunc="sum")
     wide = wide.reindex(columns=range(len(ranks))).fillna(0)
     # Of two ranks, the other one is what to compare with.
     usual = wide.median(axis=1) if len(ranks) != 2 else None
-    gpu_ns = rows["gpu_ns"].to_numpy(dtype=np.int64)
+    gpu_ns, work_ns = (rows[name].to_numpy(dtype=np.int64) for name in ("gpu_ns", "work_ns"))
     if usual is not None:
         base = usual.reindex(rows["code"]).to_numpy(dtype=np.float64)
     else:
         other = wide.iloc[:, ::-1].set_axis(wide.columns, axis=1).stack()
         base = other.loc[list(zip(rows["code"], rows["at"], strict=True))].to_numpy(np.float64)
     return {
-        **{name: rows[name] for name in ("rank", "file", "phase", *_SUMS)},
+        **{name: rows[name] for name in ("rank", "file", "phase", *_SUMS, "work_ns")},
         "gpu_pct": percent(gpu_ns, whole),
         "idle_ns": nullable(rows["idle_ns"].to_numpy(dtype=np.int64)),
-        "above_median_ns": np.rint(gpu_ns - base).astype(np.int64),
+        "above_median_ns": np.rint(work_ns - base).astype(np.int64),
     }
 
 

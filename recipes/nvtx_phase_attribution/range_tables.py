@@ -86,7 +86,7 @@ def _ranges(
     rows = rows.reset_index().sort_values(
         ["self_ns", "inclusive_ns", *_KEYS], ascending=[False, False, True, True, True]
     )
-    keys = list(zip(rows["kind"], rows["domain"], rows["name"], strict=True))
+    keys: list[Key] = list(zip(rows["kind"], rows["domain"], rows["name"], strict=True))
     examples, phases = _texts(parts, shown)
     return {
         **{name: rows[name] for name in (*_KEYS, "ranks_n", "most_rank", "most_ns")},

@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.coded_names import text_of
+from nsys_llm.communication import is_communication
 from nsys_llm.device_ops import op_names
 from nsys_llm.grouping import distinct, exact_sums, summed
 from nsys_llm.intervals import IntArray, clip_to_windows, exclusive_ns
@@ -46,6 +48,9 @@ class RankOps:
         own_phase: Shape (pieces,), the phase that each range's own name has; -1 for none.
         names: What operations are called: distinct texts.
         kinds: What kind of operation each name is of.
+        full_names: The demangled name of each that is a kernel's; of several kernels of one short
+            name, that of the first one.
+        talks: Whether each name is that of a kernel that communicates.
         table: int8, position of the table of each in `ranged.tables`.
         clipped_ns: Time in the windows.
         inside: Whether it starts in one.
@@ -64,6 +69,8 @@ class RankOps:
     own_phase: IntArray
     names: tuple[str, ...]
     kinds: tuple[str, ...]
+    full_names: tuple[str, ...]
+    talks: _Mask
     table: npt.NDArray[np.int8]
     clipped_ns: IntArray
     inside: _Mask
@@ -83,10 +90,12 @@ class RankOps:
         own = ranged.names.told(phases.phase_of)
         owner = owners(ranged, own >= 0)
         every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
-        owner = ranged.chosen(owner.astype(np.int32))
+        phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
+        del owner
         steps, step = rank_steps(trace, ranged.every, options)
-        step = ranged.chosen(step.astype(np.int32))
+        narrow_step: npt.NDArray[np.int32] = ranged.chosen(step.astype(np.int32))
         names, kinds, every_name = _names(trace, ranged, options)
+        full_names = _full_names(trace, names, every_name, options)
         name = ranged.chosen(every_name)
         clipped_ns, inside = selected_times(trace, ranged)
         return cls(
@@ -95,6 +104,14 @@ class RankOps:
             own_phase=own,
             names=names,
             kinds=kinds,
+            full_names=full_names,
+            talks=np.array(
+                [
+                    kind == OP_TABLES[KERNEL_TABLE] and is_communication(name)
+                    for name, kind in zip(full_names, kinds, strict=True)
+                ],
+                dtype=bool,
+            ),
             table=ranged.chosen(ranged.table_codes()),
             clipped_ns=clipped_ns,
             inside=inside,
@@ -103,9 +120,9 @@ class RankOps:
             every_name=every_name,
             phase=ranged.chosen(every_phase),
             every_phase=every_phase,
-            phase_owner=owner,
+            phase_owner=phase_owner,
             steps=steps,
-            step=step,
+            step=narrow_step,
         )
 
     def pairs(self, code: npt.NDArray[Any], codes_n: int) -> IntArray:
@@ -137,6 +154,7 @@ class RankOps:
     def _sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
         kernel, copy = self.of_tables(KERNEL_TABLE), self.of_tables(*COPY_TABLES)
         gpu_ns = exact_sums(code, self.clipped_ns, codes_n)
+        talking = np.flatnonzero(self.talks[self.name])
         memop_ns = exact_sums(code[copy], self.clipped_ns[copy], codes_n)
         graph = self.of_tables(GRAPH_TABLE)
         whole_graph_ns = exact_sums(code[graph], self.clipped_ns[graph], codes_n)
@@ -148,6 +166,7 @@ class RankOps:
             "kernel_ns": gpu_ns - memop_ns - whole_graph_ns,
             "memop_ns": memop_ns,
             "whole_graph_ns": whole_graph_ns,
+            "communication_ns": exact_sums(code[talking], self.clipped_ns[talking], codes_n),
             "exclusive_ns": exact_sums(code, self.exclusive_ns, codes_n),
         }
 
@@ -172,6 +191,23 @@ def _names(
             kinds[code] = OP_TABLES[table]
     name = np.concatenate([found.codes[table].astype(np.int32) for table in ranged.tables])
     return found.texts, tuple(kinds), name
+
+
+def _full_names(
+    trace: RankTrace,
+    names: tuple[str, ...],
+    every_name: npt.NDArray[np.int32],
+    options: Mapping[str, Any],
+) -> tuple[str, ...]:
+    if not (options["base"] or options["mangled"]):
+        return names
+    found, kernels = list(names), trace.unfiltered[KERNEL_TABLE]
+    # Kernels are the first table.
+    used, first = np.unique(every_name[: len(kernels)], return_index=True)
+    ids = kernels["demangled_name_id"][first].tolist()
+    for code, key in zip(used.tolist(), ids, strict=True):
+        found[code] = text_of(key, trace.strings)
+    return tuple(found)
 
 
 def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.int32]) -> IntArray:

@@ -42,6 +42,7 @@ class StepRows:
         idle_inside_ns: Of that, time in which nothing ran, likewise.
         phases: The phases that any step has, in the order of the map.
         phase_ns: Shape (steps, phases), GPU time.
+        work_ns: Likewise, without kernels that communicate, which wait for other ranks.
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
         warmup: Whether it is warm-up.
     """
@@ -60,6 +61,7 @@ class StepRows:
     idle_inside_ns: IntArray
     phases: tuple[str, ...]
     phase_ns: IntArray
+    work_ns: IntArray
     phase: IntArray
     warmup: npt.NDArray[np.bool_]
 
@@ -82,9 +84,12 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     step = ops.step[rows].astype(np.int64)
     inside = ops.inside[rows]
     kernel = inside & ops.of_tables(KERNEL_TABLE)[rows]
-    by_phase = exact_sums(
-        step * phases_n + ops.phase[rows], ops.clipped_ns[rows], steps_n * phases_n
-    ).reshape(steps_n, phases_n)
+    code = step * phases_n + ops.phase[rows]
+    work_ns = np.where(ops.talks[ops.name[rows]], 0, ops.clipped_ns[rows])
+    by_phase, work_by_phase = (
+        exact_sums(code, values, steps_n * phases_n).reshape(steps_n, phases_n)
+        for values in (ops.clipped_ns[rows], work_ns)
+    )
     one = ops.ranged.selected
     first_ns = np.full(steps_n, _NEVER, dtype=np.int64)
     last_ns = np.full(steps_n, -1, dtype=np.int64)
@@ -115,6 +120,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         idle_inside_ns=idle_ns[kept],
         phases=tuple(ops.phase_names[code] for code in used.tolist()),
         phase_ns=phase_ns[kept],
+        work_ns=work_by_phase[:, used][kept],
         phase=phase[kept],
         warmup=_warmup(wall_ns, phase)[kept],
     )

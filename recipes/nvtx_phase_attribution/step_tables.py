@@ -71,7 +71,7 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         "file": [rank.file for (rank, _), n in zip(steps, sizes, strict=True) for _ in range(n)],
         "step": every(lambda one: one.number),
         "name": [name for _, one in steps for name in one.names],
-        "warmup": every(lambda one: one.warmup).astype(bool),
+        "warmup": [bool(one) for _, steps_of in steps for one in steps_of.warmup],
         "phase": [
             one.phases[code] if code >= 0 else None
             for _, one in steps
@@ -126,15 +126,27 @@ def _chosen(one: StepRows, which: str, phase: str | None) -> IntArray:
 
 
 def _distributions(
-    groups: Sequence[Sequence[IntArray]], ranks: Sequence[Rank], tokens_n: int | None
+    groups: Sequence[Sequence[IntArray]],
+    ranks: Sequence[Rank],
+    tokens_n: int | None,
+    work: Sequence[Sequence[IntArray]] | None = None,
 ) -> Columns:
-    """Return statistics of each group, whose values come by rank, and which rank is slow."""
+    """Return statistics of each group, whose values come by rank, and which rank is slow.
+
+    Args:
+        groups: Values of each group and rank.
+        ranks: In order.
+        tokens_n: Tokens of a step.
+        work: Values that tell which rank is slow; None: the same.
+    """
     group = np.repeat(np.arange(len(groups)), [sum(map(len, one)) for one in groups])
     values = joined([values for one in groups for values in one])
     counts = ValueCounts.from_values(group, values)
     moments = counts.moments(len(groups))
     columns = distribution_columns(moments, counts.order_statistics(len(groups)))
-    medians = [[float(np.median(own)) if own.size else -1.0 for own in one] for one in groups]
+    medians = [
+        [float(np.median(own)) if own.size else -1.0 for own in one] for one in work or groups
+    ]
     slow = [int(np.argmax(one)) if one else 0 for one in medians]
     known = [[value for value in one if value >= 0] for one in medians]
     return {
@@ -189,12 +201,14 @@ def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
 
 def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[str, Columns]:
     """Return the GPU time of each phase in the steps that have some, over all ranks and by rank."""
+    nothing = np.empty(0, dtype=np.int64)
     by_phase: dict[str, list[IntArray]] = {}
+    work: dict[str, list[IntArray]] = {}
     for at, (_, one) in enumerate(steps):
         for code, phase in enumerate(one.phases):
-            values = one.phase_ns[~one.warmup, code]
-            groups = by_phase.setdefault(phase, [np.empty(0, dtype=np.int64)] * len(steps))
-            groups[at] = values[values > 0]
+            some = ~one.warmup & (one.phase_ns[:, code] > 0)
+            by_phase.setdefault(phase, [nothing] * len(steps))[at] = one.phase_ns[some, code]
+            work.setdefault(phase, [nothing] * len(steps))[at] = one.work_ns[some, code]
     names = [name for name in frames.names if any(len(one) for one in by_phase.get(name, ()))]
     sums = {name: sum(int(one.sum()) for one in by_phase[name]) for name in names}
     names.sort(key=lambda name: -sums[name])
@@ -212,7 +226,10 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[st
         "phase_steps": {
             "phase": names,
             **_distributions(
-                [by_phase[name] for name in names], [rank for rank, _ in steps], tokens_n
+                [by_phase[name] for name in names],
+                [rank for rank, _ in steps],
+                tokens_n,
+                [work[name] for name in names],
             ),
         },
         "rank_phase_steps": {

@@ -44,6 +44,7 @@ def tabulate(
         **content_columns(partial, frames, parts, options),
         "attribution": _attribution(parts),
         "devices": _devices(parts),
+        "marks": _marks(parts),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
@@ -83,4 +84,17 @@ def _devices(parts: Parts) -> Columns:
         "idle_ns": [
             device.gap_ns - device.overhead_ns if idle.known else None for _, idle, device in rows
         ],
+    }
+
+
+def _marks(parts: Parts) -> Columns:
+    names = ("push_pop_n", "start_end_n", "threads_n", "without_end_n", "empty_n", "interleaved_n")
+    marks = [one.marks for _, one in parts]
+    return {
+        "rank": [rank.number for rank, _ in parts],
+        "file": [rank.file for rank, _ in parts],
+        **{name: [getattr(one, name) for one in marks] for name in names},
+        "domains": [", ".join(one or "(default)" for one in mark.domains) for mark in marks],
+        "steps": [None if one.steps is None else one.steps.key for _, one in parts],
+        "steps_n": [0 if one.steps is None else len(one.steps.names) for _, one in parts],
     }
