@@ -60,8 +60,9 @@ class AttributedOps:
         end_ns: Likewise.
         launch_row: Row of the API call; -1 without one.
         launched_ns: Start of that call; NULL_INT without one.
-        piece: The innermost range, position in the forest; -1 without one.
-        evidence_ns: When the piece was open: at the launch, or at the capture of a node.
+        piece: The innermost range, position in the forest, int32; -1 without one.
+        evidence_ns: When the piece was open: at the launch, or at the capture of a node. Mostly the
+            same array as `launched_ns`.
         method: Code of `METHODS`.
     """
 
@@ -69,7 +70,7 @@ class AttributedOps:
     end_ns: IntArray
     launch_row: IntArray
     launched_ns: IntArray
-    piece: IntArray
+    piece: npt.NDArray[np.int32]
     evidence_ns: IntArray
     method: npt.NDArray[np.int8]
 
@@ -100,14 +101,17 @@ def attribute(
     if calls is None or not len(calls):
         nothing = np.full(row.shape, NULL_INT, dtype=np.int64)
         method = np.full(row.shape, NO_API, dtype=np.int8)
-        return AttributedOps(starts, ends, row, nothing, row * 0 - 1, nothing, method)
+        nowhere = np.full(row.shape, -1, dtype=np.int32)
+        return AttributedOps(starts, ends, row, nothing, nowhere, nothing, method)
     launched = np.where(known, calls["start_ns"][row], NULL_INT)
     tids, code = distinct_codes(calls["global_tid"])
-    thread = np.where(known, forest.thread_codes(tids)[code[row]], -1)
-    piece = forest.innermost(thread, launched)
+    thread = np.where(known, forest.thread_codes(tids).astype(np.int32)[code[row]], -1)
+    del code
+    piece = forest.innermost(thread, launched).astype(np.int32)
     del thread
     method = np.where(known, np.where(piece < 0, NO_RANGE, LAUNCH), NO_API).astype(np.int8)
-    found = AttributedOps(starts, ends, row, launched, piece, launched.copy(), method)
+    evidence = launched.copy() if captures.node_id.size else launched
+    found = AttributedOps(starts, ends, row, launched, piece, evidence, method)
     rest = np.flatnonzero(method == NO_RANGE)
     _use(found, rest, _free(forest, launched[rest]), START_END)
     in_graph = nodes | whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -47,6 +47,16 @@ class CoverageRow:
     replaced_n: int
     duplicate_key_n: int
     opaque_graph_launches_n: int | None
+
+    def without_ranges(self, missing_n: int, missing_ns: int) -> CoverageRow:
+        """Return the row of a recipe that looks at ranges: what lies in none is not attributed."""
+        return replace(
+            self,
+            range_missing_n=missing_n,
+            range_missing_ns=missing_ns,
+            attributed_n=self.attributed_n - missing_n,
+            attributed_ns=self.attributed_ns - missing_ns,
+        )
 
 
 def count_coverage(

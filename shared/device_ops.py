@@ -30,6 +30,7 @@ __all__ = [
     "WINDOW",
     "DeviceOps",
     "OpNames",
+    "device_windows",
     "op_names",
     "shown_name_ids",
 ]
@@ -119,7 +120,7 @@ class DeviceOps:
         )
         if order is not None:
             starts, ends, launch, name = (one[order] for one in (starts, ends, launch, name))
-        windows, source = _windows(trace, device, starts, ends, whole_capture)
+        windows, source = device_windows(trace, device, starts, ends, whole_capture=whole_capture)
         return cls(
             device_id=device,
             start_ns=starts,
@@ -200,9 +201,23 @@ def _launched_ns(trace: RankTrace, launch_row: IntArray) -> IntArray:
     return np.where(launch_row >= 0, calls["start_ns"][np.maximum(launch_row, 0)], _NEVER)
 
 
-def _windows(
-    trace: RankTrace, device: int, starts: IntArray, ends: IntArray, whole_capture: bool
+def device_windows(
+    trace: RankTrace,
+    device: int,
+    starts: IntArray,
+    ends: IntArray,
+    *,
+    whole_capture: bool = False,
 ) -> tuple[IntArray, str]:
+    """Return the windows of a device, shape (n, 2), sorted and disjoint, and where they come from.
+
+    Args:
+        trace: The rank.
+        device: CUDA device id.
+        starts: Of all of its operations, before any filter.
+        ends: Likewise.
+        whole_capture: See `DeviceOps.of`.
+    """
     capture = _capture(trace)
     if trace.windows_ns is not None:
         # What was not watched was not idle.

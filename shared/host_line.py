@@ -17,7 +17,7 @@ from nsys_llm.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
 from nsys_llm.tables import Table
 from nsys_llm.thread_calls import ThreadCalls
 
-__all__ = ["DriverWork", "HostLine"]
+__all__ = ["DriverWork", "HostLine", "profiler_work"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,11 @@ def _staged(trace: RankTrace, calls: ThreadCalls, copying: npt.NDArray[np.bool_]
     row = copies["launch_row"][pageable & (copies["launch_row"] >= 0)]
     place = calls.place[row]
     return place[(place >= 0) & copying[place]]
+
+
+def profiler_work(trace: RankTrace) -> IntArray:
+    """Return when the profiler did its own work in this process: shape (n, 2), disjoint."""
+    return _overheads(trace, np.empty(0, dtype=np.int64))[0]
 
 
 def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:

@@ -42,6 +42,7 @@ _OPTION_TYPES: Final = frozenset(
         "output",
         "paths",
         "percent",
+        "phase_map",
         "share",
         "step_range",
         "text",
@@ -136,9 +137,9 @@ class Manifest:
         sections: What the report and the notebook show, from coarse to fine.
         sided: Whether it compares sets of ranks (see `nsys_llm.sides`); the tables that all
             recipes share then say which set a row is of.
-        counts_steps: Whether --step says something to it without --steps or --skip-warmup.
         metrics: What a gate can be put on.
         verdict: What each key of verdict.json means; empty for a recipe without gates.
+        by_step: Whether it tells of steps by itself, so that --step alone means something.
     """
 
     name: str
@@ -153,9 +154,9 @@ class Manifest:
     writes: tuple[TableWrite, ...]
     sections: tuple[Section, ...]
     sided: bool = False
-    counts_steps: bool = False
     metrics: tuple[Metric, ...] = ()
     verdict: Mapping[str, str] = field(default_factory=dict)
+    by_step: bool = False
 
     def table(self, file: str) -> TableWrite:
         """Return one written table by name.
@@ -213,9 +214,9 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         writes=tuple(_write(raw) for raw in [*shared_writes, *own["writes"]]),
         sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
         sided=sided,
-        counts_steps=bool(own.get("counts_steps", False)),
         metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
         verdict=dict(own.get("verdict", {})),
+        by_step=own.get("by_step", False),
     )
 
 

@@ -12,6 +12,7 @@ from nsys_llm.gate_texts import gate_texts
 from nsys_llm.gates import parse_gates
 from nsys_llm.manifest import Manifest, Option
 from nsys_llm.patterns import parse_pattern
+from nsys_llm.phase_maps import read_phase_map
 from nsys_llm.ranges import parse_choice
 from nsys_llm.units import parse_duration_ns
 from nsys_llm.weights import read_weights
@@ -20,8 +21,9 @@ __all__ = ["add_options", "resolved_options"]
 
 #: Options whose text names an NVTX range; a mistake in it is found before anything is read.
 _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
-#: Options whose text is a pattern of kernel names.
-_PATTERNS: Final = ("kernel", "step_kernel")
+
+#: Options whose text is a pattern of names.
+_PATTERN_TEXTS: Final = ("kernel", "match", "step_kernel")
 
 
 def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
@@ -66,7 +68,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     _check_window(options["filter_time"])
     if options["steps"] and options["skip_warmup"]:
         raise UsageError("--steps already says which steps; leave out --skip-warmup.")
-    chooses = manifest.counts_steps or options["steps"] or options["skip_warmup"]
+    chooses = manifest.by_step or options["steps"] or options["skip_warmup"]
     if options["step"] and not chooses:
         raise UsageError(
             "--step says what a step is; add --steps A:B or --skip-warmup to choose some."
@@ -74,7 +76,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     for name in _RANGE_TEXTS:
         if options[name] is not None:
             parse_choice(options[name])
-    for name in _PATTERNS:
+    for name in _PATTERN_TEXTS:
         if options.get(name) is not None:
             parse_pattern(options[name])
     if "gate" in options:
@@ -178,11 +180,12 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "output": str,
     "paths": str,
     "percent": _percent,
+    # Read here, once: workers may not see the file.
+    "phase_map": read_phase_map,
     "share": _share,
     "step_range": _step_range,
     "text": str,
     "time": parse_duration_ns,
     "time_range": _time_range,
-    # Read here, once: workers may not see the file.
     "weights": read_weights,
 }

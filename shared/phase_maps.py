@@ -56,7 +56,10 @@ class PhaseMap:
 
     def phase_of(self, name: str) -> int:
         """Return the position of a range's phase in `phases`, -1 for none."""
-        return next((phase for pattern, phase in self.rules if pattern.matches(name)), -1)
+        for pattern, phase in self.rules:
+            if pattern.expression.search(name) is not None:
+                return phase
+        return -1
 
 
 @cache

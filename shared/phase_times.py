@@ -8,7 +8,7 @@ The pieces it is made of (`ranged_ops`, `phase_codes`, `rank_steps`) serve those
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -21,7 +21,7 @@ from nsys_llm.enclosing import innermost
 from nsys_llm.graph_nodes import NodeCaptures
 from nsys_llm.grouping import exact_sums
 from nsys_llm.intervals import IntArray
-from nsys_llm.launch_ranges import find_steps
+from nsys_llm.launch_ranges import event_text, find_steps
 from nsys_llm.phase_maps import NO_API as NO_API_PHASE
 from nsys_llm.phase_maps import NO_RANGE as NO_RANGE_PHASE
 from nsys_llm.phase_maps import UNMAPPED, PhaseMap, phase_map
@@ -34,6 +34,8 @@ from nsys_llm.tables import NULL_INT, Table
 __all__ = [
     "PhaseTimes",
     "RangedOps",
+    "codes_of_owners",
+    "owners",
     "phase_codes",
     "phase_names",
     "phase_times",
@@ -56,6 +58,7 @@ class RangedOps:
         kept: Shape (operations,), bool: those that the filters leave; None for all.
         forest: The ranges.
         names: Of the pieces of the forest.
+        raw_name: Returns the text of a piece's range, as recorded.
     """
 
     tables: Mapping[str, Table]
@@ -63,6 +66,20 @@ class RangedOps:
     kept: npt.NDArray[np.bool_] | None
     forest: RangeForest
     names: RangeNames
+    raw_name: Callable[[int], str]
+
+    def chosen(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of the operations that the filters leave, of those of all."""
+        return values if self.kept is None else values[self.kept]
+
+    def column(self, name: str) -> IntArray:
+        """Return a column of all tables, one behind the other."""
+        return np.concatenate([op[name] for op in self.tables.values()])
+
+    def table_codes(self) -> npt.NDArray[np.int8]:
+        """Return the position in `tables` of the table of each operation."""
+        sizes = [len(op) for op in self.tables.values()]
+        return np.repeat(np.arange(len(sizes), dtype=np.int8), sizes)
 
     @cached_property
     def selected(self) -> AttributedOps:
@@ -100,9 +117,9 @@ def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
     steps, step = rank_steps(trace, ops.every, options)
-    step = step if ops.kept is None else step[ops.kept]
     names = phase_names(phases)
     phase = phase_codes(ops, phases)
+    step, phase = ops.chosen(step), ops.chosen(phase)
     clipped_ns, inside = selected_times(trace, ops)
     in_step = step >= 0
     steps_n = 0 if steps is None else len(steps.start_ns)
@@ -134,7 +151,11 @@ def ranged_ops(trace: RankTrace, options: Mapping[str, Any]) -> RangedOps:
     if not trace.complete:
         kept = np.concatenate([trace.kept[name] for name in tables])
     names = RangeNames.of(events, forest.event, trace.strings)
-    return RangedOps(tables, every, kept, forest, names)
+
+    def raw_name(piece: int) -> str:
+        return "" if events is None else event_text(events, int(forest.event[piece]), trace.strings)
+
+    return RangedOps(tables, every, kept, forest, names, raw_name)
 
 
 def selected_times(trace: RankTrace, ops: RangedOps) -> tuple[IntArray, npt.NDArray[np.bool_]]:
@@ -180,19 +201,41 @@ def phase_names(phases: PhaseMap) -> tuple[str, ...]:
 
 
 def phase_codes(ops: RangedOps, phases: PhaseMap) -> IntArray:
-    """Return the phase of each selected operation: that of the nearest range around it with one."""
+    """Return the phase of each operation, whatever the filters leave: codes of `phase_names`.
+
+    It is that of the nearest range around the launch that has one.
+    """
     own = ops.names.told(phases.phase_of)
-    nearest = ops.forest.nearest(own >= 0)
-    unmapped = len(phases.phases)
-    of_piece = np.append(np.where(nearest < 0, unmapped, own[nearest]), 0)
-    one = ops.selected
-    codes = of_piece[one.piece]
-    # Start/end ranges nest in nothing: another one that is open may have a phase.
-    free = np.flatnonzero((one.piece >= ops.forest.pushed_n) & (codes == unmapped))
-    if free.size:
-        thread = np.full(free.shape, ops.forest.free, dtype=np.int64)
-        around = ops.forest.innermost(thread, one.evidence_ns[free], own >= 0)
-        codes[free] = np.where(around < 0, unmapped, np.append(own, 0)[around])
-    codes[one.method == NO_RANGE] = unmapped + 1
-    codes[one.method == NO_API] = unmapped + 2
+    return codes_of_owners(ops, own, owners(ops, own >= 0), len(phases.phases))
+
+
+def codes_of_owners(ops: RangedOps, own: IntArray, owner: IntArray, phases_n: int) -> IntArray:
+    """Return the phase of each operation, of any filter.
+
+    Args:
+        ops: The operations.
+        own: Shape (pieces,), the phase of each range's own name, -1 for none.
+        owner: Shape (operations,), the nearest range around with a phase, or -1.
+        phases_n: Phases of the map.
+    """
+    codes = np.append(own, phases_n)[owner]
+    codes[ops.every.method == NO_RANGE] = phases_n + 1
+    codes[ops.every.method == NO_API] = phases_n + 2
     return codes
+
+
+def owners(ops: RangedOps, chosen: npt.NDArray[np.bool_]) -> IntArray:
+    """Return the nearest chosen range around each operation, whatever the filters leave, or -1.
+
+    Args:
+        ops: The operations.
+        chosen: Shape (pieces,).
+    """
+    every, forest = ops.every, ops.forest
+    owner = np.append(forest.nearest(chosen), -1)[every.piece]
+    # Start/end ranges nest in nothing: another one that is open may be chosen.
+    free = np.flatnonzero((every.piece >= forest.pushed_n) & (owner < 0))
+    if free.size:
+        thread = np.full(free.shape, forest.free, dtype=np.int64)
+        owner[free] = forest.innermost(thread, every.evidence_ns[free], chosen)
+    return owner

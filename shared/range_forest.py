@@ -171,8 +171,8 @@ class RangeForest:
         return depth
 
     @cached_property
-    def _levels(self) -> list[IntArray]:
-        """Return the pieces of each depth from 1 on."""
+    def levels(self) -> list[IntArray]:
+        """The pieces of each depth from 1 on."""
         order = order_by_code(self.depth)
         return np.split(order, np.cumsum(np.bincount(self.depth, minlength=1))[:-1])[1:]
 
@@ -183,10 +183,21 @@ class RangeForest:
             chosen: Shape (pieces,).
         """
         found = np.where(chosen, np.arange(len(self)), -1)
-        for level in self._levels:
+        for level in self.levels:
             own = found[level]
             found[level] = np.where(own < 0, found[self.parent[level]], own)
         return found
+
+    def around(self, chosen: _Mask) -> IntArray:
+        """Return the chosen piece nearest around each piece, itself not counted, or -1."""
+        return np.append(self.nearest(chosen), -1)[self.parent]
+
+    def rolled_up(self, own: IntArray) -> IntArray:
+        """Return the sum over each piece and all inside it; `own` has shape (pieces,)."""
+        total = own.copy()
+        for level in reversed(self.levels):
+            np.add.at(total, self.parent[level], total[level])
+        return total
 
     def self_wall_ns(self) -> IntArray:
         """Return how long each piece was open with no other inside it; shape (pieces,)."""

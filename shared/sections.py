@@ -14,6 +14,7 @@ _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "bars": (("x", "y"), ("color", "menu")),
     "compare": (("x", "y"), ("color", "label", "menu")),
     "heat": (("x", "y", "value"), ("menu",)),
+    "icicle": (("path", "parent", "label", "value"), ("menu",)),
     "lines": (("x", "y"), ("series", "menu")),
     "points": (("x", "y"), ("color", "label", "low", "high", "menu")),
     "spread": (("y", "low", "q1", "median", "q3", "high"), ("color", "menu")),

@@ -171,6 +171,9 @@ def _map_report(
             continue
         rank_trace, coverage, notes = select_rank(trace, global_pid, options)
         partials.append(analysis.map_rank(rank_trace, key, options))
+        if hasattr(analysis, "missing_ranges"):
+            missing = analysis.missing_ranges(partials[-1], key)
+            coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes))
     absent = tuple(sorted(trace.absent))
     lacking = tuple(
