@@ -118,7 +118,7 @@ def test_a_comparison_of_nothing_is_drawn():
         "verdict": [],
         **{name: pd.Series([], dtype="int64") for name in ("before_ns", "after_ns")},
     }
-    assert plotted(frame, **COMPARE)["data"]
+    assert plotted(frame, **COMPARE)["layout"]["annotations"][0]["text"] == "no rows"
 
 
 def test_a_signed_heat_map_has_its_middle_at_0():

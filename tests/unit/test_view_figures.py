@@ -208,8 +208,9 @@ def test_a_table_without_rows_says_so(kind):
     spec |= {"start": "time_ns", "duration": "low_ns", "lane": "file", "label": "name"}
     if kind == "heat":
         spec |= {"x": "file"}
-    if kind in ("lines", "points"):
+    if kind in ("lines", "points", "compare"):
         spec |= {"y": "low_ns"}
+    spec |= {"whole": "category"}
     plot = plotted(columns, kind=kind, **spec)
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 
