@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of
+from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of, both_sides
 from nsys_llm.recipes.trace_diff.clue import Clue, changed, matters
 from nsys_llm.recipes.trace_diff.clues import find_clues
 from nsys_llm.recipes.trace_diff.comparability import ALL, STEPS, TOTALS
@@ -57,9 +57,9 @@ def _blocked(tables: Tables, basis: Basis) -> str:
     return ""
 
 
-def _check(row: dict[str, str | None]) -> str:
-    sides = [row[side] if isinstance(row[side], str) else "-" for side in ("baseline", "input")]
-    return f"{row['check']} ({sides[0]}, then {sides[1]}; {row['meaning']})"
+def _check(row: dict[Any, Any]) -> str:
+    before, after = both_sides(row)
+    return f"{row['check']} ({before}, then {after}; {row['meaning']})"
 
 
 def _headline(tables: Tables, basis: Basis) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-__all__ = ["Basis", "Tables", "basis_of"]
+from nsys_llm.sides import COMPARED
+from nsys_llm.view.text import NOT_KNOWN, quoted
+
+__all__ = ["Basis", "Tables", "basis_of", "both_sides"]
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -79,6 +83,14 @@ def basis_of(tables: Tables) -> Basis:
         }
     )
     return Basis(frame, per_step)
+
+
+def both_sides(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what both sides of a check say, as names out of traces; a dash for nothing."""
+    before, after = (
+        quoted(row[side]) if isinstance(row[side], str) else NOT_KNOWN for side in COMPARED
+    )
+    return before, after
 
 
 def _steps(tables: Tables) -> tuple[int, int] | None:

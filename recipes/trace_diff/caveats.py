@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_llm.recipes.trace_diff.basis import Tables
+from nsys_llm.recipes.trace_diff.basis import Tables, both_sides
 from nsys_llm.recipes.trace_diff.comparability import DIFFERS, SAME, UNKNOWN
 from nsys_llm.view.text import counted
 
@@ -18,11 +18,9 @@ def _differences(tables: Tables) -> list[str]:
     rows = tables["comparability"]
     found = []
     for row in rows[~rows["status"].isin([SAME, UNKNOWN])].to_dict("records"):
-        sides = [row[side] if isinstance(row[side], str) else "-" for side in ("baseline", "input")]
+        before, after = both_sides(row)
         weight = "differ" if row["status"] == DIFFERS else "are not comparable"
-        found.append(
-            f"The runs {weight} in {row['check']} ({sides[0]}; {sides[1]}): {row['meaning']}."
-        )
+        found.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
     return found
 
 

@@ -28,6 +28,7 @@ class Clue:
         name: Kernel or category that it is about.
         category: Kind of work.
         stands_out: Whether it is worth a word however little time it is about.
+        rank: Rank that it is about.
     """
 
     rule: str
@@ -37,6 +38,7 @@ class Clue:
     name: str | None = None
     category: str | None = None
     stands_out: bool = False
+    rank: int | None = None
 
 
 def changed(ns: float) -> str:

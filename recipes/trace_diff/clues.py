@@ -20,6 +20,10 @@ _LEAST_COPIES: Final = 5
 #: Percentage points of the windows that idle time has to change by; as in idle_gaps' low findings.
 _IDLE_POINTS: Final = 2.0
 
+#: Percent of its kernel time by which a rank has to change unlike the median rank; as much as
+#: idle_gaps asks of idle time.
+_RANK_POINTS: Final = 5.0
+
 _KINDS: Final = {
     "DtoD": "device-to-device copies",
     "HtoD": "host-to-device copies",
@@ -36,6 +40,7 @@ def find_clues(tables: Tables, basis: Basis) -> list[Clue]:
         *_communication(tables, basis),
         *_copies(tables, basis),
         *_idle(tables, basis),
+        *_one_rank(tables),
     ]
     return sorted(found, key=lambda clue: (-abs(clue.impact_ns), clue.rule, clue.name or ""))
 
@@ -103,6 +108,32 @@ def _work_ratio(tables: Tables, basis: Basis) -> float:
         steps = tables["runs"].set_index("side")["steps_n"]
         return float(steps["input"] / steps["baseline"])
     return alike_ratio(basis) or 1.0
+
+
+def _one_rank(tables: Tables) -> Iterator[Clue]:
+    """Yield the rank whose computation changed unlike that of the others."""
+    ranks = tables["ranks"]
+    before = ranks["baseline_total_ns"].astype("float64")
+    if len(ranks) < 2 or not (before > 0).all():
+        return
+    share = 100 * ranks["compute_change_ns"].astype("float64") / before
+    # Of two ranks, the one that changed less is what to compare with.
+    usual = float(share.median() if len(share) > 2 else share.loc[share.abs().idxmin()])
+    at = int((share - usual).abs().to_numpy().argmax())
+    own, number = float(share.iloc[at]), int(ranks["rank"].iloc[at])
+    if abs(own - usual) < _RANK_POINTS:
+        return
+    others = "median" if len(share) > 2 else "other one"
+    beyond_ns = (own - usual) * float(before.iloc[at]) / 100
+    yield Clue(
+        "one_rank",
+        beyond_ns,
+        f"computation on rank {number} takes {own:+.1f} % where the {others} changes by "
+        f"{usual:+.1f} % ({changed(beyond_ns)})",
+        ("ranks", "rank_kernels"),
+        stands_out=True,
+        rank=number,
+    )
 
 
 def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from nsys_llm.findings import Finding
-from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of
+from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of, both_sides
 from nsys_llm.recipes.trace_diff.clue import Clue
 from nsys_llm.recipes.trace_diff.clues import find_clues
 from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS
@@ -79,6 +79,12 @@ _KINDS: Final = {
         "Find what copies with the phases of nvtx_phase_attribution: tensors that are split, made "
         "contiguous or moved.",
     ),
+    "one_rank": (
+        "Rank {rank} changed unlike the others",
+        "rank",
+        "Look at its row in `ranks` and `rank_kernels`: the code is the same on all ranks, so its "
+        "machine, its share of the work, or what else runs there differs.",
+    ),
     "more_idle": (
         "The GPUs are idle more",
         "run",
@@ -118,7 +124,8 @@ def _finding(clue: Clue, basis: Basis) -> Finding | None:
         severity=severity,
         scope=scope,
         name=clue.name,
-        title=title.format(name=quoted(clue.name)),
+        rank=clue.rank,
+        title=title.format(name=quoted(clue.name), rank=clue.rank),
         evidence=f"{clue.text[0].upper()}{clue.text[1:]}: {format_percent(abs(share))} of the "
         f"kernel time of the baseline{basis.a_step}.",
         tables=clue.tables,
@@ -151,7 +158,7 @@ def _conclusions(tables: Tables, basis: Basis, clues: list[Clue]) -> Iterator[Fi
 def _not_comparable(tables: Tables) -> Iterator[Finding]:
     rows = tables["comparability"]
     for row in rows[rows["status"].isin([ALL, TOTALS])].to_dict("records"):
-        sides = [row[side] if isinstance(row[side], str) else "-" for side in ("baseline", "input")]
+        before, after = both_sides(row)
         whole = row["status"] == ALL
         yield Finding(
             rule="not_comparable",
@@ -160,7 +167,7 @@ def _not_comparable(tables: Tables) -> Iterator[Finding]:
             name=row["check"],
             title=f"{'The runs' if whole else 'Sums over the runs'} are not comparable: "
             f"{row['check']}",
-            evidence=f"Baseline: {sides[0]}. Input: {sides[1]}. That means: {row['meaning']}.",
+            evidence=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
             tables=("comparability",),
             recommendation="Repeat one of the captures like the other."
             if whole

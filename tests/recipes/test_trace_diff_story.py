@@ -198,6 +198,22 @@ def test_a_late_rank_is_waiting_and_no_slower_network(tmp_path):
     assert whole["input_late_rank"] == 1
 
 
+def test_a_rank_that_changed_alone_is_named(tmp_path):
+    def four(folder, slow):
+        folder.mkdir()
+        for rank in range(4):
+            lengths = model(gemm=60_000) if rank == slow else model()
+            run(folder / f"rank{rank}.sqlite", *lengths)
+        return folder
+
+    before, after = four(tmp_path / "before", None), four(tmp_path / "after", 2)
+    answer, findings, _ = told(tmp_path, before, after)
+    # 10 of the 70 us that a turn takes; a kernel's ticks are on both sides.
+    assert "computation on rank 2 takes +14.3 % where the median changes by +0.0 %" in answer
+    assert findings["one_rank"]["rank"] == 2
+    assert findings["one_rank"]["scope"] == "rank"
+
+
 def test_a_slower_network_is_transfer(tmp_path):
     before = ranks(tmp_path / "before", late_ns=0)
     after = ranks(tmp_path / "after", late_ns=0, transfer_ns=25_000)
