@@ -38,7 +38,7 @@ def outlying(instances: Instances, medians: Medians) -> Instances:
     rows = np.flatnonzero(is_outlier(numbers["duration_ns"], twice))
     beyond = 2 * numbers["duration_ns"][rows] - twice[rows]
     ties = [numbers[name][rows] for name in ("owner", "key")]
-    talks = medians.communication[numbers["key"][rows]]
+    talks = np.array([key[1] for key in medians.keys], dtype=np.int64)[numbers["key"][rows]]
     order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, talks))
     return instances.take(rows[order])
 
