@@ -108,6 +108,21 @@ def test_communication_stands_after_what_computes(tmp_path):
     ]
 
 
+def test_two_kinds_of_work_do_not_crowd_out_what_is_slow(tmp_path):
+    # Ten of 60 launches of `two` take 90 ns and none lies between: another kind of work.
+    builder = TraceBuilder()
+    for index in range(60):
+        builder.kernel("two", start_ns=1_000 * index, duration_ns=90 if index % 6 == 5 else 4)
+        builder.kernel("k", start_ns=1_000 * index + 500, duration_ns=9 if index == 30 else 4)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--top", "3"])["outliers"]
+    assert rows(found, "name excess_ns likely_cause") == [
+        ("k", 5, "ran alone"),
+        ("two", 86, "another kind of work"),
+        ("two", 86, "another kind of work"),
+    ]
+
+
 def test_top_bounds_the_list_and_not_the_counts(tmp_path):
     builder = TraceBuilder()
     for index, duration in enumerate([4] * 8 + [9, 10, 11]):
