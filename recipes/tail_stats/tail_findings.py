@@ -124,7 +124,10 @@ def outlying_rank(counts: pd.Series) -> int | None:
         return None
     chance = max(UNEVEN_RATIO * mean, mean + _UNEVEN_SIGMAS * mean**0.5)
     # All of several on one rank are told of, few as they may be.
-    return int(counts.idxmax()) if most > chance or 1 < most == counts.sum() else None
+    if most <= chance and not 1 < most == counts.sum():
+        return None
+    ranks: list[int] = counts.index.tolist()
+    return ranks[int(counts.to_numpy().argmax())]
 
 
 def _surroundings(listed: Sequence[Record]) -> str:
