@@ -9,6 +9,7 @@ import pandas as pd
 
 from nsys_llm.collective_classes import (
     INCONCLUSIVE,
+    LOW_CONFIDENCE,
     PERSISTENT,
     SKEW,
     TRANSFER,
@@ -186,7 +187,8 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
 
 def _transfers(sequences: pd.DataFrame) -> list[Finding]:
     """Say where collectives take long because of what they move, once for each kernel."""
-    moving = sequences[sequences["class"] == TRANSFER]
+    sure = sequences["confidence"] != LOW_CONFIDENCE
+    moving = sequences[sure & (sequences["class"] == TRANSFER)]
     share_pct = 100.0 * moving["transfer_ns"] / moving["span_ns"].clip(lower=1)
     moving = moving.assign(share_pct=share_pct)[share_pct >= _TRANSFER_PCT]
     by_kernel = grouped(records(moving), "kernel", "operation")

@@ -40,6 +40,7 @@ def sequence(**cells):
         "sequence_id": 0, "communicator": "0-3", "operation": "all_reduce", "kernel": "nccl",
         "ranks_n": 4, "collectives_n": 90, "class": "skew", "total_ns": 40 * MS,
         "wait_ns": 30 * MS, "wait_pct": 75.0, "transfer_ns": 2 * MS, "transfer_rank_ns": 8 * MS,
+        "confidence": "high",
         "span_ns": 100 * MS,
     }  # fmt: skip
     return {**usual, **cells}
@@ -135,6 +136,9 @@ def test_collectives_that_transfer_for_long_blame_nobody():
     one = found(tables(rank(0), sequences=[heavy, more]))["transfer_bound_collectives"]
     assert one.title == "all_reduce of ranks 4-7 and 1 more communicator is transfer, not waiting"
     assert one.impact_ns == 98 * MS
+    # One collective that may have been matched by chance says nothing.
+    unsure = {**heavy, "confidence": "low"}
+    assert found(tables(rank(0), sequences=[unsure])) == {}
     light = sequence(**{"class": "transfer", "transfer_ns": 9 * MS})
     assert found(tables(rank(0), sequences=[light])) == {}
 
