@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 from results import rows, tables_of
@@ -93,6 +96,18 @@ def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
     assert rows(found["outliers"], "rank start_ns aligned_start_ns") == expected
     found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])
     assert found["outliers"]["aligned_start_ns"].tolist() == [300, 300]
+
+
+def test_one_report_needs_no_clock_to_be_told_on_its_own(tmp_path):
+    builder = TraceBuilder()
+    for index, duration in enumerate([4, 4, 4, 9]):
+        builder.kernel("k", start_ns=100 * index, duration_ns=duration)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE TARGET_INFO_SESSION_START_TIME")
+        database.commit()
+    found = tables(tmp_path / "o", path)
+    assert found["outliers"]["aligned_start_ns"].tolist() == [300]
 
 
 def test_communication_stands_after_what_computes(tmp_path):
