@@ -38,6 +38,7 @@ NULL_INT: Final = -(2**63)
 PID_MASK: Final = ~0xFFFFFF
 
 _TEXT_COLUMNS: Final = frozenset({"text", "key"})
+_FLAG_COLUMNS: Final = frozenset({"goes_on"})
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class TableSource:
     def is_text(column: str) -> bool:
         """Tell whether a column holds text rather than integers."""
         return column in _TEXT_COLUMNS
+
+    @staticmethod
+    def is_flag(column: str) -> bool:
+        """Tell whether a column holds 0 and 1, which parquet exports write as truth values."""
+        return column in _FLAG_COLUMNS
 
 
 @dataclass(frozen=True)

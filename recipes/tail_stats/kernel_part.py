@@ -133,7 +133,6 @@ def map_kernels(
     starts = launches.rows["start_ns"]
     device_id = devices[used // max(keys_n, 1)]
     spans = tuple(_span(trace, one) for one in trace.device_ids)
-    launched_in = (_chosen(values, inside) for values in (starts, durations, row))
     tails = RankTails(
         keys=keys,
         device_id=device_id,
@@ -146,7 +145,13 @@ def map_kernels(
         first_ns=first_of_each(row, durations, inside, used.size, NULL_INT),
         longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
         devices=spans,
-        parts=time_parts(*launched_in, moments, _windows(device_id, spans)),
+        parts=time_parts(
+            _chosen(starts, inside),
+            _chosen(durations, inside),
+            _chosen(row, inside),
+            moments,
+            _windows(device_id, spans),
+        ),
         steps_n=None if steps is None else len(steps.start_ns),
     )
     by_key = counts.regrouped(place)

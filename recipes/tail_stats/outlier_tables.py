@@ -31,16 +31,18 @@ _BESIDE_PCT: Final = 50.0
 def outlying(instances: Instances, medians: Medians) -> Instances:
     """Return the instances longer than twice their median, most time beyond it first.
 
-    Communication comes last: it is long because it waits, which other tables tell of. Of equals the
-    longer first, then by rank, name and configuration, and time.
+    After them come those that are another kind of work (a second heap), which would crowd them out
+    of a list, and then communication: it is long because it waits, which other tables tell of. Of
+    equals the longer first, then by rank, name and configuration, and time.
     """
     numbers = instances.numbers
     twice = medians.twice[numbers["key"]]
     rows = np.flatnonzero(is_outlier(numbers["duration_ns"], twice))
     beyond = 2 * numbers["duration_ns"][rows] - twice[rows]
     ties = [numbers[name][rows] for name in ("owner", "key")]
-    talks = medians.communication[numbers["key"][rows]]
-    order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, talks))
+    key = numbers["key"][rows]
+    last = np.where(medians.communication[key], 2, medians.heaps[key])
+    order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, last))
     return instances.take(rows[order])
 
 

@@ -151,7 +151,7 @@ launches_rows = launches.distinct_rows
     ("plant", "module", "name", "broken"),
     [
         ("slow rank", straggler_tables, "lateness_pattern", none_late),
-        ("slow rank", rank_findings, "_SLOW_RATIO", {"low": 9.0}),
+        ("slow rank", rank_findings, "SLOW_RATIO", {"low": 9.0}),
         ("slow rank", straggler_tables, "member_waits", of_another_rank),
         ("mix", launches, "distinct_rows", by_name_only),
         ("mix", kernel_tables, "SHAPE_RATIO", 100.0),

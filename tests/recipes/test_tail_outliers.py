@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 from results import rows, tables_of
@@ -95,6 +98,18 @@ def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
     assert found["outliers"]["aligned_start_ns"].tolist() == [300, 300]
 
 
+def test_one_report_needs_no_clock_to_be_told_on_its_own(tmp_path):
+    builder = TraceBuilder()
+    for index, duration in enumerate([4, 4, 4, 9]):
+        builder.kernel("k", start_ns=100 * index, duration_ns=duration)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE TARGET_INFO_SESSION_START_TIME")
+        database.commit()
+    found = tables(tmp_path / "o", path)
+    assert found["outliers"]["aligned_start_ns"].tolist() == [300]
+
+
 def test_communication_stands_after_what_computes(tmp_path):
     builder = TraceBuilder()
     for name, first_ns, long_ns in (("k", 0, 9), ("ncclDevKernel_AllReduce", 1_000, 90)):
@@ -105,6 +120,21 @@ def test_communication_stands_after_what_computes(tmp_path):
     assert rows(found["outliers"], "name excess_ns likely_cause") == [
         ("k", 5, "ran alone"),
         ("ncclDevKernel_AllReduce", 86, "waits for other ranks"),
+    ]
+
+
+def test_two_kinds_of_work_do_not_crowd_out_what_is_slow(tmp_path):
+    # Ten of 60 launches of `two` take 90 ns and none lies between: another kind of work.
+    builder = TraceBuilder()
+    for index in range(60):
+        builder.kernel("two", start_ns=1_000 * index, duration_ns=90 if index % 6 == 5 else 4)
+        builder.kernel("k", start_ns=1_000 * index + 500, duration_ns=9 if index == 30 else 4)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--top", "3"])["outliers"]
+    assert rows(found, "name excess_ns likely_cause") == [
+        ("k", 5, "ran alone"),
+        ("two", 86, "another kind of work"),
+        ("two", 86, "another kind of work"),
     ]
 
 
