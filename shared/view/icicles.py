@@ -34,7 +34,7 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     top = top[top[value.name] > _LEAST_SHARE * whole].head(spec.get("top", 600))
     # No part without what it is a part of: that is at least as large, and stands before.
     depth = _depths(top[path].tolist(), top[parent].tolist())
-    top = top[[one in depth for one in top[path].tolist()]]
+    top = top[top[path].isin(depth.keys())]
     values, unit = axis_values(top[value.name], value)
     labels = [legend_name(name) for name in top[spec["label"]].tolist()]
     tints = color_map(list(dict.fromkeys(labels)))
