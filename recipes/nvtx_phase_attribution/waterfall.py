@@ -66,6 +66,7 @@ PARTS: Final = {
     "no_call": Part(False, "the launching API call is not in the report", "--trace=cuda"),
 }
 _NAMES: Final = tuple(PARTS)
+_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 def map_attribution(trace: RankTrace, ops: RankOps) -> KeyedSums:
@@ -111,7 +112,7 @@ def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
     if calls is None or not len(calls):
         part[lost] = _NAMES.index("no_calls")
     elif lost.size:
-        known_ns = calls["start_ns"][calls["start_ns"] != NULL_INT]
-        early = every.start_ns[lost] < int(known_ns.min(initial=0))
+        known = calls["start_ns"] != NULL_INT
+        early = every.start_ns[lost] < calls["start_ns"].min(where=known, initial=_NEVER)
         part[lost] = np.where(early, _NAMES.index("before_capture"), _NAMES.index("no_call"))
     return part

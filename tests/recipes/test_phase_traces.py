@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -11,18 +10,11 @@ import plain_ranges
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from phase_run import RECIPE, quick
 from results import analyse, read_frames, rows
 
-from nsys_llm.identity import RankEntry, number_ranks
-from nsys_llm.inputs import expand_inputs
-from nsys_llm.manifest import load_manifest
-from nsys_llm.options import add_options, resolved_options
-from nsys_llm.recipe_module import load_analysis
-from nsys_llm.run_record import run_tables
 from nsys_llm.trace_builder import TraceBuilder
-from nsys_llm.worker import map_reports
 
-RECIPE = "nvtx_phase_attribution"
 TRACES = [
     "h100_mfu/before",
     "h100_mfu/after",
@@ -33,21 +25,6 @@ COVERED = {"h100_mfu/before": 96.541, "h100_mfu/after": 99.832}
 #: Names without the numbers that PyTorch counts up, likewise; 18,499 texts in the first.
 NAMES = {"h100_mfu/before": 93}
 SUMS = "instances_n ops_n kernels_n inclusive_ns self_ops_n self_ns span_ns"
-
-
-def quick(path, *words):
-    """Return the tables of one report without writing them: a run takes ten times as long."""
-    manifest, parser = load_manifest(RECIPE), argparse.ArgumentParser()
-    add_options(parser, manifest)
-    given = vars(parser.parse_args(["--input", str(path), *words]))
-    options = resolved_options(manifest, given)
-    inputs, _ = expand_inputs(options["input"])
-    result = map_reports(inputs, recipe=RECIPE, options=options)
-    (report,) = result.reports
-    entries = [RankEntry(rank.key, report.label, report.facts, True) for rank in report.ranks]
-    ranks = number_ranks(entries, None)
-    tables = load_analysis(RECIPE).tabulate(result.partial, ranks, options)
-    return {**tables, **run_tables(manifest, result, ranks, options)}
 
 
 def check(path, tables):
