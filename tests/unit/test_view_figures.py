@@ -203,6 +203,8 @@ def test_a_table_without_rows_says_so(kind):
         spec |= {"x": "file"}
     if kind in ("lines", "points"):
         spec |= {"y": "low_ns"}
+    if kind == "icicle":
+        spec |= {"path": "name", "parent": "file"}
     plot = plotted(columns, kind=kind, **spec)
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 
