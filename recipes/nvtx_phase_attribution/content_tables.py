@@ -76,7 +76,7 @@ def _kernels(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Colu
     )
     rows["full_name"] = groups["full_name"].first()
     rows = rows.reset_index().sort_values(
-        ["code", "total_ns", "name", "op"], ascending=[True, False, True, True], kind="stable"
+        ["total_ns", "code", "name", "op"], ascending=[False, True, True, True], kind="stable"
     )
     launches_n = rows["launches_n"].to_numpy(dtype=np.int64)
     total_ns = rows["total_ns"].to_numpy(dtype=np.int64)

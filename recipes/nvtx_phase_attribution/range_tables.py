@@ -15,6 +15,7 @@ from nsys_llm.intervals import IntArray
 from nsys_llm.keyed_sums import Key, KeyedSums
 from nsys_llm.range_labels import shown_name
 from nsys_llm.recipes.nvtx_phase_attribution.partial import RankPhases
+from nsys_llm.recipes.nvtx_phase_attribution.range_sums import PUSH_POP, START_END
 from nsys_llm.recipes.nvtx_phase_attribution.rank_frames import Parts, rank_extremes, sums_frame
 
 __all__ = ["range_columns"]
@@ -37,6 +38,8 @@ _SUMS: Final = (
 )
 _METHOD_SUMS: Final = tuple(f"{name}_ns" for name in METHODS[:NO_RANGE])
 _BETWEEN: Final = " / "
+#: Behind a path: a start/end range may have the label of a push/pop one.
+_MARKS: Final = {PUSH_POP: "", START_END: " [start/end]"}
 
 
 def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict[str, Columns]:
@@ -161,7 +164,7 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     own = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
     inclusive_ns = _rolled_up(own["self_ns"], parent, depth)
     ops_n = _rolled_up(own["self_ops_n"], parent, depth)
-    texts = [_BETWEEN.join(key[1:]) for key in total.keys]
+    texts = [_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys]
     order = np.array(
         sorted(
             range(len(texts)),

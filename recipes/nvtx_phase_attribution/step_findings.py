@@ -119,7 +119,8 @@ def _slow_steps(tables: _Tables) -> list[Finding]:
                 f"{format_ns(row['p99_ns'])}, most {format_ns(row['max_ns'])} over "
                 f"{counted(row['steps_n'], 'step')}. In the slowest, the GPU worked "
                 f"{format_ns(worst['gpu_ns'])} and stood still for "
-                f"{format_ns(worst['idle_inside_ns'])} of its span (median step: {format_ns(idle)}).",
+                f"{format_ns(worst['idle_inside_ns'])} of its span "
+                f"(median step: {format_ns(idle)}).",
                 tables=("step_stats", "steps"),
                 recommendation="Where the GPU's time is as usual, the host held the step up: "
                 "idle_gaps with this window says by what. Else see which phase grew (phase_steps).",

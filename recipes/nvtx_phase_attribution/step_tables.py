@@ -213,13 +213,13 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[st
     sums = {name: sum(int(one.sum()) for one in by_phase[name]) for name in names}
     names.sort(key=lambda name: -sums[name])
     rows = [
-        (rank, name, by_phase[name][at])
+        (rank, name, by_phase[name][at], work[name][at])
         for at, (rank, _) in enumerate(steps)
         for name in names
         if by_phase[name][at].size
     ]
     alone = _distributions(
-        [[values] for _, _, values in rows], [rows[0][0]] if rows else [], tokens_n
+        [[values] for _, _, values, _ in rows], [rows[0][0]] if rows else [], tokens_n
     )
     extras = ("slow_rank", "slow_rank_p50_ns", "rank_p50_ns")
     return {
@@ -233,9 +233,10 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[st
             ),
         },
         "rank_phase_steps": {
-            "rank": [rank.number for rank, _, _ in rows],
-            "file": [rank.file for rank, _, _ in rows],
-            "phase": [name for _, name, _ in rows],
+            "rank": [rank.number for rank, *_ in rows],
+            "file": [rank.file for rank, *_ in rows],
+            "phase": [name for _, name, *_ in rows],
             **{name: values for name, values in alone.items() if name not in extras},
+            "work_p50_ns": [float(np.median(own)) for _, _, _, own in rows],
         },
     }

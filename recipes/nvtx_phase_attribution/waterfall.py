@@ -13,7 +13,6 @@ from nsys_llm.intervals import IntArray
 from nsys_llm.keyed_sums import KeyedSums
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import KERNEL_TABLE, RankOps
-from nsys_llm.tables import NULL_INT
 
 __all__ = ["PARTS", "Part", "map_attribution", "range_missing"]
 
@@ -66,6 +65,7 @@ PARTS: Final = {
     "no_call": Part(False, "the launching API call is not in the report", "--trace=cuda"),
 }
 _NAMES: Final = tuple(PARTS)
+_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 def map_attribution(trace: RankTrace, ops: RankOps) -> KeyedSums:
@@ -111,7 +111,8 @@ def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
     if calls is None or not len(calls):
         part[lost] = _NAMES.index("no_calls")
     elif lost.size:
-        known_ns = calls["start_ns"][calls["start_ns"] != NULL_INT]
-        early = every.start_ns[lost] < int(known_ns.min(initial=0))
+        # A process counts its calls up, so that a smaller number is an earlier call.
+        key, first = ops.ranged.column("correlation_id")[lost], calls["correlation_id"]
+        early = (key >= 0) & (key < first.min(where=first >= 0, initial=_NEVER))
         part[lost] = np.where(early, _NAMES.index("before_capture"), _NAMES.index("no_call"))
     return part

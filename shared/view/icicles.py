@@ -18,7 +18,7 @@ __all__ = ["icicle"]
 _LEAST_SHARE: Final = 0.0005
 _ROW_HEIGHT: Final = 46
 _MOST_ROWS: Final = 12
-#: Id of the whole, which no path has: paths are not empty.
+#: Id of the whole.
 _WHOLE: Final = ""
 
 
@@ -34,11 +34,13 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     top = top[top[value.name] > _LEAST_SHARE * whole].head(spec.get("top", 600))
     # No part without what it is a part of: that is at least as large, and stands before.
     depth = _depths(top[path].tolist(), top[parent].tolist())
-    top = top[[one in depth for one in top[path].tolist()]]
+    top = top[top[path].isin(depth.keys())]
     values, unit = axis_values(top[value.name], value)
     labels = [legend_name(name) for name in top[spec["label"]].tolist()]
     tints = color_map(list(dict.fromkeys(labels)))
-    parents = [_WHOLE if pd.isna(one) else f"/{one}" for one in top[parent].tolist()]
+    # Numbers: a path is a name out of a trace, and what stands in an id is not escaped.
+    ids = {one: str(index) for index, one in enumerate(top[path].tolist())}
+    parents = [_WHOLE if pd.isna(one) else ids[one] for one in top[parent].tolist()]
     hover = [
         f"{escaped(name)}<br>{format_value(ns, value.unit)}, "
         f"{format_percent(100 * ns / whole if whole else None)}"
@@ -46,7 +48,7 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     ]
     trace = {
         "type": "icicle",
-        "ids": [f"/{one}" for one in top[path].tolist()],
+        "ids": list(ids.values()),
         "labels": labels,
         "parents": parents,
         "values": values,

@@ -211,6 +211,8 @@ def test_a_table_without_rows_says_so(kind):
     if kind in ("lines", "points", "compare"):
         spec |= {"y": "low_ns"}
     spec |= {"whole": "category"}
+    if kind == "icicle":
+        spec |= {"path": "name", "parent": "file"}
     plot = plotted(columns, kind=kind, **spec)
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 
