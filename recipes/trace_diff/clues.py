@@ -118,7 +118,9 @@ def _one_rank(tables: Tables) -> Iterator[Clue]:
         return
     share = 100 * ranks["compute_change_ns"].astype("float64") / before
     # Of two ranks, the one that changed less is what to compare with.
-    usual = float(share.median() if len(share) > 2 else share.loc[share.abs().idxmin()])
+    usual = float(
+        share.median() if len(share) > 2 else share.iloc[int(share.abs().to_numpy().argmin())]
+    )
     at = int((share - usual).abs().to_numpy().argmax())
     own, number = float(share.iloc[at]), int(ranks["rank"].iloc[at])
     if abs(own - usual) < _RANK_POINTS:
