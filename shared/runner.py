@@ -162,10 +162,11 @@ def _only_ranks(result: MapResult, keys: frozenset[RankKey]) -> MapResult:
 
 def _tell_failures(result: MapResult, console: Console) -> None:
     for report in result.reports:
+        side = f"{report.side}: " if report.side else ""
         if report.reason is not None:
-            console.error(report.reason)
+            console.error(f"{side}{report.reason}")
         elif not report.ranks:
-            console.warn(f"{report.label}: a valid report, but without GPU work.")
+            console.warn(f"{side}{report.label}: a valid report, but without GPU work.")
     for who, note in report_notes(result):
         console.warn(f"{who}: {note}.")
 
