@@ -22,7 +22,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nsys-llm",
         description="Explain LLM traces of NVIDIA Nsight Systems, over all ranks at once.",
-        epilog="Exit codes: 0 done, 2 bad usage or nothing readable, 3 incomplete, 4 our fault.",
+        epilog="Exit codes: 0 done, 1 a gate failed, 2 bad usage or nothing readable, "
+        "3 incomplete or not comparable, 4 our fault.",
     )
     parser.add_argument("--version", action="version", version=f"nsys-llm-recipes {__version__}")
     commands = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True)

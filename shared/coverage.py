@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from nsys_llm.grouping import distinct
 from nsys_llm.intervals import IntArray
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
-from nsys_llm.tables import NULL_INT, Table, Trace
+from nsys_llm.tables import NULL_INT, Table, Trace, is_set
 
 __all__ = ["CoverageRow", "count_coverage", "opaque_launches_n"]
 
@@ -47,6 +47,16 @@ class CoverageRow:
     replaced_n: int
     duplicate_key_n: int
     opaque_graph_launches_n: int | None
+
+    def without_ranges(self, missing_n: int, missing_ns: int) -> CoverageRow:
+        """Return the row of a recipe that looks at ranges: what lies in none is not attributed."""
+        return replace(
+            self,
+            range_missing_n=missing_n,
+            range_missing_ns=missing_ns,
+            attributed_n=self.attributed_n - missing_n,
+            attributed_ns=self.attributed_ns - missing_ns,
+        )
 
 
 def count_coverage(
@@ -129,7 +139,7 @@ def _large_ids_n(op: Table) -> int:
 def _graph_nodes_n(op: Table) -> int:
     if "graph_node_id" not in op:
         return 0
-    return int(((op["graph_node_id"] != NULL_INT) & (op["graph_node_id"] != 0)).sum())
+    return int(is_set(op["graph_node_id"]).sum())
 
 
 def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:

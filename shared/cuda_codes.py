@@ -8,9 +8,25 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ALLOCATION", "COPY_KIND_NAMES", "FREE", "MEMORY_KIND_NAMES", "copy_kind_name"]
+__all__ = [
+    "ALLOCATION",
+    "COPY_KIND_NAMES",
+    "DEVICE_TO_HOST",
+    "FREE",
+    "HOST_TO_DEVICE",
+    "MEMORY_KIND_NAMES",
+    "PAGEABLE",
+    "copy_kind_name",
+]
 
-#: By copy kind.
+#: Copy kinds by name.
+HOST_TO_DEVICE: Final = 1
+DEVICE_TO_HOST: Final = 2
+
+#: The memory kind of host memory that is not pinned.
+PAGEABLE: Final = 0
+
+#: By copy kind: host, device, CUDA array, peer; the last three are migrations of unified memory.
 COPY_KIND_NAMES: Final = {
     0: "unknown",
     1: "HtoD",
@@ -23,9 +39,9 @@ COPY_KIND_NAMES: Final = {
     8: "DtoD",
     9: "HtoH",
     10: "PtoP",
-    11: "UnifiedHtoD",
-    12: "UnifiedDtoH",
-    13: "UnifiedDtoD",
+    11: "unified HtoD",
+    12: "unified DtoH",
+    13: "unified DtoD",
 }
 
 #: By memory kind.

@@ -55,6 +55,27 @@ def tables_glossary(manifest: Manifest) -> str:
     return "\n".join(parts) + "\n"
 
 
+def metrics_table(manifest: Manifest) -> str:
+    """Return what a gate can be put on as a Markdown table; nothing for a recipe without gates."""
+    if not manifest.metrics:
+        return ""
+    lines = ["| metric | unit | meaning |", "|---|---|---|"]
+    lines += [
+        f"| `{metric.typed}` | {metric.unit} | {_cell(metric.meaning)} |"
+        for metric in manifest.metrics
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def verdict_table(manifest: Manifest) -> str:
+    """Return the keys of verdict.json as a Markdown table; nothing for a recipe without it."""
+    if not manifest.verdict:
+        return ""
+    lines = ["| key | meaning |", "|---|---|"]
+    lines += [f"| `{key}` | {_cell(meaning)} |" for key, meaning in manifest.verdict.items()]
+    return "\n".join(lines) + "\n"
+
+
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each derived file of a checkout with the content that it should have.
 
@@ -71,6 +92,8 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
         for name in recipe_names():
             manifest = load_manifest(name)
             text = _with_section(text, f"options of {name}", options_table(manifest))
+            text = _with_section(text, f"metrics of {name}", metrics_table(manifest))
+            text = _with_section(text, f"verdict of {name}", verdict_table(manifest))
             text = _with_section(text, f"tables of {name}", tables_glossary(manifest))
         yield page, text
 

@@ -1,7 +1,7 @@
 """Which interval is open at an instant, the innermost of them. Pure numpy.
 
-For few instants and many intervals: the work beyond one pass over the intervals is a few steps a
-doubling of their number, for all instants together.
+It needs no nesting. Beyond one pass over the intervals the work is a few steps a doubling of their
+number, for all instants together.
 """
 
 from __future__ import annotations
@@ -10,26 +10,38 @@ import numpy as np
 
 from nsys_llm.intervals import IntArray
 
-__all__ = ["innermost"]
+__all__ = ["innermost", "last_open"]
 
 
 def innermost(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
     """Return for each instant the last interval that starts by then and ends after it, or -1.
 
-    Of intervals that are properly nested, as the ranges of a thread are, that is the innermost one;
-    it needs no nesting.
+    Of intervals that are properly nested, as the ranges of a thread are, that is the innermost one.
 
     Args:
         at_ns: Shape (k,).
         start_ns: Shape (n,), ascending; of equal starts the outer comes first.
         end_ns: Shape (n,), `end_ns > start_ns`, since an empty interval is never open.
     """
-    position = np.searchsorted(start_ns, at_ns, side="right") - 1
-    if start_ns.size == 0:
-        return position
+    return last_open(np.searchsorted(start_ns, at_ns, side="right") - 1, at_ns, end_ns)
+
+
+def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return for each instant the last interval up to a position that ends after it, or -1.
+
+    Args:
+        position: Shape (k,), the last interval that may be it; -1 for none.
+        at_ns: Shape (k,).
+        end_ns: Shape (n,).
+    """
+    if end_ns.size == 0:
+        return np.full(at_ns.shape, -1, dtype=np.int64)
+    # Mostly it is the last one itself: what was opened there was launched there.
+    found = np.where((position >= 0) & (end_ns[position] > at_ns), position, -1)
+    waiting = np.flatnonzero((found < 0) & (position > 0))
+    if not waiting.size:
+        return found
     levels = _maxima(end_ns)
-    found = np.full(at_ns.shape, -1, dtype=np.int64)
-    waiting = np.flatnonzero(position >= 0)
     node = position[waiting]
     for level, ends in enumerate(levels):
         is_open = ends[node] > at_ns[waiting]

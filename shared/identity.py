@@ -33,10 +33,12 @@ class RankKey:
     Attributes:
         path: The report, absolute.
         global_pid: The process, as the export has it; NULL_INT where a report names no process.
+        side: Which of the sets that a run compares it belongs to; "" where there is one only.
     """
 
     path: str
     global_pid: int
+    side: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ _Rule = Callable[[RankEntry], int | None]
 def number_ranks(
     entries: Sequence[RankEntry], rank_map: Mapping[tuple[str, int | None], int] | None = None
 ) -> list[Rank]:
-    """Number all ranks by the first rule that gives every process a number, all distinct.
+    """Number the ranks of one side by the first rule that numbers every process, all distinct.
 
     The rules, in order: the rank map; MPI ranks in the reports; the launched command's rank
     variables, where each report has one process; a number after "rank" in the file name, likewise;

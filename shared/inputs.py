@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,14 @@ from nsys_llm.export import open_export
 from nsys_llm.parquet_report import ParquetReport
 from nsys_llm.sqlite_report import SqliteReport
 
-__all__ = ["ReportInput", "expand_inputs", "label_reports", "natural_key", "open_report"]
+__all__ = [
+    "ReportInput",
+    "expand_inputs",
+    "expand_sides",
+    "label_reports",
+    "natural_key",
+    "open_report",
+]
 
 _REPORT_SUFFIXES: Final = (".nsys-rep", ".qdrep")
 _SQLITE_SUFFIX: Final = ".sqlite"
@@ -29,10 +37,12 @@ class ReportInput:
     Attributes:
         path: Absolute, so that it means the same to a worker with another working folder.
         label: Name in every output; unique in the run.
+        side: Which of the sets that a run compares it belongs to; "" where there is one only.
     """
 
     path: str
     label: str
+    side: str = ""
 
 
 def expand_inputs(entries: Sequence[str]) -> tuple[list[ReportInput], list[str]]:
@@ -64,6 +74,45 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ReportInput], list[str]]
     if any("/" in label for label in labels):
         notes.append("reports of the same name are told apart by their folders.")
     return [ReportInput(str(path), label) for path, label in zip(paths, labels, strict=True)], notes
+
+
+def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ReportInput], list[str]]:
+    """Return the reports behind the entries of each side, and what was left out.
+
+    A report may be on several sides: it is read once for each.
+
+    Args:
+        sides: What was typed for each side; the only key "" for a run of one set.
+
+    Raises:
+        UsageError: See `expand_inputs`; the message begins with the side.
+    """
+    found: list[ReportInput] = []
+    notes: list[str] = []
+    for side, entries in sides.items():
+        before = f"{side}: " if side else ""
+        try:
+            reports, left_out = expand_inputs(entries)
+        except UsageError as error:
+            raise UsageError(f"{before}{error.message}") from error
+        found += [ReportInput(one.path, one.label, side) for one in reports]
+        notes += [f"{before}{note}" for note in left_out]
+    return (found if len(sides) == 1 else _labelled_apart(found)), notes
+
+
+def _labelled_apart(reports: Sequence[ReportInput]) -> list[ReportInput]:
+    """Label reports of several sides: by their folders, or by their side where it is the same."""
+    paths = list(dict.fromkeys(report.path for report in reports))
+    labels = dict(zip(paths, label_reports([Path(path) for path in paths]), strict=True))
+    shared = Counter(labels[report.path] for report in reports)
+    return [
+        ReportInput(
+            one.path,
+            f"{one.side}:{labels[one.path]}" if shared[labels[one.path]] > 1 else labels[one.path],
+            one.side,
+        )
+        for one in reports
+    ]
 
 
 def label_reports(paths: Sequence[Path]) -> list[str]:

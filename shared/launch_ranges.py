@@ -6,7 +6,7 @@ Texts of events are looked at where they are needed only: a capture may have mil
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,18 @@ import numpy.typing as npt
 from nsys_llm.attribution import open_ranges_n
 from nsys_llm.enclosing import innermost
 from nsys_llm.intervals import IntArray
-from nsys_llm.ranges import RangeChoice, Ranges, read_ranges, step_ranges
+from nsys_llm.ranges import (
+    PUSH_POP,
+    START_END,
+    RangeChoice,
+    Ranges,
+    closed_ends,
+    read_ranges,
+    step_ranges,
+)
 from nsys_llm.tables import NULL_INT, Table
 
 __all__ = ["event_text", "find_steps", "innermost_events"]
-
-_PUSH_POP: Final = 59
-_START_END: Final = 60
 
 
 def innermost_events(
@@ -38,15 +43,16 @@ def innermost_events(
         capture_end_ns: Where ranges without an end stop.
     """
     found = np.full(at_ns.shape, -1, dtype=np.int64)
-    starts, ends = events["start_ns"], _closed(events["end_ns"], capture_end_ns)
+    starts = events["start_ns"]
+    ends, _ = closed_ends(events["end_ns"], capture_end_ns)
     real = ends > starts
-    pushed = real & (events["event_type"] == _PUSH_POP)
+    pushed = real & (events["event_type"] == PUSH_POP)
     for one in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == one)
         own = np.flatnonzero(pushed & (events["global_tid"] == one))
         found[mine] = _innermost(own, starts, ends, at_ns[mine])
     rest = np.flatnonzero(found < 0)
-    shared = np.flatnonzero(real & (events["event_type"] == _START_END))
+    shared = np.flatnonzero(real & (events["event_type"] == START_END))
     found[rest] = _innermost(shared, starts, ends, at_ns[rest])
     return found
 
@@ -64,8 +70,9 @@ def find_steps(
     """
     if choice is not None:
         return step_ranges(read_ranges(events, strings, capture_end_ns), choice)
-    starts, ends = events["start_ns"], _closed(events["end_ns"], capture_end_ns)
-    rows = np.flatnonzero((events["event_type"] == _PUSH_POP) & (ends > starts))
+    starts = events["start_ns"]
+    ends, _ = closed_ends(events["end_ns"], capture_end_ns)
+    rows = np.flatnonzero((events["event_type"] == PUSH_POP) & (ends > starts))
     depth = open_ranges_n(starts[rows], ends[rows], events["global_tid"][rows])
     for level in np.unique(depth):
         # The outermost level with a name that repeats decides; mostly that is the first.
@@ -83,10 +90,6 @@ def event_text(events: Table, row: int, strings: Mapping[int, str]) -> str:
         return strings.get(text_id, f"[unknown name {text_id}]")
     text: Any = events["text"][row]
     return "" if text is None else str(text)
-
-
-def _closed(end_ns: IntArray, capture_end_ns: int) -> IntArray:
-    return np.where(end_ns == NULL_INT, capture_end_ns, end_ns)
 
 
 def _innermost(

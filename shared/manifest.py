@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
@@ -23,6 +23,7 @@ from nsys_llm.units import COLUMN_SUFFIXES, UNITS
 __all__ = [
     "Column",
     "Manifest",
+    "Metric",
     "Option",
     "TableRead",
     "TableWrite",
@@ -36,9 +37,13 @@ _OPTION_TYPES: Final = frozenset(
         "choice",
         "count",
         "flag",
+        "gates",
         "numbers",
         "output",
         "paths",
+        "percent",
+        "phase_map",
+        "share",
         "step_range",
         "text",
         "time",
@@ -102,12 +107,39 @@ class TableWrite:
 
 
 @dataclass(frozen=True)
+class Metric:
+    """Something that a gate can be put on; the greater it is, the worse.
+
+    Attributes:
+        name: As a gate says it; `kernel` where it takes an argument, as in `kernel(flash*)`.
+        unit: Of its value: ns, %, bytes or count.
+        meaning: One sentence.
+        argument: What stands in the brackets; None for a metric without.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    argument: str | None = None
+
+    @property
+    def typed(self) -> str:
+        """The metric as people type it."""
+        return self.name if self.argument is None else f"{self.name}({self.argument})"
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One recipe. `options`, `writes` and `sections` include what all recipes share.
 
     Attributes:
         question: What the recipe answers, as a user asks it.
         sections: What the report and the notebook show, from coarse to fine.
+        sided: Whether it compares sets of ranks (see `nsys_llm.sides`); the tables that all
+            recipes share then say which set a row is of.
+        metrics: What a gate can be put on.
+        verdict: What each key of verdict.json means; empty for a recipe without gates.
+        by_step: Whether it tells of steps by itself, so that --step alone means something.
     """
 
     name: str
@@ -121,6 +153,10 @@ class Manifest:
     reads: tuple[TableRead, ...]
     writes: tuple[TableWrite, ...]
     sections: tuple[Section, ...]
+    sided: bool = False
+    metrics: tuple[Metric, ...] = ()
+    verdict: Mapping[str, str] = field(default_factory=dict)
+    by_step: bool = False
 
     def table(self, file: str) -> TableWrite:
         """Return one written table by name.
@@ -163,6 +199,8 @@ def load_manifest(recipe: str) -> Manifest:
 
 
 def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
+    sided = bool(own.get("sided", False))
+    shared_writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
     return Manifest(
         name=own["name"],
         title=own["title"],
@@ -173,9 +211,21 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         tags=tuple(own.get("tags", ())),
         options=tuple(_option(raw) for raw in [*common["options"], *own["options"]]),
         reads=tuple(read_declared(raw) for raw in own["reads"]),
-        writes=tuple(_write(raw) for raw in [*common["writes"], *own["writes"]]),
+        writes=tuple(_write(raw) for raw in [*shared_writes, *own["writes"]]),
         sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
+        sided=sided,
+        metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
+        verdict=dict(own.get("verdict", {})),
+        by_step=own.get("by_step", False),
     )
+
+
+def _with_side(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a table of all recipes as one that compares sets of ranks writes it."""
+    if "side" not in raw:
+        return raw
+    table = {key: value for key, value in raw.items() if key != "side"}
+    return {**table, "columns": [{"name": "side", **raw["side"]}, *table["columns"]]}
 
 
 def _is_json(name: str) -> bool:
@@ -193,7 +243,8 @@ def _option(raw: Mapping[str, Any]) -> Option:
 
 
 def _write(raw: Mapping[str, Any]) -> TableWrite:
-    return TableWrite(**{**raw, "columns": tuple(Column(**column) for column in raw["columns"])})
+    plain = {key: value for key, value in raw.items() if key != "side"}
+    return TableWrite(**{**plain, "columns": tuple(Column(**column) for column in raw["columns"])})
 
 
 def _validate(manifest: Manifest, file_name: str) -> None:

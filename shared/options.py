@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from nsys_llm.errors import UsageError
+from nsys_llm.gate_texts import gate_texts
+from nsys_llm.gates import parse_gates
 from nsys_llm.manifest import Manifest, Option
 from nsys_llm.patterns import parse_pattern
+from nsys_llm.phase_maps import read_phase_map
 from nsys_llm.ranges import parse_choice
 from nsys_llm.units import parse_duration_ns
 from nsys_llm.weights import read_weights
@@ -18,6 +21,9 @@ __all__ = ["add_options", "resolved_options"]
 
 #: Options whose text names an NVTX range; a mistake in it is found before anything is read.
 _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
+
+#: Options whose text is a pattern of names.
+_PATTERN_TEXTS: Final = ("kernel", "match", "step_kernel")
 
 
 def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
@@ -62,15 +68,20 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     _check_window(options["filter_time"])
     if options["steps"] and options["skip_warmup"]:
         raise UsageError("--steps already says which steps; leave out --skip-warmup.")
-    if options["step"] and not (options["steps"] or options["skip_warmup"]):
+    chooses = manifest.by_step or options["steps"] or options["skip_warmup"]
+    if options["step"] and not chooses:
         raise UsageError(
             "--step says what a step is; add --steps A:B or --skip-warmup to choose some."
         )
     for name in _RANGE_TEXTS:
         if options[name] is not None:
             parse_choice(options[name])
-    if options.get("kernel") is not None:
-        parse_pattern(options["kernel"])
+    for name in _PATTERN_TEXTS:
+        if options.get(name) is not None:
+            parse_pattern(options[name])
+    if "gate" in options:
+        options["gate"] = tuple(text for texts in options["gate"] or () for text in texts)
+        parse_gates(options["gate"], manifest.metrics)
     return options
 
 
@@ -88,7 +99,7 @@ def _add(group: Any, option: Option) -> None:
     extra: dict[str, Any] = {"help": text, "metavar": option.metavar, "default": None}
     if option.choices:
         extra |= {"choices": option.choices, "metavar": None}
-    if option.type == "paths":
+    if option.type in ("paths", "gates"):
         extra |= {"nargs": "+", "action": "extend"}
     if option.required:
         extra["required"] = True
@@ -109,6 +120,19 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"'{text}' is not a whole number above 0.")
     return int(text)
+
+
+def _percent(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text)
+    if match is None:
+        raise UsageError(f"'{text}' is not a percentage; write like 2 or 0.5.")
+    return float(match[1])
+
+
+def _share(text: str) -> float:
+    if re.fullmatch(r"\d*\.?\d+", text) is None or not 0 < float(text) < 1:
+        raise UsageError(f"'{text}' is not a number between 0 and 1; write like 0.05.")
+    return float(text)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -151,13 +175,17 @@ def _check_window(window: tuple[int | None, int | None] | None) -> None:
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "choice": str,
     "count": _count,
+    "gates": gate_texts,
     "numbers": _numbers,
     "output": str,
     "paths": str,
+    "percent": _percent,
+    # Read here, once: workers may not see the file.
+    "phase_map": read_phase_map,
+    "share": _share,
     "step_range": _step_range,
     "text": str,
     "time": parse_duration_ns,
     "time_range": _time_range,
-    # Read here, once: workers may not see the file.
     "weights": read_weights,
 }

@@ -20,11 +20,24 @@ from nsys_llm.intervals import IntArray
 from nsys_llm.names import normalise_range, step_key
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["RangeChoice", "Ranges", "chosen_ranges", "parse_choice", "read_ranges", "step_ranges"]
+__all__ = [
+    "DOMAIN_CREATED",
+    "PUSH_POP",
+    "START_END",
+    "RangeChoice",
+    "Ranges",
+    "chosen_ranges",
+    "closed_ends",
+    "parse_choice",
+    "read_ranges",
+    "step_ranges",
+]
 
-_PUSH_POP: Final = 59
-_START_END: Final = 60
-_DOMAIN_CREATED: Final = 75
+#: Event types of NVTX_EVENTS, the same in schemas 3.7 to 3.30 (ENUM_NSYS_EVENT_TYPE).
+PUSH_POP: Final = 59
+START_END: Final = 60
+DOMAIN_CREATED: Final = 75
+
 _LEAST_STEPS: Final = 3
 
 
@@ -94,11 +107,10 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
         capture_end_ns: Where ranges without an end stop.
     """
     texts = _texts(events, strings)
-    created = events["event_type"] == _DOMAIN_CREATED
+    created = events["event_type"] == DOMAIN_CREATED
     domains = dict(zip(events["domain_id"][created].tolist(), texts[created], strict=True))
-    rows = np.flatnonzero(np.isin(events["event_type"], (_PUSH_POP, _START_END)))
-    ends = events["end_ns"][rows]
-    ends = np.where(ends == NULL_INT, capture_end_ns, ends)
+    rows = np.flatnonzero(np.isin(events["event_type"], (PUSH_POP, START_END)))
+    ends, _ = closed_ends(events["end_ns"][rows], capture_end_ns)
     order = np.lexsort((-ends, events["start_ns"][rows]))
     rows, ends = rows[order], ends[order]
     sane = ends >= events["start_ns"][rows]
@@ -108,10 +120,16 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
         start_ns=events["start_ns"][rows],
         end_ns=ends,
         thread=events["global_tid"][rows],
-        any_thread=events["event_type"][rows] == _START_END,
+        any_thread=events["event_type"][rows] == START_END,
         name=texts[rows],
         domain=np.array([domains.get(key, "") for key in ids], dtype=object),
     )
+
+
+def closed_ends(end_ns: IntArray, capture_end_ns: int) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Return the ends of ranges, that of the capture where one was never closed; and where not."""
+    is_open = end_ns == NULL_INT
+    return np.where(is_open, capture_end_ns, end_ns), is_open
 
 
 def chosen_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:

@@ -13,7 +13,14 @@ import numpy.typing as npt
 from nsys_llm.intervals import IntArray, clipped_lengths, starts_inside, union_intervals
 from nsys_llm.tables import Table
 
-__all__ = ["HOST_TABLES", "OP_TABLES", "OVERHEAD_TABLES", "RankTrace", "sane_times"]
+__all__ = [
+    "GRAPH_NODE_TABLES",
+    "HOST_TABLES",
+    "OP_TABLES",
+    "OVERHEAD_TABLES",
+    "RankTrace",
+    "sane_times",
+]
 
 #: Tables of GPU operations, and what one of their rows is called in outputs.
 OP_TABLES: Final = {
@@ -28,6 +35,10 @@ HOST_TABLES: Final = ("api_calls", "os_calls")
 
 #: Tables of overhead, which have the same columns.
 OVERHEAD_TABLES: Final = ("profiler_overheads", "cuda_overheads")
+
+#: Tables of nodes of CUDA graphs: what older exports call CUDA_GRAPH_EVENTS holds graphs, and no
+#: nodes, in newer ones.
+GRAPH_NODE_TABLES: Final = ("graph_node_events", "old_graph_node_events")
 
 #: 104 days: no capture is as long, and a thousand such times still fit into a sum.
 _LARGEST_TIME_NS: Final = 1 << 53
@@ -49,6 +60,7 @@ class RankTrace:
         chosen: For tables of `HOST_TABLES`, which calls start in the NVTX ranges that the filters
             name, shape (rows,), bool; a table that is not there: all do. `tables` keep all calls,
             since `launch_row` counts in them.
+        kept: Which rows of `unfiltered` are in `tables`, shape (rows,), bool.
     """
 
     tables: Mapping[str, Table]
@@ -57,6 +69,7 @@ class RankTrace:
     unfiltered: Mapping[str, Table]
     device_ids: tuple[int, ...]
     chosen: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    kept: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     @cached_property
     def gpu_busy(self) -> IntArray:
@@ -72,6 +85,12 @@ class RankTrace:
             return spans[0]
         merged = np.concatenate([*spans, np.empty((0, 2), dtype=np.int64)])
         return union_intervals(merged[:, 0], merged[:, 1])
+
+    @property
+    def last_end_ns(self) -> int:
+        """When the last operation of the rank ended, whatever the filters leave; 0 without any."""
+        ends = (int(op["end_ns"].max()) for op in self.unfiltered.values() if len(op))
+        return max(ends, default=0)
 
     @property
     def complete(self) -> bool:

@@ -44,6 +44,12 @@ class Analysis(Protocol):
     def findings(self, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
         """Return what stands out in the tables, in no order."""
 
+    def missing_ranges(self, partial: Any, rank: RankKey) -> Mapping[str, tuple[int, int]]:
+        """Return what of a rank lies in no NVTX range, operations and ns, by `CoverageRow.op`.
+
+        Only recipes that look at ranges have this function; the partial is that of the one rank.
+        """
+
 
 def load_analysis(recipe: str) -> Analysis:
     """Import the analysis of a recipe by name, so that nothing here depends on any recipe."""

@@ -16,6 +16,7 @@ from nsys_llm.outputs import declared_frame
 from nsys_llm.recipe_module import load_analysis
 from nsys_llm.run_findings import run_findings
 from nsys_llm.sections import Section
+from nsys_llm.side_story import sided_caveats, sided_facts
 from nsys_llm.view.text import quoted, spans
 from nsys_llm.worker import MapResult, report_notes
 
@@ -74,12 +75,15 @@ def build_report(
     """
     notes = (f"{quoted(who)}: {note}." for who, note in report_notes(result))
     analysis = load_analysis(manifest.name)
+    facts, caveats = capture_facts, capture_caveats
+    if manifest.sided:
+        facts, caveats = sided_facts, sided_caveats
     return Report(
         manifest=manifest,
         answer=analysis.answer(tables),
         findings=tuple(findings),
-        facts=tuple(capture_facts(result, ranks, tables, options)),
-        caveats=(*capture_caveats(tables), *analysis.caveats(tables), *notes),
+        facts=tuple(facts(result, ranks, tables, options)),
+        caveats=(*caveats(tables), *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(manifest, result)),
         sections=tuple(
             section

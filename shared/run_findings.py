@@ -104,10 +104,11 @@ def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
 
 def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
     by_rank = coverage.groupby(["rank", "file"], sort=True)[
-        ["total_n", "total_ns", "attributed_n", "attributed_ns"]
+        ["total_n", "total_ns", "api_missing_ns"]
     ].sum()
     by_rank = by_rank[by_rank["total_ns"] > 0].reset_index()
-    by_rank["pct"] = 100.0 * by_rank["attributed_ns"] / by_rank["total_ns"]
+    by_rank["known_ns"] = by_rank["total_ns"] - by_rank["api_missing_ns"]
+    by_rank["pct"] = 100.0 * by_rank["known_ns"] / by_rank["total_ns"]
     low = by_rank[by_rank["pct"] < _LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
     if low.empty:
         return []
@@ -120,7 +121,7 @@ def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
             rank=int(worst["rank"]),
             title=f"Only {format_percent(worst['pct'])} of the GPU time of {quoted(worst['file'])} "
             "can be led back to an API call",
-            evidence=f"{format_ns(worst['attributed_ns'])} of {format_ns(worst['total_ns'])}; "
+            evidence=f"{format_ns(worst['known_ns'])} of {format_ns(worst['total_ns'])}; "
             f"{len(low)} of {len(by_rank)} ranks are below {_LOW_COVERAGE_PCT:.0f} %.",
             tables=("coverage",),
             recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "

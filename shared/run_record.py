@@ -33,11 +33,20 @@ REPORT_NAME: Final = "report.json"
 FORMAT: Final = 1
 
 
-def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
-    """Return the ranks that --world-size or --ranks asks for and no report has.
+def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the ranks that --world-size or --ranks asks for and no report has, by side.
 
     A report that could not be read is not absent: it failed, and is counted as such.
     """
+    sides = sorted({rank.key.side for rank in ranks})
+    return [
+        (side, number)
+        for side in sides
+        for number in _absent([rank for rank in ranks if rank.key.side == side], options)
+    ]
+
+
+def _absent(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
     # Beside ranks with a number of the job, an index is no rank.
     sources = {rank.source for rank in ranks} - {None}
     there = {rank.number for rank in ranks if len(sources) == 1 or rank.source != "index"}
@@ -104,7 +113,8 @@ _PATH_OPTIONS: Final = frozenset({"input", "output", "export_dir", "rank_map"})
 
 def _rank_facts(rank: Rank) -> dict[str, Any]:
     facts = rank.facts
-    shown = {"rank": rank.number, "file": rank.file, "rank_source": rank.source, "pid": rank.pid}
+    shown: dict[str, Any] = {"side": rank.key.side} if rank.key.side else {}
+    shown |= {"rank": rank.number, "file": rank.file, "rank_source": rank.source, "pid": rank.pid}
     if facts is None:
         return shown
     return {
@@ -122,15 +132,21 @@ def _rank_facts(rank: Rank) -> dict[str, Any]:
 def _file_rows(
     result: MapResult, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    reports = {report.path: report for report in result.reports}
-    facts = {path: report.facts for path, report in reports.items() if report.facts is not None}
-    offsets, clock = ({}, None) if options["disable_alignment"] else clock_offsets(facts)
+    reports = {(report.side, report.path): report for report in result.reports}
     devices = {one.key: one.device_ids for report in result.reports for one in report.ranks}
-    return [
-        _file_row(rank, reports[rank.key.path], devices, offsets.get(rank.key.path), clock)
-        for rank in ranks
-        if rank.key.path in reports
-    ]
+    clocks = {}
+    # Runs that are compared have no clock in common.
+    for side in {report.side for report in result.reports}:
+        own = [report for report in result.reports if report.side == side]
+        facts = {report.path: report.facts for report in own if report.facts is not None}
+        clocks[side] = ({}, None) if options["disable_alignment"] else clock_offsets(facts)
+    rows = []
+    for rank in ranks:
+        key = rank.key
+        if report := reports.get((key.side, key.path)):
+            offsets, clock = clocks[key.side]
+            rows.append(_file_row(rank, report, devices, offsets.get(key.path), clock))
+    return rows
 
 
 def _file_row(
@@ -148,6 +164,7 @@ def _file_row(
         status, reason = "no_gpu_work", "a valid report, but without GPU work"
     used = ",".join(map(str, devices.get(rank.key, ())))
     return {
+        "side": rank.key.side,
         "Rank": rank.number,
         "File": rank.file,
         "rank_source": rank.source,
@@ -165,23 +182,33 @@ def _file_row(
     }
 
 
-def _absent_rows(numbers: Sequence[int]) -> list[dict[str, Any]]:
+def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
     reason = "no report of this rank was given"
-    return [
-        {"Rank": number, "File": f"(rank {number})", "status": "absent", "reason": reason}
-        for number in numbers
+    rows = [
+        {"side": side, "Rank": number, "File": _absent_label(side, number)}
+        for side, number in absent
     ]
+    return [{**row, "status": "absent", "reason": reason} for row in rows]
+
+
+def _absent_label(side: str, number: int) -> str:
+    return f"({side} rank {number})" if side else f"(rank {number})"
 
 
 def _coverage_rows(result: MapResult, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     by_key = {rank.key: rank for rank in ranks}
     rows = [
-        {"rank": by_key[one.key].number, "file": by_key[one.key].file, **asdict(row)}
+        {
+            "side": one.key.side,
+            "rank": by_key[one.key].number,
+            "file": by_key[one.key].file,
+            **asdict(row),
+        }
         for report in result.reports
         for one in report.ranks
         for row in one.coverage
     ]
-    return sorted(rows, key=lambda row: row["rank"])
+    return sorted(rows, key=lambda row: (row["side"], row["rank"]))
 
 
 def _frame(manifest: Manifest, name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -6,20 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nsys_llm import __version__
 from nsys_llm.console import Console
-from nsys_llm.errors import ExitCode, UsageError
+from nsys_llm.errors import ExitCode
 from nsys_llm.executors import Executor, chunked
 from nsys_llm.guard import RunOutcome
-from nsys_llm.identity import Rank, RankEntry, RankKey, number_ranks, read_rank_map
-from nsys_llm.inputs import ReportInput, expand_inputs
+from nsys_llm.identity import Rank, RankKey
+from nsys_llm.inputs import ReportInput, expand_sides
 from nsys_llm.manifest import Manifest, load_manifest
 from nsys_llm.outputs import write_tables
 from nsys_llm.publish import OutputFolder
+from nsys_llm.rank_sets import (
+    RankMaps,
+    number_sides,
+    read_rank_maps,
+    unused_maps,
+    wanted_ranks,
+)
 from nsys_llm.recipe_module import load_analysis
-from nsys_llm.report import build_report, find, findings_table
+from nsys_llm.report import Report, build_report, find, findings_table
 from nsys_llm.report_files import write_report
 from nsys_llm.run_record import (
     absent_ranks,
@@ -27,7 +35,15 @@ from nsys_llm.run_record import (
     run_tables,
     write_record,
 )
-from nsys_llm.tables import NULL_INT
+from nsys_llm.sides import entries_by_side
+from nsys_llm.verdict import (
+    VERDICT_NAME,
+    gated,
+    undecided_or_failed,
+    verdict_lines,
+    verdict_record,
+    write_verdict,
+)
 from nsys_llm.worker import MapResult, map_reports, merge_results, probe_reports, report_notes
 
 __all__ = ["run_recipe"]
@@ -57,17 +73,19 @@ def run_recipe(
     """
     started = datetime.now()
     manifest = load_manifest(recipe)
-    inputs, notes = expand_inputs(options["input"])
-    rank_map = _rank_map(options, inputs)
+    inputs, notes = expand_sides(entries_by_side(options))
+    rank_maps = read_rank_maps(options["rank_map"], inputs)
     for note in notes:
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
-        result, ranks = _mapped(inputs, recipe, options, executor, console, rank_map, nsys)
+        result, ranks = _mapped(inputs, recipe, options, executor, console, rank_maps, nsys)
         _tell_failures(result, console)
-        if all(report.reason is not None for report in result.reports):
-            return RunOutcome(_unreadable(result), None)
+        if (code := _unreadable(result, console)) is not None:
+            return RunOutcome(code, None)
         code = _exit_code(result, ranks, options, console)
         tables = _tables(manifest, result, ranks, options)
+        if manifest.metrics:
+            code = gated(code, tables["gates"])
         findings = find(manifest, tables)
         tables["findings"] = findings_table(manifest, findings)
         write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
@@ -75,6 +93,9 @@ def run_recipe(
         record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         write_record(folder.path, record)
         summary, written = write_report(folder.path, report, console)
+        if manifest.metrics:
+            summary = (*summary, *_decide(folder.path, manifest, tables, code, report, console))
+            written[VERDICT_NAME] = "Verdict"
         place = folder.publish(
             {
                 **_framework_record(manifest, executor, started),
@@ -88,20 +109,13 @@ def run_recipe(
     return RunOutcome(code, place, summary)
 
 
-def _rank_map(
-    options: Mapping[str, Any], inputs: Sequence[ReportInput]
-) -> dict[tuple[str, int | None], int] | None:
-    path = options["rank_map"]
-    return read_rank_map(path, [report.label for report in inputs]) if path else None
-
-
 def _mapped(
     inputs: Sequence[ReportInput],
     recipe: str,
     options: Mapping[str, Any],
     executor: Executor,
     console: Console,
-    rank_map: Mapping[tuple[str, int | None], int] | None,
+    rank_maps: RankMaps,
     nsys: str | None,
 ) -> tuple[MapResult, list[Rank]]:
     """Map all reports, or those ranks that --ranks asks for, and number the ranks."""
@@ -112,21 +126,15 @@ def _mapped(
         mapper = partial(map_reports, recipe=recipe, options=sent)
         with console.progress(len(inputs)) as progress:
             result = executor.reduce(mapper, chunks, merge, progress.advance)
-        return result, _numbered(result, rank_map, console)
+        return result, _numbered(result, rank_maps, console)
     probe = partial(probe_reports, recipe=recipe, options=sent)
     probed = executor.reduce(probe, chunks, merge, lambda _: None)
-    ranks = _numbered(probed, rank_map, console)
-    wanted = [rank for rank in ranks if rank.number in options["ranks"]]
-    if set(options["ranks"]) - {rank.number for rank in wanted}:
-        # A report that could not be read, and so has no number, may be the rank that is missing.
-        wanted += [rank for rank in ranks if rank.number is None and rank.facts is None]
-    if not wanted:
-        there = ", ".join(str(rank.number) for rank in ranks[:20])
-        raise UsageError(f"--ranks: none of these ranks is there; there are {there}.")
+    ranks = _numbered(probed, rank_maps, console)
+    wanted = wanted_ranks(ranks, options["ranks"])
     keys = frozenset(rank.key for rank in wanted)
     mapper = partial(map_reports, recipe=recipe, options=sent, only=keys)
-    paths = {key.path for key in keys}
-    chosen = [report for report in inputs if report.path in paths]
+    places = {(key.side, key.path) for key in keys}
+    chosen = [report for report in inputs if (report.side, report.path) in places]
     with console.progress(len(chosen)) as progress:
         result = executor.reduce(
             mapper, chunked(chosen, executor.workers_n), merge, progress.advance
@@ -134,13 +142,13 @@ def _mapped(
     return _only_ranks(result, keys), wanted
 
 
-def _numbered(
-    result: MapResult, rank_map: Mapping[tuple[str, int | None], int] | None, console: Console
-) -> list[Rank]:
-    ranks = number_ranks(_entries(result), rank_map)
-    source = next((rank.source for rank in ranks if rank.source is not None), None)
-    if rank_map is not None and source not in ("rank_map", None):
-        console.warn(f"--rank-map leaves out a process; the ranks are numbered by {source}.")
+def _numbered(result: MapResult, rank_maps: RankMaps, console: Console) -> list[Rank]:
+    ranks = number_sides(result, rank_maps)
+    for side, source in unused_maps(ranks, rank_maps):
+        before = f"{side}: " if side else ""
+        console.warn(
+            f"{before}--rank-map leaves out a process; the ranks are numbered by {source}."
+        )
     return ranks
 
 
@@ -152,30 +160,27 @@ def _only_ranks(result: MapResult, keys: frozenset[RankKey]) -> MapResult:
     return replace(result, reports=reports)
 
 
-def _entries(result: MapResult) -> list[RankEntry]:
-    """Return what is to be numbered: each rank, and each report without any."""
-    entries = []
-    for report in result.reports:
-        entries += [RankEntry(rank.key, report.label, report.facts, True) for rank in report.ranks]
-        if not report.ranks:
-            key = RankKey(report.path, NULL_INT)
-            entries.append(RankEntry(key, report.label, report.facts, False))
-    return entries
-
-
 def _tell_failures(result: MapResult, console: Console) -> None:
     for report in result.reports:
+        side = f"{report.side}: " if report.side else ""
         if report.reason is not None:
-            console.error(report.reason)
+            console.error(f"{side}{report.reason}")
         elif not report.ranks:
-            console.warn(f"{report.label}: a valid report, but without GPU work.")
+            console.warn(f"{side}{report.label}: a valid report, but without GPU work.")
     for who, note in report_notes(result):
         console.warn(f"{who}: {note}.")
 
 
-def _unreadable(result: MapResult) -> ExitCode:
-    faults = [report for report in result.reports if report.fault is not None]
-    return ExitCode.FAULT if len(faults) == len(result.reports) else ExitCode.BAD_INPUT
+def _unreadable(result: MapResult, console: Console) -> ExitCode | None:
+    """Return how the run ends if a side has no report that could be read; None if all have."""
+    for side in dict.fromkeys(report.side for report in result.reports):
+        own = [report for report in result.reports if report.side == side]
+        if any(report.reason is None for report in own):
+            continue
+        if side:
+            console.error(f"{side}: no report of it could be read; nothing to compare.")
+        return ExitCode.FAULT if all(report.fault for report in own) else ExitCode.BAD_INPUT
+    return None
 
 
 def _exit_code(
@@ -184,7 +189,8 @@ def _exit_code(
     failed_n = sum(report.reason is not None for report in result.reports)
     absent = absent_ranks(ranks, options)
     if absent:
-        some = ", ".join(map(str, absent[:20])) + (", ..." if len(absent) > 20 else "")
+        shown = [f"{side} {number}".strip() for side, number in absent[:20]]
+        some = ", ".join(shown) + (", ..." if len(absent) > 20 else "")
         console.warn(f"absent ranks: {some} ({len(absent)} of {options['world_size']}).")
     if any(report.fault is not None for report in result.reports):
         return ExitCode.FAULT
@@ -199,11 +205,28 @@ def _exit_code(
     return ExitCode.INCOMPLETE
 
 
+def _decide(
+    folder: Path,
+    manifest: Manifest,
+    tables: Mapping[str, Any],
+    code: ExitCode,
+    report: Report,
+    console: Console,
+) -> list[str]:
+    """Write verdict.json, tell which gates did not pass, and return the lines of the summary."""
+    verdict = verdict_record(manifest, tables, code, report.answer)
+    write_verdict(folder, verdict)
+    for line in undecided_or_failed(verdict):
+        console.error(line)
+    lines = verdict_lines(verdict)
+    return ["", *lines] if lines else []
+
+
 def _tables(
     manifest: Manifest, result: MapResult, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     working = {rank.key for report in result.reports for rank in report.ranks}
-    analysed = [rank for rank in ranks if rank.key in working]
+    analysed = [rank for rank in ranks if manifest.sided or rank.key in working]
     own = load_analysis(manifest.name).tabulate(result.partial, analysed, options)
     return {**run_tables(manifest, result, ranks, options), **own}
 

@@ -12,12 +12,15 @@ __all__ = ["Section", "read_section", "section_problems"]
 #: columns, those that must be there first.
 _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "bars": (("x", "y"), ("color", "menu")),
+    "compare": (("x", "y"), ("color", "label", "menu")),
     "heat": (("x", "y", "value"), ("menu",)),
+    "icicle": (("path", "parent", "label", "value"), ("menu",)),
     "lines": (("x", "y"), ("series", "menu")),
-    "points": (("x", "y"), ("color", "label", "menu")),
+    "points": (("x", "y"), ("color", "label", "low", "high", "menu")),
     "spread": (("y", "low", "q1", "median", "q3", "high"), ("color", "menu")),
     "stacked": (("x", "y", "color"), ("menu",)),
     "timeline": (("start", "duration", "lane", "color", "label"), ("menu",)),
+    "waterfall": (("x", "y", "whole"), ("menu",)),
 }
 _CHART_OTHERS: Final = frozenset(
     {
@@ -29,8 +32,10 @@ _CHART_OTHERS: Final = frozenset(
         "step",
         "from_first",
         "relative",
+        "diverging",
         "row_share",
         "x_title",
+        "y_title",
     }
 )
 

@@ -18,13 +18,26 @@ from nsys_llm.filters import RANGE_OPTIONS, Launches, Selection, select
 from nsys_llm.grouping import distinct, is_constant
 from nsys_llm.intervals import clipped_lengths, starts_inside
 from nsys_llm.ranges import Ranges, read_ranges
-from nsys_llm.rank_trace import HOST_TABLES, OP_TABLES, OVERHEAD_TABLES, RankTrace, sane_times
+from nsys_llm.rank_trace import (
+    GRAPH_NODE_TABLES,
+    HOST_TABLES,
+    OP_TABLES,
+    OVERHEAD_TABLES,
+    RankTrace,
+    sane_times,
+)
 from nsys_llm.tables import NULL_INT, Table, Trace, process_of_thread
 
 __all__ = ["gpu_processes", "select_rank"]
 
 _PROCESS_TABLES: Final = (*OP_TABLES, "memory_events")
-_THREAD_TABLES: Final = (*HOST_TABLES, *OVERHEAD_TABLES, "nvtx_events")
+_THREAD_TABLES: Final = (
+    *HOST_TABLES,
+    *OVERHEAD_TABLES,
+    *GRAPH_NODE_TABLES,
+    "nvtx_events",
+    "thread_switches",
+)
 
 
 def gpu_processes(trace: Trace) -> list[int]:
@@ -78,6 +91,7 @@ def select_rank(
         ops,
         _devices(ops, options),
         _chosen_calls(own, selection),
+        kept,
     )
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])

@@ -7,7 +7,7 @@ even `nsys_recipe`.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +56,7 @@ class ReportOutcome:
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
         fault: Where, if that was a fault of ours and not of the report.
+        side: Of the input.
     """
 
     path: str
@@ -66,6 +67,7 @@ class ReportOutcome:
     lacking: tuple[str, ...] = ()
     reason: str | None = None
     fault: str | None = None
+    side: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ class MapResult:
     """The merged outcome of some reports.
 
     Attributes:
-        reports: Sorted by path.
+        reports: Sorted by path, then side.
         partial: The recipe's merged partial.
     """
 
@@ -114,7 +116,7 @@ def map_reports(
             partials += parts
         if boundary.failure is not None:
             outcomes.append(boundary.failure)
-    return MapResult(tuple(sorted(outcomes, key=lambda one: one.path)), analysis.merge(partials))
+    return MapResult(_ordered(outcomes), analysis.merge(partials))
 
 
 def probe_reports(
@@ -126,9 +128,12 @@ def probe_reports(
 
 def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
     """Join results of distinct reports. Associative and commutative."""
-    reports = sorted((one for part in parts for one in part.reports), key=lambda one: one.path)
     merged = load_analysis(recipe).merge([part.partial for part in parts])
-    return MapResult(tuple(reports), merged)
+    return MapResult(_ordered(one for part in parts for one in part.reports), merged)
+
+
+def _ordered(reports: Iterable[ReportOutcome]) -> tuple[ReportOutcome, ...]:
+    return tuple(sorted(reports, key=lambda one: (one.path, one.side)))
 
 
 def report_notes(result: MapResult) -> list[tuple[str, str]]:
@@ -160,12 +165,15 @@ def _map_report(
         trace = read_trace(opened, reads, options)
     ranks, partials = [], []
     for global_pid in gpu_processes(trace):
-        key = RankKey(report.path, global_pid)
+        key = RankKey(report.path, global_pid, report.side)
         if only is not None and key not in only:
             ranks.append(RankOutcome(key, (), (), ()))
             continue
         rank_trace, coverage, notes = select_rank(trace, global_pid, options)
         partials.append(analysis.map_rank(rank_trace, key, options))
+        if hasattr(analysis, "missing_ranges"):
+            missing = analysis.missing_ranges(partials[-1], key)
+            coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes))
     absent = tuple(sorted(trace.absent))
     lacking = tuple(
@@ -173,7 +181,9 @@ def _map_report(
         for read in reads
         if read.required and not len(trace[read.table])
     )
-    outcome = ReportOutcome(report.path, report.label, facts, tuple(ranks), absent, lacking)
+    outcome = ReportOutcome(
+        report.path, report.label, facts, tuple(ranks), absent, lacking, side=report.side
+    )
     return outcome, partials
 
 
@@ -212,6 +222,5 @@ class _Boundary:
     def _failed(self, reason: str, fault: str | None = None) -> ReportOutcome:
         # A file's name may hold bytes that are no text; tables and JSON take text only.
         reason = reason.encode("utf-8", "backslashreplace").decode("utf-8")
-        return ReportOutcome(
-            self._report.path, self._report.label, None, reason=reason, fault=fault
-        )
+        one = self._report
+        return ReportOutcome(one.path, one.label, None, reason=reason, fault=fault, side=one.side)

@@ -11,25 +11,26 @@ import numpy.typing as npt
 
 from nsys_llm.coded_names import text_of
 from nsys_llm.columns import Columns
+from nsys_llm.device_ops import DeviceOps, OpNames
 from nsys_llm.gaps import Gaps
+from nsys_llm.host_line import HostLine
 from nsys_llm.identity import Rank
+from nsys_llm.idle_causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
+from nsys_llm.idle_split import Situations, situate, split_gaps
 from nsys_llm.intervals import IntArray, union_intervals
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, OpNames
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
+from nsys_llm.recipes.idle_gaps.cores import Cores
 from nsys_llm.recipes.idle_gaps.marks import Marks
-from nsys_llm.recipes.idle_gaps.split import Situations, situate, split_gaps
 
-__all__ = ["GapRow", "gap_columns", "longest_gaps", "top_gaps"]
+__all__ = ["GapRow", "gap_columns", "longest_gaps", "process_of", "thread_number", "top_gaps"]
 
 _THREAD_BITS: Final = 0xFFFFFF
 
 #: What is not known of a gap without a launch.
 _UNKNOWN: Final[dict[str, Any]] = {
     **dict.fromkeys(("launch_api", "launch_start_ns", "launch_end_ns", "global_tid")),
-    **dict.fromkeys(("api", "api_tid", "nvtx_range", "launch_range", "os_call")),
+    **dict.fromkeys(("api", "api_tid", "nvtx_range", "launch_range", "os_call", "on_core_ns")),
     "api_ns": 0,
     "os_call_ns": 0,
 }
@@ -58,6 +59,17 @@ class GapRow:
     launch_range: str | None
     os_call: str | None
     os_call_ns: int
+    on_core_ns: int | None
+
+
+def thread_number(global_tid: int) -> int:
+    """Return the thread's number out of its id in a report."""
+    return global_tid & _THREAD_BITS
+
+
+def process_of(global_tid: int) -> int:
+    """Return the id of a thread's process in a report, to which a thread's number can be added."""
+    return global_tid & ~_THREAD_BITS
 
 
 def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:
@@ -89,7 +101,7 @@ def top_gaps(
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
     named = split.time_ns.argmax(axis=0)
-    marks = Marks.of(trace, _spans(gaps, where, host))
+    marks, cores = Marks.of(trace, _spans(gaps, where, host)), Cores.of(trace.tables)
     found = []
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
@@ -104,7 +116,7 @@ def top_gaps(
                 cause=cause,
                 time_ns=tuple(split.time_ns[:, at].tolist()),
                 certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
-                **_launch(trace, host, marks, call, int(where.other[at]), gap, cause),
+                **_launch(trace, host, marks, cores, call, int(where.other[at]), gap, cause),
             )
         )
     return found
@@ -123,6 +135,7 @@ def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
         "launch_range",
         "os_call",
         "os_call_ns",
+        "on_core_ns",
     )
     idle = [sum(gap.time_ns[:IDLE_CAUSES_N]) for gap in gaps]
     return {
@@ -134,7 +147,7 @@ def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
         "cause": [CAUSE_NAMES[gap.cause] for gap in gaps],
         "cause_ns": [gap.time_ns[gap.cause] for gap in gaps],
         "certain_ns": [gap.certain_ns for gap in gaps],
-        "tid": [None if gap.global_tid is None else gap.global_tid & _THREAD_BITS for gap in gaps],
+        "tid": [None if gap.global_tid is None else thread_number(gap.global_tid) for gap in gaps],
         **{
             f"{name}_ns": [gap.time_ns[code] for gap in gaps]
             for code, name in enumerate(CAUSE_NAMES)
@@ -157,6 +170,7 @@ def _launch(
     trace: RankTrace,
     host: HostLine,
     marks: Marks,
+    cores: Cores,
     call: int,
     other: int,
     gap: tuple[int, int],
@@ -177,12 +191,13 @@ def _launch(
         "launch_end_ns": end_ns,
         "global_tid": thread,
         "api": None if api is None else _api(trace, host, api),
-        "api_tid": None if api is None else where & _THREAD_BITS,
+        "api_tid": None if api is None else thread_number(where),
         "api_ns": 0 if stretch is None or api is None else stretch[1] - stretch[0],
         "nvtx_range": marks.innermost(where, middle_ns),
         "launch_range": marks.innermost(thread, begin_ns),
         "os_call": os_call,
         "os_call_ns": os_call_ns,
+        "on_core_ns": cores.on_core_ns(thread, *gap),
     }
 
 

@@ -10,13 +10,11 @@ import numpy.typing as npt
 from nsys_llm.coded_names import text_of
 from nsys_llm.intervals import IntArray
 from nsys_llm.names import normalise_range
-from nsys_llm.ranges import Ranges, read_ranges
+from nsys_llm.ranges import DOMAIN_CREATED, Ranges, read_ranges
 from nsys_llm.rank_trace import RankTrace, sane_times
 from nsys_llm.tables import NULL_INT, Table
 
 __all__ = ["Marks"]
-
-_DOMAIN_CREATED = 75
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Marks:
             last_ns = int(spans[-1, 1])
             ends = np.where(events["end_ns"] == NULL_INT, last_ns, events["end_ns"])
             near = _reaches(events["start_ns"], ends, spans)
-            near |= events["event_type"] == _DOMAIN_CREATED
+            near |= events["event_type"] == DOMAIN_CREATED
             ranges = read_ranges(events.take(near), trace.strings, last_ns)
         calls = trace.tables.get("os_calls")
         if calls is not None and len(calls) and len(spans):

@@ -23,6 +23,7 @@ import pandas as pd
 
 from nsys_llm.coded_names import coded_names
 from nsys_llm.communication import is_communication
+from nsys_llm.device_overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.grouping import distinct, distinct_codes, summed
 from nsys_llm.identity import Rank, RankKey
@@ -40,7 +41,6 @@ from nsys_llm.recipes.llm_hotspots.findings import answer, findings
 from nsys_llm.recipes.llm_hotspots.host import map_host
 from nsys_llm.recipes.llm_hotspots.memops import map_memops
 from nsys_llm.recipes.llm_hotspots.overhead_rows import map_overheads
-from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.recipes.llm_hotspots.partial import (
     DeviceTimes,
     HotspotsPartial,

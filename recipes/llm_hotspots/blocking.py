@@ -63,7 +63,7 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
     """Find the copies and fills that block.
 
     Args:
-        moves: Those that start in the windows, see `memops.memop_table`, sizes known.
+        moves: Those that start in the windows, see `memop_table`, sizes known.
         trace: The rank, for the API calls that launched them.
     """
     known = moves.take(moves["launch_row"] >= 0)

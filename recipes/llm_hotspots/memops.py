@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.device_overlap import longest_ns
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.gpu_peaks import peak_bandwidths
 from nsys_llm.grouping import distinct_codes, summed
@@ -23,17 +24,13 @@ from nsys_llm.intervals import (
     total_length_ns,
     union_intervals,
 )
-from nsys_llm.memory_kinds import fill_codes, move_codes
+from nsys_llm.memop_rows import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.overlap import Spans
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.llm_hotspots.blocking import BlockingRows, blocking_rows
-from nsys_llm.recipes.llm_hotspots.overlap import longest_ns
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["MemopCounts", "MemopRows", "RankMemops", "map_memops", "memop_table"]
-
-#: No copy is as large; a thousand such sizes still fit into a sum.
-_LARGEST_SIZE_BYTES = 1 << 53
+__all__ = ["MemopCounts", "MemopRows", "RankMemops", "map_memops"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def map_memops(
     """
     moves = memop_table(trace)
     inside = trace.starts_inside(moves)
-    known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < _LARGEST_SIZE_BYTES)
+    known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)
     whole_ns = moves["end_ns"] - moves["start_ns"]
     devices, device = distinct_codes(moves["device_id"])
     kinds, kind = distinct_codes(moves["kind"])
@@ -139,28 +136,6 @@ def map_memops(
     peaks = peak_bandwidths(trace.tables, global_pid, trace.device_ids)
     counts = MemopCounts(times.regrouped(rows.kind), sizes.regrouped(rows.kind))
     return RankMemops(rows, blocking, peaks), counts
-
-
-def memop_table(trace: RankTrace) -> Table:
-    """Return copies, then fills, as one table, with their packed `kind`.
-
-    `same_device` is 1 where the export says that a copy stays on its device.
-    """
-    copies, fills = trace.tables["memcpys"], trace.tables["memsets"]
-    source, target = copies["source_device_id"], copies["target_device_id"]
-    memory = copies["source_memory_kind"], copies["target_memory_kind"]
-    kinds = move_codes(copies["copy_kind"], *memory), fill_codes(fills["memory_kind"])
-    same = (source != NULL_INT) & (source == target)
-    shared = ("start_ns", "end_ns", "device_id", "size_bytes", "launch_row")
-    return Table(
-        {
-            **{name: np.concatenate((copies[name], fills[name])) for name in shared},
-            "kind": np.concatenate(kinds),
-            "same_device": np.concatenate((same, np.zeros(len(fills), dtype=bool))).astype(
-                np.int64
-            ),
-        }
-    )
 
 
 def _spans_of(trace: RankTrace, own: Table) -> IntArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nsys_llm.device_overlap import DeviceOverlap
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
@@ -13,7 +14,6 @@ from nsys_llm.recipes.llm_hotspots.details import RankDetails
 from nsys_llm.recipes.llm_hotspots.host import RankHost
 from nsys_llm.recipes.llm_hotspots.memops import MemopCounts, RankMemops
 from nsys_llm.recipes.llm_hotspots.overhead_rows import OverheadRow
-from nsys_llm.recipes.llm_hotspots.overlap import DeviceOverlap
 
 __all__ = ["DeviceTimes", "HotspotsPartial", "KernelRows", "RankHotspots", "SourceRows", "merged"]
 

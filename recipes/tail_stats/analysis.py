@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.collective_lanes import map_collectives
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
@@ -54,7 +55,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
     return TailPartial(
         kernels=map_kernels(trace, rank, launched, options),
         apis=map_apis(trace, rank, launched[1]),
-        collectives=collectives_part.map_rank(trace, rank),
+        collectives=map_collectives(trace, rank),
     )
 
 

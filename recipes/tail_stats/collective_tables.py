@@ -10,34 +10,20 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.collective_classes import classes, confidence
+from nsys_llm.collectives_matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.columns import Columns, joined, percent
 from nsys_llm.intervals import IntArray
 from nsys_llm.manifest import load_manifest
-from nsys_llm.recipes.tail_stats.collectives_matched import (
-    Device,
-    MatchedCollectives,
-    Sequenced,
-)
 
 __all__ = [
     "clock_columns",
     "collective_columns",
-    "communicator",
     "coverage_columns",
     "declared",
     "sequence_columns",
 ]
 
 _SKEW_PERCENTS: Final = (50, 90)
-
-
-def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
-    """Return what a communicator is called by its ranks: `0-7`, or `0/0, 0/1` with devices."""
-    ranks = [devices[owner].rank.number for owner in owners]
-    if len(set(ranks)) < len(ranks):
-        return ", ".join(f"{devices[one].rank.number}/{devices[one].device_id}" for one in owners)
-    numbers = [-1 if number is None else number for number in ranks]
-    return _runs(numbers)
 
 
 def declared(table: str) -> list[str]:
@@ -221,14 +207,3 @@ def _together(parts: Sequence[Any]) -> Any:
     if parts and isinstance(parts[0], pd.arrays.IntegerArray):
         return pd.concat([pd.Series(part) for part in parts], ignore_index=True).array
     return joined(parts)
-
-
-def _runs(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as ranges: `0-3, 8`."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.recipes.tail_stats import collectives_part
+from nsys_llm.collective_lanes import CollectivesPartial, merged_collectives
 from nsys_llm.recipes.tail_stats.api_part import ApiTails, merged_apis
-from nsys_llm.recipes.tail_stats.collectives_partial import CollectivesPartial
 from nsys_llm.recipes.tail_stats.kernel_part import KernelTails, merged_kernels
 
 __all__ = ["TailPartial", "merged"]
@@ -33,5 +32,5 @@ def merged(parts: Sequence[TailPartial]) -> TailPartial:
     return TailPartial(
         kernels=merged_kernels([part.kernels for part in parts]),
         apis=merged_apis([part.apis for part in parts]),
-        collectives=collectives_part.merged([part.collectives for part in parts]),
+        collectives=merged_collectives([part.collectives for part in parts]),
     )

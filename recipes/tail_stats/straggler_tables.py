@@ -10,15 +10,17 @@ import numpy as np
 
 from nsys_llm.collective_classes import INCONCLUSIVE, NONE, lateness_pattern, third_sizes
 from nsys_llm.collective_waits import THIRDS, MemberWaits, Waits, collective_waits, member_waits
+from nsys_llm.collectives_matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.columns import Columns, percent
 from nsys_llm.grouping import summed
 from nsys_llm.intervals import IntArray
-from nsys_llm.recipes.tail_stats.collective_tables import communicator, declared
-from nsys_llm.recipes.tail_stats.collectives_matched import MatchedCollectives, Sequenced
+from nsys_llm.recipes.tail_stats.collective_tables import declared
 from nsys_llm.view.text import format_ns
 
 __all__ = ["straggler_columns", "wait_map_columns"]
 
+#: Parts of the run, as columns call them.
+_THIRDS: Final = ("first", "second", "last")
 #: Parts of the time in which there are collectives; a heat map of them stays readable.
 _BINS: Final = 40
 
@@ -150,7 +152,8 @@ def _member(
 ) -> dict[str, Any]:
     n, ranks_n = common["collectives_n"], common["ranks_n"]
     caused_ns, late_n = int(one.caused_ns.sum()), int(one.late_n.sum())
-    shares = percent(one.late_n, third_sizes(n))
+    late_pct = percent(one.late_n, third_sizes(n))
+    caused_pct = percent(one.caused_ns, wait_ns)
     known = one.lateness_ns.size > 0
     pattern = lateness_pattern(one.late_n, one.unclear_n, one.caused_ns, wait_ns, n, ranks_n)
     return {
@@ -164,9 +167,8 @@ def _member(
         "suffered_wait_ns": one.suffered_ns,
         "lateness_p50_ns": float(np.median(one.lateness_ns)) if known else None,
         "lateness_max_ns": int(one.lateness_ns.max()) if known else None,
-        "late_first_third_pct": shares[0],
-        "late_second_third_pct": shares[1],
-        "late_last_third_pct": shares[2],
+        **{f"late_{third}_third_pct": late_pct[at] for at, third in enumerate(_THIRDS)},
+        **{f"caused_{third}_third_pct": caused_pct[at] for at, third in enumerate(_THIRDS)},
     }
 
 

@@ -119,9 +119,10 @@ def _profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty.
 
-    With `relative` a cell is how far it lies above the median of its row, in percent of that; with
-    `row_share` it is its share of the largest of its row. With `log` the numbers of the x axis are
-    steps of one ratio, and steps without a value get an empty column.
+    With `diverging` the colours tell what is above 0 from what is below. With `relative` a cell is
+    how far it lies above the median of its row, in percent of that; with `row_share` it is its
+    share of the largest of its row. With `log` the numbers of the x axis are steps of one ratio,
+    and steps without a value get an empty column.
     """
     value, x = fields[spec["value"]], fields[spec["x"]]
     wide = pivot(frame, spec["y"], x.name, value.name).head(spec.get("top", 40))
@@ -139,6 +140,8 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         if spec.get("row_share"):
             numbers, unit = _row_shares(wide), "% of row's largest"
         colors = {"colorscale": [list(stop) for stop in HEAT]}
+        if spec.get("diverging"):
+            colors = {"colorscale": [list(stop) for stop in DIVERGING], "zmid": 0}
     columns_n = len(wide.columns)
     trace = {
         **colors,

@@ -14,10 +14,15 @@ import pandas as pd
 
 from .axes import Plot, escaped, legend_name
 from .charts import bars, heat, spread, stacked
+from .compare_charts import compare, waterfall
+from .icicles import icicle
 from .tables import Field
 from .time_charts import lines, points, timeline
 
 __all__ = ["KINDS", "draw"]
+
+#: What of a layout changes with the choice of a menu.
+_OWN_LAYOUT: Final = ("xaxis", "yaxis", "height")
 
 
 def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -42,12 +47,15 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
 
 KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
     "bars": bars,
+    "compare": compare,
     "heat": heat,
+    "icicle": icicle,
     "lines": lines,
     "points": points,
     "spread": spread,
     "stacked": stacked,
     "timeline": timeline,
+    "waterfall": waterfall,
 }
 
 
@@ -65,7 +73,11 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
             "args": [
                 {"visible": [one == index for one in owner]},
                 # Each choice has labels, units and a size of its own.
-                {name: plots[index]["layout"][name] for name in ("xaxis", "yaxis", "height")},
+                {
+                    name: value
+                    for name, value in plots[index]["layout"].items()
+                    if name in _OWN_LAYOUT
+                },
             ],
         }
         for index, choice in enumerate(choices)
@@ -86,7 +98,7 @@ def _finished(plot: Plot, spec: Mapping[str, Any]) -> Plot:
         "hoverlabel": {"align": "left", "namelength": -1},
         "legend": {"traceorder": "normal"},
     }
-    if not any(trace.get("x") or trace.get("y") for trace in plot["data"]):
+    if not any(trace.get(name) for trace in plot["data"] for name in ("x", "y", "ids")):
         note = {"text": "no rows", "showarrow": False, "xref": "paper", "yref": "paper"}
         common["annotations"] = [{**note, "x": 0.5, "y": 0.5}]
     return {"data": plot["data"], "layout": {**common, **plot["layout"]}}

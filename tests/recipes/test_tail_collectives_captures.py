@@ -6,9 +6,9 @@ import numpy as np
 from results import rows
 from tail_ranks import ENDS, RECIPE, N, found, write_ranks
 
+from nsys_llm import collective_lanes
 from nsys_llm.demo import write_demo
 from nsys_llm.manifest import load_manifest
-from nsys_llm.recipes.tail_stats import collectives_part
 from nsys_llm.trace_builder import TraceBuilder
 
 LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]
@@ -86,7 +86,7 @@ def test_ranks_without_any_collective_give_typed_empty_tables(rank_set, tmp_path
 
 
 def test_more_collectives_than_are_sent_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(collectives_part, "MOST_COLLECTIVES", 12)
+    monkeypatch.setattr(collective_lanes, "MOST_COLLECTIVES", 12)
     tables = found(write_ranks(tmp_path / "ranks", [[9_000], [4_000]]), tmp_path / "o")
     assert len(tables["collectives"]) == 12
     columns = "kernels_n matched_n cut_n unmatched_n over_limit_n"

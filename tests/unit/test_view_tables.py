@@ -11,7 +11,15 @@ from rendered import HOSTILE_NAMES, INVISIBLE, Markup
 from nsys_llm.manifest import Column, Manifest, TableWrite
 from nsys_llm.outputs import declared_frame, write_tables
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import Field, cells, glossary_html, read_fields, read_table, rows_html
+from nsys_llm.view.tables import (
+    Field,
+    cells,
+    glossary_html,
+    read_fields,
+    read_table,
+    rows_html,
+    shown,
+)
 
 NAME = Field("name", None, 'Its "name", 0 < n & m.', False)
 TIME = Field("busy_ns", "ns", "How long.", True)
@@ -24,6 +32,7 @@ FIELDS = {
     "rank": Field("rank", None, "Rank.", True),
     "storm": Field("storm", None, "Whether.", False),
 }
+START = Field("first_start_ns", "ns", "When.", True)
 COLUMNS = (
     Column("Rank", "int64", "Number of the rank.", nullable=True),
     Column("File", "string", "Label <b>.", nullable=False),
@@ -36,7 +45,7 @@ def frame(**columns):
     return pd.DataFrame(columns)
 
 
-def shown(table, columns, rows_n=10):
+def shown_cells(table, columns, rows_n=10):
     """Return the rows of the HTML as a reader sees them."""
     page = Markup(rows_html(table, FIELDS, columns, rows_n))
     assert page.problems == []
@@ -53,6 +62,23 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("name", "unit", "value", "text"),
+    [
+        ("start_ns", "ns", 60_386_439_208, "60.386439208 s"),
+        ("window_end_ns", "ns", 60_386_439_208.0, "60.386439208 s"),
+        ("window_end_ns", "ns", pd.NA, "-"),
+        ("after_ns", "ns", 60_386_439_208, "60.4 s"),
+        ("start_ns", "count", 1234, "1,234"),
+    ],
+)
+def test_an_instant_is_told_to_the_nanosecond(name, unit, value, text):
+    # It is looked for in another tool; three figures would be another place.
+    field = Field(name, unit, "", True)
+    assert shown(value, field) == text
+    assert cells(pd.DataFrame({name: [value]}), {name: field}, [name], 1) == [[(text, text)]]
+
+
 def test_values_are_shown_in_human_units():
     table = frame(
         name=["k"],
@@ -64,7 +90,7 @@ def test_values_are_shown_in_human_units():
         storm=[True],
     )
     row = ["k", "1.5 ms", "12.3 %", "2.5 kB", "1,234", "1023", "True"]
-    assert shown(table, list(FIELDS)) == [row]
+    assert shown_cells(table, list(FIELDS)) == [row]
 
 
 def test_null_of_every_type_is_shown_as_not_known():
@@ -76,18 +102,18 @@ def test_null_of_every_type_is_shown_as_not_known():
         rank=[float("nan")],
     )
     columns = ["name", "busy_ns", "share_pct", "storm", "rank"]
-    assert shown(table, columns) == [["-"] * 5]
+    assert shown_cells(table, columns) == [["-"] * 5]
 
 
 def test_integers_of_a_nullable_column_stay_whole_beside_a_null():
     table = frame(rank=pd.array([7, None], dtype="Int64"))
-    assert shown(table, ["rank"]) == [["7"], ["-"]]
+    assert shown_cells(table, ["rank"]) == [["7"], ["-"]]
 
 
 def test_huge_and_negative_values_are_shown_without_losing_their_sign():
     table = frame(busy_ns=[-(2**63), 2**63 - 1, -1], size_bytes=[2**62, 0, -1500])
     # 2**63 ns are 9,223,372,036.85 s, and 2**62 bytes 4,611,686.02 TB.
-    assert shown(table, ["busy_ns", "size_bytes"]) == [
+    assert shown_cells(table, ["busy_ns", "size_bytes"]) == [
         ["-9,223,372,037 s", "4,611,686 TB"],
         ["9,223,372,037 s", "0 B"],
         ["-1 ns", "-1.5 kB"],
@@ -221,3 +247,10 @@ def test_what_jupyter_would_typeset_stands_in_code():
     page = rows_html(frame(name=names), FIELDS, ["name"], 10)
     assert page.count("<code>") == 2
     assert "<code>main::$_0(bar::$_1)</code>" in page
+
+
+def test_instants_are_shown_so_that_they_can_be_found_again():
+    table = frame(first_start_ns=[60_119_037_527, 60_119_037_528], busy_ns=[60_119_037_527] * 2)
+    fields = {"first_start_ns": START, "busy_ns": TIME}
+    page = Markup(rows_html(table, fields, list(fields), 10))
+    assert page.rows[1:] == [["60.119037527 s", "60.1 s"], ["60.119037528 s", "60.1 s"]]

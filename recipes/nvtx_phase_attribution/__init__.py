@@ -1,0 +1,1 @@
+"""The recipe nvtx_phase_attribution."""

@@ -1,0 +1,175 @@
+"""Findings of trace_diff: what got worse, by kind; what got better is a note."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from nsys_llm.findings import Finding
+from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of, both_sides
+from nsys_llm.recipes.trace_diff.clue import Clue
+from nsys_llm.recipes.trace_diff.clues import find_clues
+from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS
+from nsys_llm.recipes.trace_diff.conclusions import conclusive
+from nsys_llm.records import severity_of
+from nsys_llm.view.text import format_percent, quoted
+
+__all__ = ["findings"]
+
+#: Share of the baseline's kernel time from which a change for the worse has a severity; nsys-ai
+#: calls 5 % a regression and 2 % noise, high is ours.
+_SEVERITY_PCT: Final = {"high": 10.0, "medium": 5.0, "low": 2.0}
+
+#: Title, scope and advice of each kind of change.
+_KINDS: Final = {
+    "slower_calls": (
+        "{name} got slower per call",
+        "kernel",
+        "Compare its launch configurations in `configs`: where each has its old durations the mix "
+        "of shapes changed, else the kernel or the machine did.",
+    ),
+    "faster_calls": (
+        "{name} got faster per call",
+        "kernel",
+        "Check in `configs` that it still does the same work: other grids are other shapes.",
+    ),
+    "more_calls": (
+        "{name} runs more often",
+        "kernel",
+        "Find where the extra launches come from: `nvtx_phase_attribution` names the ranges.",
+    ),
+    "fewer_calls": (
+        "{name} runs less often",
+        "kernel",
+        "Check that the work was saved, and not moved to another kernel.",
+    ),
+    "more_of_all": (
+        "All kernels run more often alike",
+        "run",
+        "Compare per step: name the range with `--step`, or a kernel with `--step-kernel`.",
+    ),
+    "less_of_all": (
+        "All kernels run less often alike",
+        "run",
+        "Compare per step: name the range with `--step`, or a kernel with `--step-kernel`.",
+    ),
+    "other_kernels": (
+        "Work of category {name} went to other kernels",
+        "category",
+        "Compare versions, shapes and autotuning caches: another variant was chosen.",
+    ),
+    "waiting": (
+        "Communication changed by waiting for late ranks",
+        "category",
+        "Look at `ranks` and at tail_stats' stragglers: the late rank is the one to mend.",
+    ),
+    "transfer": (
+        "Communication changed by its transfer",
+        "category",
+        "Compare sizes, algorithms and links: every rank was there, and the data took other time.",
+    ),
+    "communication": (
+        "Communication changed",
+        "category",
+        "Give the reports of all ranks to tell waiting from transfer.",
+    ),
+    "copies": (
+        "The number of copies changed: {name}",
+        "copy",
+        "Find what copies with the phases of nvtx_phase_attribution: tensors that are split, made "
+        "contiguous or moved.",
+    ),
+    "one_rank": (
+        "Rank {rank} changed unlike the others",
+        "rank",
+        "Look at its row in `ranks` and `rank_kernels`: the code is the same on all ranks, so its "
+        "machine, its share of the work, or what else runs there differs.",
+    ),
+    "more_idle": (
+        "The GPUs are idle more",
+        "run",
+        "Run idle_gaps on both: it lists the gaps, and what the host did in them.",
+    ),
+    "less_idle": (
+        "The GPUs are idle less",
+        "run",
+        "Nothing: the host keeps up better.",
+    ),
+}
+
+
+def findings(tables: Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    basis = basis_of(tables)
+    if basis.kernels.empty:
+        return []
+    clues = find_clues(tables, basis)
+    return [
+        *_not_comparable(tables),
+        *(found for found in (_finding(clue, basis) for clue in clues) if found is not None),
+        *_conclusions(tables, basis, clues),
+    ]
+
+
+def _finding(clue: Clue, basis: Basis) -> Finding | None:
+    title, scope, advice = _KINDS[clue.rule]
+    share = 100 * clue.impact_ns / basis.before_ns if basis.before_ns else 0.0
+    severity = severity_of(share, _SEVERITY_PCT)
+    if severity is None:
+        severity = "low" if clue.stands_out and clue.impact_ns > 0 else "note"
+    if clue.rule in ("more_of_all", "less_of_all"):
+        severity = "note"
+    return Finding(
+        rule=clue.rule,
+        severity=severity,
+        scope=scope,
+        name=clue.name,
+        rank=clue.rank,
+        title=title.format(name=quoted(clue.name), rank=clue.rank),
+        evidence=f"{clue.text[0].upper()}{clue.text[1:]}: {format_percent(abs(share))} of the "
+        f"kernel time of the baseline{basis.a_step}.",
+        tables=clue.tables,
+        recommendation=advice,
+        impact_ns=round(abs(clue.impact_ns)),
+    )
+
+
+def _conclusions(tables: Tables, basis: Basis, clues: list[Clue]) -> Iterator[Finding]:
+    titles = {
+        "another_path": "The same work took a different path",
+        "slower_throughout": "Nearly all kernels changed alike",
+    }
+    for rule, text in conclusive(tables, basis, clues):
+        if rule not in titles:
+            continue
+        evidence, _, advice = text.partition(". ")
+        yield Finding(
+            rule=rule,
+            severity="medium",
+            scope="run",
+            title=titles[rule],
+            evidence=evidence if evidence.endswith(".") else f"{evidence}.",
+            tables=("kernels", "categories", "memops"),
+            recommendation=advice or "Repeat the run on an idle machine with clocks locked.",
+            impact_ns=round(abs(basis.after_ns - basis.before_ns)),
+        )
+
+
+def _not_comparable(tables: Tables) -> Iterator[Finding]:
+    rows = tables["comparability"]
+    for row in rows[rows["status"].isin([ALL, TOTALS])].to_dict("records"):
+        before, after = both_sides(row)
+        whole = row["status"] == ALL
+        yield Finding(
+            rule="not_comparable",
+            severity="high" if whole else "medium",
+            scope="run",
+            name=row["check"],
+            title=f"{'The runs' if whole else 'Sums over the runs'} are not comparable: "
+            f"{row['check']}",
+            evidence=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
+            tables=("comparability",),
+            recommendation="Repeat one of the captures like the other."
+            if whole
+            else "Read times per call, shares, and times per step.",
+        )

@@ -1,0 +1,168 @@
+"""What changed in kernels: how often they run, how long, and which ones. Reads tables only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.recipes.trace_diff.basis import Basis
+from nsys_llm.recipes.trace_diff.clue import STANDS_OUT, Clue, changed, matters, times
+from nsys_llm.recipes.trace_diff.verdicts import IMPROVE, REGRESS
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+
+__all__ = ["alike_ratio", "kernel_clues"]
+
+#: Launch counts that change alike: their ratios differ by so little, for so much of the time; ours.
+_ALIKE_PCT: Final = 5.0
+_ALIKE_SHARE_PCT: Final = 70.0
+_LEAST_CHANGE_PCT: Final = 2.0
+_LEAST_LAUNCHES: Final = 8
+
+
+def kernel_clues(basis: Basis) -> list[Clue]:
+    """Return the changes of kernels other than communication, in no order."""
+    return [*_fewer_of_all(basis), *_per_call(basis), *_counts(basis), *_other_kernels(basis)]
+
+
+def alike_ratio(basis: Basis) -> float | None:
+    """Return the ratio of launch numbers that most kernels share, None where they share none.
+
+    None too where it is about 1.
+    """
+    kernels = basis.kernels
+    both = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
+    if basis.per_step or both.empty or both["baseline_n"].sum() < _LEAST_LAUNCHES:
+        return None
+    ratio = float(both["input_n"].sum() / both["baseline_n"].sum())
+    apart = (both["input_n"] / both["baseline_n"] / ratio - 1).abs() * 100
+    alike_ns = float(both.loc[apart <= _ALIKE_PCT, "before"].sum())
+    if 100 * abs(ratio - 1) < _LEAST_CHANGE_PCT or ratio <= 0:
+        return None
+    enough = alike_ns >= _ALIKE_SHARE_PCT / 100 * float(both["before"].sum())
+    return ratio if enough else None
+
+
+def _fewer_of_all(basis: Basis) -> Iterator[Clue]:
+    ratio = alike_ratio(basis)
+    if ratio is None:
+        return
+    kernels = basis.kernels
+    count_ns = float(kernels.loc[kernels["status"] == "both", "count"].sum())
+    fewer = "less" if ratio < 1 else "more"
+    yield Clue(
+        "less_of_all" if ratio < 1 else "more_of_all",
+        count_ns,
+        f"kernels run {format_percent(100 * abs(ratio - 1))} {fewer} often, nearly all of them "
+        f"alike: the input did {fewer} of the same work ({changed(count_ns)})",
+        ("kernels",),
+    )
+
+
+def _per_call(basis: Basis) -> Iterator[Clue]:
+    """Yield kernels whose calls got longer or shorter, for real."""
+    kernels = basis.kernels
+    own = kernels[kernels["verdict"].isin([REGRESS, IMPROVE]) & ~kernels["communication"]]
+    for row in _records(own, "per_call"):
+        out = row["ratio"] >= STANDS_OUT or row["ratio"] <= 1 / STANDS_OUT
+        if not out and not matters(row["per_call"], basis):
+            continue
+        rule = "slower_calls" if row["per_call"] > 0 else "faster_calls"
+        calls = _calls(row, basis)
+        yield Clue(
+            rule,
+            row["per_call"],
+            f"{_named(row)} takes {times(row['ratio'])} per call in {calls} "
+            f"({changed(row['per_call'])})",
+            ("kernels", "configs"),
+            row["name"],
+            row["category"],
+            out,
+        )
+
+
+def _calls(row: Any, basis: Basis) -> str:
+    before, after = row["baseline_n"], row["input_n"]
+    a_step = basis.a_step
+    if before == after:
+        return f"the same {_number(before)} calls{a_step}"
+    return f"{_number(after)} calls{a_step} instead of {_number(before)}"
+
+
+def _number(value: float) -> str:
+    return format_count(value) if float(value).is_integer() else f"{value:.3g}"
+
+
+def _counts(basis: Basis) -> Iterator[Clue]:
+    """Yield kernels that run more or less often, beyond what they all do."""
+    alike = alike_ratio(basis) or 1.0
+    kernels = basis.kernels
+    own = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
+    for row in _records(own, "count"):
+        beyond = row["input_n"] / row["baseline_n"] / alike - 1
+        if 100 * abs(beyond) <= _ALIKE_PCT or not matters(row["count"], basis):
+            continue
+        rule = "more_calls" if row["count"] > 0 else "fewer_calls"
+        yield Clue(
+            rule,
+            row["count"],
+            f"{_named(row)} runs {_number(row['input_n'])} times{basis.a_step} instead of "
+            f"{_number(row['baseline_n'])} ({changed(row['count'])})",
+            ("kernels",),
+            row["name"],
+            row["category"],
+        )
+
+
+def _other_kernels(basis: Basis) -> Iterator[Clue]:
+    """Yield categories with kernels that one side alone has."""
+    kernels = basis.kernels
+    for category, rows in kernels[kernels["status"] != "both"].groupby("category", sort=True):
+        come, gone = rows[rows["status"] == "new"], rows[rows["status"] == "vanished"]
+        come_ns, gone_ns = float(come["after"].sum()), float(gone["before"].sum())
+        out = bool(len(come) and len(gone))
+        if not out and not matters(come_ns - gone_ns, basis):
+            continue
+        yield Clue(
+            "other_kernels",
+            come_ns - gone_ns,
+            _replaced(str(category), come, gone, come_ns, gone_ns),
+            ("categories", "kernels"),
+            str(category),
+            str(category),
+            out,
+        )
+
+
+def _replaced(
+    category: str, come: pd.DataFrame, gone: pd.DataFrame, come_ns: float, gone_ns: float
+) -> str:
+    kernels = f"{quoted(category)} kernel"
+    largest = (
+        quoted(come.sort_values("after", ascending=False)["name"].iloc[0]) if len(come) else ""
+    )
+    if len(come) and len(gone):
+        return (
+            f"{counted(len(come), f'new {kernels}')}, above all {largest}, "
+            f"{'takes' if len(come) == 1 else 'take'} {format_ns(come_ns)} where "
+            f"{counted(len(gone), 'other')} took {format_ns(gone_ns)} "
+            f"({changed(come_ns - gone_ns)})"
+        )
+    if len(come):
+        return (
+            f"{counted(len(come), f'new {kernels}')}, above all {largest}, "
+            f"{'takes' if len(come) == 1 else 'take'} {format_ns(come_ns)}"
+        )
+    verb = "has" if len(gone) == 1 else "have"
+    return f"{counted(len(gone), kernels)} of {format_ns(gone_ns)} {verb} vanished"
+
+
+def _named(row: Any) -> str:
+    operation = row["operation"]
+    return quoted(row["name"]) + ("" if pd.isna(operation) else f" ({operation})")
+
+
+def _records(frame: pd.DataFrame, by: str) -> Iterable[dict[Any, Any]]:
+    order = frame[by].abs().sort_values(ascending=False, kind="stable").index
+    return frame.loc[order].to_dict("records")

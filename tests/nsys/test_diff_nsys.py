@@ -1,0 +1,94 @@
+"""trace_diff under a real `nsys recipe`: the standalone command's tables, and gates."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from results import assert_same, read_frames, read_report, rows, run, under_nsys
+
+pytestmark = [pytest.mark.nsys, pytest.mark.traces]
+
+RECIPE = "trace_diff"
+GATES = ["--gate", "gpu_time:+3%", "--gate", "idle_pct:+2pp"]
+
+
+@pytest.fixture(scope="module")
+def pairs(nsys, traces, tmp_path_factory):
+    """Pairs of inputs by kind, and what the standalone command makes of each."""
+    folder = tmp_path_factory.mktemp("pairs")
+    reports = [folder / f"{name}.nsys-rep" for name in ("before", "after")]
+    for path, name in zip(reports, ("v2", "serial"), strict=True):
+        shutil.copyfile(traces / "a100_vector_add" / f"vector_add_profile_{name}.nsys-rep", path)
+    ranks = traces / "h100_mfu_ranks"
+    files = traces / "h100_mfu"
+    found = {
+        "reports": reports,
+        "rank_sets": [ranks / "before", ranks / "after"],
+        "files": [files / "before.sqlite", files / "after.sqlite"],
+    }
+    for kind, (before, after) in found.items():
+        command = [Path(sys.executable).with_name("nsys-llm"), RECIPE]
+        command += ["--baseline", before, "--input", after, "--output", folder / kind]
+        done = run(command, folder, NSYS_DIR=str(Path(nsys).parents[1]))
+        assert done.returncode == 0, done.stdout
+    return folder, found
+
+
+# Pairwise: every mode, and every kind of input.
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("none", "files"), ("concurrent", "reports"), ("dask-futures", "rank_sets")]
+)
+def test_every_mode_gives_the_tables_of_the_command(nsys, pairs, mode, kind, tmp_path):
+    folder, found = pairs
+    before, after = found[kind]
+    words = ["--baseline", before, "--input", after, "--mode", mode, "--output", "out"]
+    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
+    assert done.returncode == 0, done.stdout
+    assert_same(tmp_path / "out", folder / kind, recipe=RECIPE)
+
+
+def test_reports_that_nsys_exports_are_compared(pairs):
+    tables = read_frames(pairs[0] / "reports")
+    # vectorAdd in a thousand launches, then in a few beside copies: another program.
+    files = tables["files"].reset_index()
+    assert rows(files, "side status") == [("baseline", "ok"), ("input", "ok")]
+    assert tables["kernels"]["change_ns"].sum() == (
+        tables["kernels"]["input_total_ns"].sum() - tables["kernels"]["baseline_total_ns"].sum()
+    )
+
+
+def test_a_failed_gate_arrives_as_1_and_the_results_stay(nsys, pairs, tmp_path):
+    before, after = pairs[1]["files"]
+    words = ["--baseline", before, "--input", after, "--output", "out", *GATES]
+    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
+    assert done.returncode == 1
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text("utf-8"))
+    assert (verdict["exit_code"], verdict["verdict"]) == (1, "fail")
+    assert [gate["result"] for gate in verdict["gates"]] == ["pass", "fail"]
+    assert read_report(tmp_path / "out")["exit_code"] == 1
+    assert "gate failed: idle_pct:+2pp" in done.stdout
+    record = json.loads((tmp_path / "out" / "out.nsys-analysis").read_text("utf-8"))
+    assert record["Outputs"]["verdict.json"] == "Verdict"
+    assert len(record["InputFiles"]) == 2
+
+
+def test_what_cannot_be_compared_arrives_as_1_too_and_verdict_json_says_3(nsys, pairs, tmp_path):
+    before, after = pairs[1]["files"]
+    words = ["--input", before, after, "--output", "out", "--gate", "gpu_time_per_step:+3%"]
+    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
+    assert done.returncode == 1
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text("utf-8"))
+    assert (verdict["exit_code"], verdict["verdict"]) == (3, "not_comparable")
+
+
+def test_a_gate_that_means_nothing_writes_nothing(nsys, pairs, tmp_path):
+    before, after = pairs[1]["files"]
+    words = ["--input", before, after, "--output", "out", "--gate", "speed:+3%"]
+    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
+    assert done.returncode != 0
+    assert "there is no metric 'speed'" in done.stdout
+    assert not (tmp_path / "out").exists()

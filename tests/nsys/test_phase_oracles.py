@@ -1,0 +1,181 @@
+"""nvtx_phase_attribution beside NVIDIA's own reports on NVTX ranges, and under `nsys recipe`."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from collections import Counter
+
+import pandas as pd
+import plain_ranges
+import pytest
+from results import analyse, assert_same, read_frames, run, under_nsys
+
+from nsys_llm.names import normalise_range
+
+pytestmark = [pytest.mark.nsys, pytest.mark.traces]
+
+RECIPE = "nvtx_phase_attribution"
+TRACES = {
+    **{f"{run}{rank}": f"h100_mfu_ranks/{run}/rank{rank}.sqlite"
+       for run in ("before", "after") for rank in (0, 1)},
+    "serial": "a100_vector_add/vector_add_profile_serial.nsys-rep",
+}  # fmt: skip
+
+#: Sum of the projected spans, ns, by name: `nsys recipe nvtx_gpu_proj_sum` of 2023.4.4 with numpy
+#: 1.26 and pandas 2.3 on parquet made of h100_mfu_ranks/before, both ranks added up, texts
+#: normalised. Its Sum is the span.
+PROJECTED_NS = {
+    "flash_attn::_flash_attn_forward": 256_586_234,
+    "FlashAttnFunc": 256_586_234,
+    "aten::copy_": 69_869_064,
+    "aten::linear": 58_603_030,
+    "aten::addmm": 58_603_030,
+    "AllToAll4D": 48_112_906,
+    "aten::_to_copy": 44_950_969,
+    "aten::to": 44_950_969,
+    "aten::mul": 42_979_045,
+    "nccl:all_to_all": 25_179_513,
+    "c10d::alltoall_base_": 25_179_513,
+    "ncclGroupEnd": 25_179_513,
+}
+
+
+@pytest.fixture(scope="module")
+def exported(nsys, traces, tmp_path_factory):
+    """Return SQLite exports by name, in a folder where nsys may write."""
+    folder = tmp_path_factory.mktemp("exports")
+    paths = {}
+    for name, path in TRACES.items():
+        paths[name] = folder / f"{name}.sqlite"
+        if path.endswith(".sqlite"):
+            paths[name].write_bytes((traces / path).read_bytes())
+            continue
+        words = [nsys, "export", "--type", "sqlite", "--lazy=false", "-o", paths[name]]
+        subprocess.run([*map(str, words), str(traces / path)], check=True, capture_output=True)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def ours(exported, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ours")
+    words = ["--running-numbers", "keep"]
+    return {
+        name: read_frames(analyse(folder / name, path, options=words, recipe=RECIPE))
+        for name, path in exported.items()
+    }
+
+
+def stats(nsys, report, path, first):
+    """Return one report of `nsys stats` as a table; `first` begins its header."""
+    words = [nsys, "stats", "--report", report, "--format", "csv", "--quiet", path]
+    done = run(words, path.parent)
+    assert done.returncode == 0, done.stdout
+    found = pd.read_csv(io.StringIO(done.stdout[done.stdout.index(first) :]))
+    return found.dropna(how="all")
+
+
+def named(frame, column, kind="push_pop"):
+    """Return our ranges, added up by what NVIDIA shows: the name, with its domain."""
+    frame = frame[frame["kind"] == kind]
+    return frame.groupby("name")[column].sum().to_dict()
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_spans_are_nvidia_s_projection(nsys, exported, ours, name):
+    theirs = stats(nsys, "nvtx_gpu_proj_trace", exported[name], "Name,Projected")
+    theirs = theirs[theirs["Style"] == "PushPop"]
+    keys = [normalise_range(str(text)) for text in theirs["Name"]]
+    groups = theirs.groupby(keys)
+    ranges = ours[name]["ranges"]
+    assert groups["Projected Duration (ns)"].sum().to_dict() == {
+        key: ns for key, ns in named(ranges, "span_ns").items() if key in set(keys)
+    }
+    # A range inside one of the same name holds an operation twice there.
+    alone = {key for key in keys if not nested(exported[name], key)}
+    theirs_n = groups["NumGPUOps"].sum().to_dict()
+    ops_n = named(ranges, "ops_n")
+    assert {key: theirs_n[key] for key in alone} == {key: ops_n[key] for key in alone}
+    assert len(alone) > len(set(keys)) / 2
+    largest = ranges.groupby("name")["span_max_ns"].max().to_dict()
+    assert groups["Projected Duration (ns)"].max().to_dict() == {
+        key: largest[key] for key in set(keys)
+    }
+
+
+def nested(path, name):
+    """Tell whether a range of a name lies inside another one."""
+    if path not in _NESTED:
+        _NESTED[path] = {
+            key
+            for _, ops in plain_ranges.read(path).values()
+            for op in ops
+            for key, n in Counter(one.key[2] for one in op.around).items()
+            if n > 1
+        }
+    return name in _NESTED[path]
+
+
+_NESTED: dict = {}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_ranges_are_as_many_and_as_long_as_nvidia_says(nsys, exported, ours, name):
+    theirs = stats(nsys, "nvtx_pushpop_sum", exported[name], "Time (%)")
+    keys = [normalise_range(str(text)) for text in theirs["Range"]]
+    groups = theirs.groupby(keys)
+    ranges = ours[name]["ranges"]
+    found = named(ranges, "instances_n")
+    # NVIDIA leaves out nothing; a range that ends where it starts is none of ours.
+    empty_n = int(ours[name]["marks"]["empty_n"].sum())
+    assert groups["Instances"].sum().sum() == sum(found.values()) + empty_n
+    wall = named(ranges, "wall_ns")
+    theirs_ns = groups["Total Time (ns)"].sum().to_dict()
+    assert all(wall[key] <= theirs_ns[key] for key in wall)
+    assert sum(wall[key] == theirs_ns[key] for key in wall) > len(wall) / 2
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_kernels_of_ranges_are_those_of_nvidia(nsys, exported, ours, name):
+    theirs = stats(nsys, "nvtx_kern_sum", exported[name], "NVTX Range")
+    theirs = theirs[theirs["Style"] == "PushPop"]
+    keys = [normalise_range(str(text)) for text in theirs["NVTX Range"]]
+    # It counts a kernel for every range around it, twice for two of one name.
+    alone = [key for key in dict.fromkeys(keys) if not nested(exported[name], key)]
+    assert len(alone) > len(set(keys)) / 2
+    groups, ranges = theirs.groupby(keys), ours[name]["ranges"]
+    theirs_n, kernels_n = groups["Kern Inst"].sum(), named(ranges, "kernels_n")
+    assert {key: theirs_n[key] for key in alone} == {key: kernels_n[key] for key in alone}
+    # Our times have copies and fills in them, too.
+    theirs_ns, ops_n = groups["Total Time (ns)"].sum(), named(ranges, "ops_n")
+    inclusive_ns = named(ranges, "inclusive_ns")
+    pure = [key for key in alone if ops_n[key] == kernels_n[key]]
+    assert pure
+    assert {key: theirs_ns[key] for key in pure} == {key: inclusive_ns[key] for key in pure}
+
+
+def test_spans_are_those_of_nvidia_s_recipe(ours):
+    found = Counter()
+    for name in ("before0", "before1"):
+        found.update(named(ours[name]["ranges"], "span_ns"))
+    assert {name: found[name] for name in PROJECTED_NS} == PROJECTED_NS
+
+
+@pytest.mark.parametrize("mode", ["none", "concurrent", "dask-futures"])
+def test_every_mode_under_nsys_gives_the_same_tables(nsys, traces, tmp_path, mode):
+    ranks = traces / "h100_mfu_ranks" / "before"
+    alone = analyse(tmp_path / "alone", ranks, recipe=RECIPE)
+    words = ["--input", str(ranks), "--output", "out", "--mode", mode]
+    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
+    assert done.returncode == 0, done.stdout
+    assert_same(alone, tmp_path / "out", recipe=RECIPE)
+
+
+def test_a_report_is_exported_with_the_tables_that_it_needs(nsys, traces, tmp_path):
+    report = traces / TRACES["serial"]
+    words = ["--input", str(report), "--output", "out", "--export-dir", str(tmp_path / "exports")]
+    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
+    assert done.returncode == 0, done.stdout
+    tables = read_frames(tmp_path / "out")
+    assert tables["phases"]["gpu_ns"].sum() == tables["coverage"]["total_ns"].sum()
+    assert tables["marks"]["push_pop_n"].sum() > 0
