@@ -14,6 +14,7 @@ from nsys_llm.identity import Rank, clock_offsets
 from nsys_llm.intervals import IntArray
 from nsys_llm.recipes.tail_stats.instances import Instances
 from nsys_llm.recipes.tail_stats.kernel_tables import Medians, config_columns
+from nsys_llm.recipes.tail_stats.time_tables import aligned_ns
 from nsys_llm.tables import NULL_INT
 from nsys_llm.tails import is_outlier, ratio
 
@@ -59,9 +60,7 @@ def outlier_columns(
     keys = [medians.keys[key] for key in numbers["key"].tolist()]
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
-    offset = np.array([NULL_INT if one is None else one for one in offsets_ns], dtype=np.int64)
-    offset = offset[owner] if len(offset) else owner
-    aligned = np.where(offset == NULL_INT, NULL_INT, numbers["start_ns"] + offset)
+    aligned = aligned_ns(numbers["start_ns"], owner, offsets_ns)
     states = states_of(found)
     columns = {
         "rank": [ranks[one].number for one in owner.tolist()],
@@ -103,6 +102,8 @@ def states_of(found: Instances) -> npt.NDArray[Any]:
 
 def rank_offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int | None]:
     """Return how much later than the first the capture of each rank began; None: not known."""
+    if len({rank.key.path for rank in ranks}) == 1:
+        return [0] * len(ranks)
     if options["disable_alignment"]:
         return [None] * len(ranks)
     facts = {rank.key.path: rank.facts for rank in ranks if rank.facts is not None}

@@ -92,7 +92,7 @@ def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
     expected = [(0, 300, 300), (1, 300, 600)]
     assert rows(found["outliers"], "rank start_ns aligned_start_ns") == expected
     found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])
-    assert found["outliers"]["aligned_start_ns"].isna().all()
+    assert found["outliers"]["aligned_start_ns"].tolist() == [300, 300]
 
 
 def test_communication_stands_after_what_computes(tmp_path):
@@ -169,3 +169,19 @@ def test_outliers_of_many_ranks_at_one_time_are_one_cluster(tmp_path):
     assert rows(found, "ranks_n ranks outliers_n") == expected
     found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])["outlier_clusters"]
     assert found.empty  # two on each rank are no run, and the ranks cannot be compared
+
+
+def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
+    # Twice, all ranks but the second come 20 us before it: their collectives are outliers together.
+    for rank in range(4):
+        durations = np.full(2_000, 4_000)
+        durations[[900, 905]] += 20_000 * (rank != 1)
+        ends = 1_000 + 30_000 * np.arange(1, 2_001)
+        builder = TraceBuilder().kernels(
+            ["ncclDevKernel_AllReduce"], np.zeros(2_000, dtype=int), start_ns=ends - durations,
+            end_ns=ends,
+        )  # fmt: skip
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    found = tables(tmp_path / "o", tmp_path)
+    assert found["tails"]["outliers_n"].tolist() == [6]
+    assert found["outlier_clusters"].empty
