@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ALLOCATION", "COPY_KIND_NAMES", "FREE", "MEMORY_KIND_NAMES", "copy_kind_name"]
+__all__ = [
+    "ALLOCATION",
+    "COPY_KIND_NAMES",
+    "DEVICE_TO_HOST",
+    "FREE",
+    "HOST_TO_DEVICE",
+    "MEMORY_KIND_NAMES",
+    "PAGEABLE",
+    "copy_kind_name",
+]
+
+#: Copy kinds by name.
+HOST_TO_DEVICE: Final = 1
+DEVICE_TO_HOST: Final = 2
+
+#: The memory kind of host memory that is not pinned.
+PAGEABLE: Final = 0
 
 #: By copy kind: host, device, CUDA array, peer; the last three are migrations of unified memory.
 COPY_KIND_NAMES: Final = {

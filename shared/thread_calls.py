@@ -96,11 +96,12 @@ class ThreadCalls:
 
 
 def _order(start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int) -> IntArray | None:
-    """Return the order by thread, start and -end; None if that is how the rows are."""
+    """Return the order by thread, start and nesting; None if that is how the rows are."""
     step = np.diff(start_ns)
     if (step == 0).any():
-        # Of two calls that start together, the longer is the outer one.
-        return np.lexsort((-end_ns, start_ns, code))
+        # Of two calls that start together, the longer is the outer one. One of no length holds
+        # nothing, and had returned when the other began.
+        return np.lexsort((-end_ns, end_ns > start_ns, start_ns, code))
     order = np.argsort(start_ns, kind="stable") if (step < 0).any() else None
     if threads_n < 2:
         return order

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nsys_llm.recipes.idle_gaps.gap_sums import BUCKET_EDGES_NS, BUCKETS
+from nsys_llm.gap_sums import BUCKET_EDGES_NS, BUCKETS
 from nsys_llm.recipes.idle_gaps.patterns import MICRO_GAP_NS
 
 __all__ = ["KINDS", "LONG", "SHORT", "Kind"]

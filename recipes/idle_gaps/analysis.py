@@ -3,10 +3,12 @@
 Method. A gap is a stretch of a device's window in which nothing runs: no kernel, copy, fill or
 whole graph; an operation of no length ends one gap and begins the next. Busy time is the rest of
 the window; of the gaps, what the profiler took for itself is overhead, and all else is idle time:
-window = busy + overhead + idle, to the nanosecond. `causes` tells how a gap's time is split.
+window = busy + overhead + idle, to the nanosecond. `nsys_llm.idle_causes` tells how a gap's time is
+split.
 
-The window is that of the filters if they give one; else it reaches from the device's first
-operation to its last, of those that the filters leave. What else ran on the device then, ran.
+The window is that of the filters if they give one, as far as the capture goes, or all of the
+capture where that is asked for; else it reaches from the device's first operation to its last, of
+those that the filters leave. What else ran on the device then, ran.
 
 Limits. Where CUDA graphs were traced as a whole and the export has no row for them, the GPU's work
 is not in the report: idle time is not known then, and not guessed. The trace shows what the
@@ -21,11 +23,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.device_ops import DeviceOps, op_names
 from nsys_llm.distributions import ValueCounts
+from nsys_llm.gap_sums import GapSums, sum_gaps
+from nsys_llm.host_line import HostLine
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.intervals import (
     IntArray,
-    clip_to_windows,
     covered_ns,
     intersect_intervals,
     subtract_intervals,
@@ -34,11 +38,9 @@ from nsys_llm.intervals import (
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.idle_gaps import tabulation
 from nsys_llm.recipes.idle_gaps.caveats import caveats
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, op_names
 from nsys_llm.recipes.idle_gaps.findings import answer, findings
 from nsys_llm.recipes.idle_gaps.gap_rows import longest_gaps, top_gaps
-from nsys_llm.recipes.idle_gaps.gap_sums import GapSums, sum_gaps
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
+from nsys_llm.recipes.idle_gaps.gap_timelines import GapTimeline, few_longest, map_timelines
 from nsys_llm.recipes.idle_gaps.partial import (
     DeviceIdle,
     IdlePartial,
@@ -48,8 +50,8 @@ from nsys_llm.recipes.idle_gaps.partial import (
     merged,
 )
 from nsys_llm.recipes.idle_gaps.patterns import map_patterns
-from nsys_llm.recipes.idle_gaps.unseen import find_unseen
 from nsys_llm.time_bins import bin_edges
+from nsys_llm.unseen_work import find_unseen
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
@@ -70,29 +72,32 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     Args:
         trace: Its rows and windows.
         rank: Its key.
-        options: base, mangled, top, and min_gap_ns, the shortest gap worth a row.
+        options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth a row.
     """
-    unseen = find_unseen(trace)
+    unseen = find_unseen(trace, whole_capture=options["whole_capture"])
     known = unseen.opaque_launches_n == 0
     host, names = HostLine.of(trace), op_names(trace, options)
-    devices, gaps, named, idle = [], [], [], []
+    devices, gaps, named, spans = [], [], [], []
+    drawn: list[GapTimeline] = []
     for device in trace.device_ids:
-        ops = DeviceOps.of(trace, device, names)
+        ops = DeviceOps.of(trace, device, names, whole_capture=options["whole_capture"])
         sums = sum_gaps(ops.gaps, ops.launch_row, host) if known else None
         devices.append(_device(ops, host, sums))
         if sums is not None:
-            gaps += top_gaps(trace, ops, names, host, options)
+            told = top_gaps(trace, ops, names, host, options)
+            gaps += told
+            drawn += map_timelines(trace, rank, ops, names, host, told)
             named.append((ops, sums.named))
-            idle.append((ops.windows_ns, _idle(ops, host)))
+            spans.append((ops.windows_ns, _spans(ops)))
     patterns, lengths = map_patterns(named, names)
     one = RankIdle(
         devices=tuple(devices),
         gaps=tuple(gaps),
         patterns=patterns,
-        spells=_spells(idle, options["min_gap_ns"]) if known else None,
+        spells=_spells(spans, host.profiler, options["min_gap_ns"]) if known else None,
         unseen=unseen,
     )
-    return IdlePartial({rank: one}, lengths)
+    return IdlePartial({rank: one}, few_longest(drawn), lengths)
 
 
 def merge(parts: Sequence[IdlePartial]) -> IdlePartial:
@@ -134,11 +139,6 @@ def _spans(ops: DeviceOps) -> IntArray:
     return np.column_stack((ops.gaps.start_ns, ops.gaps.end_ns))
 
 
-def _idle(ops: DeviceOps, host: HostLine) -> IntArray:
-    spans = _spans(ops)
-    return subtract_intervals(spans, host.profiler) if len(host.profiler) else spans
-
-
 def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
     edges = bin_edges(int(windows[0, 0]), int(windows[-1, 1]), _PARTS)
     window_ns, gap_ns, overhead_ns = (
@@ -147,19 +147,32 @@ def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
     return IdleTimes(edges, window_ns, gap_ns, overhead_ns)
 
 
-def _spells(devices: Sequence[tuple[IntArray, IntArray]], least_ns: int) -> Spells:
-    """Return when all devices of a rank were idle, where their windows overlap."""
-    windows, idle = devices[0]
+def _spells(
+    devices: Sequence[tuple[IntArray, IntArray]], profiler: IntArray, least_ns: int
+) -> Spells:
+    """Return when all devices of a rank were idle, where their windows overlap.
+
+    Args:
+        devices: Windows and gaps of each.
+        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+        least_ns: Shorter stretches are left out.
+    """
+    nothing = np.empty((0, 2), dtype=np.int64)
+    windows, gaps = devices[0] if devices else (nothing, nothing)
     for window, own in devices[1:]:
-        windows, idle = intersect_intervals(windows, window), intersect_intervals(idle, own)
+        windows, gaps = intersect_intervals(windows, window), intersect_intervals(gaps, own)
     if len(devices) > 1:
-        _, starts, ends = clip_to_windows(idle[:, 0], idle[:, 1], windows)
-        idle = np.column_stack((starts, ends))
-    length = idle[:, 1] - idle[:, 0]
-    kept = np.sort(longest_gaps(length, _SPELLS_KEPT, least_ns))
+        gaps = intersect_intervals(gaps, windows)
+    idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps
+    kept = _longest(idle, least_ns)
     return Spells(
-        idle_ns=idle[kept],
-        left_out_n=len(idle) - kept.size,
-        left_out_ns=int(length.sum() - length[kept].sum()),
+        idle_ns=kept,
+        unwatched_ns=_longest(intersect_intervals(profiler, gaps), least_ns),
+        left_out_n=len(idle) - len(kept),
+        left_out_ns=total_length_ns(idle) - total_length_ns(kept),
         span_ns=(int(windows[0, 0]), int(windows[-1, 1])) if len(windows) else None,
     )
+
+
+def _longest(spans: IntArray, least_ns: int) -> IntArray:
+    return spans[np.sort(longest_gaps(spans[:, 1] - spans[:, 0], _SPELLS_KEPT, least_ns))]

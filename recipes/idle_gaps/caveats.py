@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.recipes.idle_gaps.device_ops import SELECTED, WINDOW
+from nsys_llm.device_ops import CAPTURE, SELECTED, WINDOW
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 __all__ = ["caveats"]
@@ -26,7 +26,16 @@ def caveats(tables: _Tables) -> list[str]:
 def _windows(tables: _Tables) -> list[str]:
     sources = set(tables["devices"]["windowed_by"])
     if WINDOW in sources:
-        return ["Gaps are cut to the window of the filter; idle time at its edges counts."]
+        return [
+            "Gaps are cut to the window of the filter, and that to the capture; idle time at its "
+            "edges counts."
+        ]
+    if CAPTURE in sources:
+        return [
+            "The window is the whole capture: before the first and after the last operation the "
+            "GPU was idle too. Of an export that was cut to a part of the capture, this says "
+            "nothing."
+        ]
     if SELECTED in sources:
         return [
             "The filter chooses operations: the window reaches from the first to the last of them, "

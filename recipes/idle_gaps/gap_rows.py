@@ -11,18 +11,18 @@ import numpy.typing as npt
 
 from nsys_llm.coded_names import text_of
 from nsys_llm.columns import Columns
+from nsys_llm.device_ops import DeviceOps, OpNames
 from nsys_llm.gaps import Gaps
+from nsys_llm.host_line import HostLine
 from nsys_llm.identity import Rank
+from nsys_llm.idle_causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
+from nsys_llm.idle_split import Situations, situate, split_gaps
 from nsys_llm.intervals import IntArray, union_intervals
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, OpNames
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
 from nsys_llm.recipes.idle_gaps.marks import Marks
-from nsys_llm.recipes.idle_gaps.split import Situations, situate, split_gaps
 
-__all__ = ["GapRow", "gap_columns", "longest_gaps", "top_gaps"]
+__all__ = ["GapRow", "gap_columns", "longest_gaps", "process_of", "thread_number", "top_gaps"]
 
 _THREAD_BITS: Final = 0xFFFFFF
 
@@ -58,6 +58,16 @@ class GapRow:
     launch_range: str | None
     os_call: str | None
     os_call_ns: int
+
+
+def thread_number(global_tid: int) -> int:
+    """Return the thread's number out of its id in a report."""
+    return global_tid & _THREAD_BITS
+
+
+def process_of(global_tid: int) -> int:
+    """Return the id of a thread's process in a report, to which a thread's number can be added."""
+    return global_tid & ~_THREAD_BITS
 
 
 def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:
@@ -134,7 +144,7 @@ def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
         "cause": [CAUSE_NAMES[gap.cause] for gap in gaps],
         "cause_ns": [gap.time_ns[gap.cause] for gap in gaps],
         "certain_ns": [gap.certain_ns for gap in gaps],
-        "tid": [None if gap.global_tid is None else gap.global_tid & _THREAD_BITS for gap in gaps],
+        "tid": [None if gap.global_tid is None else thread_number(gap.global_tid) for gap in gaps],
         **{
             f"{name}_ns": [gap.time_ns[code] for gap in gaps]
             for code, name in enumerate(CAUSE_NAMES)
@@ -177,7 +187,7 @@ def _launch(
         "launch_end_ns": end_ns,
         "global_tid": thread,
         "api": None if api is None else _api(trace, host, api),
-        "api_tid": None if api is None else where & _THREAD_BITS,
+        "api_tid": None if api is None else thread_number(where),
         "api_ns": 0 if stretch is None or api is None else stretch[1] - stretch[0],
         "nvtx_range": marks.innermost(where, middle_ns),
         "launch_range": marks.innermost(thread, begin_ns),

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.distributions import Moments, OrderStatistics
+from nsys_llm.gap_sums import GapSums
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
 from nsys_llm.named_counts import NamedCounts
 from nsys_llm.recipes.idle_gaps.gap_rows import GapRow
-from nsys_llm.recipes.idle_gaps.gap_sums import GapSums
+from nsys_llm.recipes.idle_gaps.gap_timelines import GapTimeline, few_longest
 from nsys_llm.recipes.idle_gaps.patterns import RankPatterns
-from nsys_llm.recipes.idle_gaps.unseen import Unseen
+from nsys_llm.unseen_work import Unseen
 
 __all__ = ["DeviceIdle", "IdlePartial", "IdleTimes", "RankIdle", "Spells", "merged"]
 
@@ -66,12 +67,14 @@ class Spells:
 
     Attributes:
         idle_ns: Shape (n, 2), sorted and disjoint, the report's own clock: the longest.
+        unwatched_ns: Likewise, when nothing ran and the profiler did its own work.
         left_out_n: Shorter stretches that were left out.
         left_out_ns: Their time.
         span_ns: First and last instant that the windows of all devices share; None without any.
     """
 
     idle_ns: IntArray
+    unwatched_ns: IntArray
     left_out_n: int
     left_out_ns: int
     span_ns: tuple[int, int] | None
@@ -94,10 +97,12 @@ class IdlePartial:
 
     Attributes:
         ranks: Each rank by itself.
+        timelines: What was around the longest gaps of all of them.
         pattern_lengths: How often a gap of each pattern had which length, over all ranks.
     """
 
     ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
+    timelines: tuple[GapTimeline, ...] = ()
     pattern_lengths: NamedCounts = field(default_factory=NamedCounts)
 
 
@@ -106,5 +111,6 @@ def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return IdlePartial(
         {key: ranks[key] for key in sorted(ranks)},
+        few_longest(one for part in parts for one in part.timelines),
         NamedCounts.merge([part.pattern_lengths for part in parts]),
     )

@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.columns import Columns
+from nsys_llm.device_ops import DeviceOps, OpNames
 from nsys_llm.distributions import ValueCounts, interpolate
 from nsys_llm.grouping import distinct_codes, summed
 from nsys_llm.identity import Rank
+from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.intervals import IntArray
 from nsys_llm.named_counts import NamedCounts
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, OpNames
 
 __all__ = ["MICRO_GAP_NS", "PATTERNS_KEPT", "RankPatterns", "map_patterns", "pattern_columns"]
 

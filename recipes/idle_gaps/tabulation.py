@@ -10,13 +10,14 @@ import pandas as pd
 
 from nsys_llm.columns import Columns, joined, percent, sorted_columns
 from nsys_llm.distributions import interpolate
+from nsys_llm.gap_sums import BUCKET_EDGES_NS, BUCKETS, LENGTH_EDGES_NS, GapSums
 from nsys_llm.identity import Rank
+from nsys_llm.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N, PROFILER_OVERHEAD
 from nsys_llm.intervals import IntArray
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N, PROFILER_OVERHEAD
 from nsys_llm.recipes.idle_gaps.gap_rows import gap_columns
-from nsys_llm.recipes.idle_gaps.gap_sums import BUCKET_EDGES_NS, BUCKETS, LENGTH_EDGES_NS, GapSums
+from nsys_llm.recipes.idle_gaps.gap_timelines import timeline_columns
 from nsys_llm.recipes.idle_gaps.partial import DeviceIdle, IdlePartial, RankIdle
 from nsys_llm.recipes.idle_gaps.patterns import pattern_columns
 from nsys_llm.recipes.idle_gaps.together import together_tables
@@ -52,6 +53,7 @@ def tabulate(
         "devices": _device_columns(devices),
         **_cause_tables(devices),
         "gaps": gap_columns(gaps[: options["top"]]),
+        "gap_timelines": timeline_columns(partial.timelines, {rank.key: rank for rank in ranks}),
         "gap_lengths": _length_columns(devices),
         "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
         **together_tables(rows, options),
@@ -219,6 +221,11 @@ def _length_columns(devices: _DeviceRows) -> Columns:
 def _map_columns(devices: _DeviceRows) -> Columns:
     rows = [(rank, device, device.times) for rank, _, device in devices if device.times is not None]
     sizes = [times.window_ns.size for _, _, times in rows]
+    several = {rank.key for rank, one, _ in devices if len(one.devices) > 1}
+    labels = [
+        f"{rank.file}, device {device.device_id}" if rank.key in several else rank.file
+        for rank, device, _ in rows
+    ]
 
     def every(name: str) -> IntArray:
         return joined([getattr(times, name) for _, _, times in rows])
@@ -229,6 +236,7 @@ def _map_columns(devices: _DeviceRows) -> Columns:
         "rank": np.repeat(np.array([rank.number for rank, _, _ in rows], dtype=np.int64), sizes),
         "file": [rank.file for (rank, _, _), n in zip(rows, sizes, strict=True) for _ in range(n)],
         "device_id": np.repeat(np.array([one.device_id for _, one, _ in rows], np.int64), sizes),
+        "rank_device": [label for label, n in zip(labels, sizes, strict=True) for _ in range(n)],
         "part": joined([np.arange(1, n + 1) for n in sizes]),
         "start_ns": joined([one[:-1] for one in edges]),
         "end_ns": joined([one[1:] for one in edges]),

@@ -14,7 +14,7 @@ import numpy as np
 
 from nsys_llm.columns import Columns
 from nsys_llm.identity import Rank, clock_offsets
-from nsys_llm.intervals import IntArray, total_length_ns
+from nsys_llm.intervals import IntArray, subtract_intervals, total_length_ns
 from nsys_llm.rank_spells import spells_together
 from nsys_llm.recipes.idle_gaps.partial import RankIdle, Spells
 
@@ -60,7 +60,7 @@ def together_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[str, Co
         together.span,
     )
     kinds: list[tuple[str, int | None, IntArray]] = [(ALL_IDLE, None, every)]
-    kinds += [(ONE_BUSY, late, alone[late]) for late in sorted(alone)]
+    kinds += [(ONE_BUSY, late, _working(together, late, alone[late])) for late in sorted(alone)]
     found = [
         (kind, late, int(start), int(end))
         for kind, late, spans in kinds
@@ -97,6 +97,12 @@ def _aligned(rows: _RankRows, own_clocks: bool) -> _Together | None:
     if high <= low:
         return None
     return _Together(ranks, at, clock or ONE_REPORT, (low, high))
+
+
+def _working(together: _Together, rank: int, spans: IntArray) -> IntArray:
+    """Leave out when it is the profiler that kept a rank from being idle: nothing ran there."""
+    unwatched = together.ranks[rank][1].unwatched_ns + together.offset_ns[rank]
+    return subtract_intervals(spans, unwatched)
 
 
 def _longest(spans: IntArray, most_n: int) -> IntArray:

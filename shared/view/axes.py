@@ -28,7 +28,7 @@ __all__ = [
 Plot = dict[str, Any]
 
 #: Columns that name a rank; their values keep the order of the table.
-RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank"})
+RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "rank_device"})
 
 LABEL_LENGTH: Final = 44
 _HOVER_LENGTH: Final = 200

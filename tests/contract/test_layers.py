@@ -52,6 +52,7 @@ ALLOWED = {
     "gpu_peaks": {"tables"},
     "grouping": {"intervals"},
     "host_time": {"grouping", "intervals"},
+    "idle_causes": {"api_classes"},
     "intervals": {"errors"},
     "launch_ranges": {"attribution", "enclosing", "intervals", "ranges", "tables"},
     "longest": {"intervals", "tables"},

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from results import plain, rows, tables_of
 
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES
+from nsys_llm.idle_causes import CAUSE_NAMES
+from nsys_llm.recipes.idle_gaps.analysis import caveats
 from nsys_llm.trace_builder import TraceBuilder
 
 MAIN, OTHER = 100, 101
 
 
-def planted():
+def planted(duration_ns=None):
     """Return one gap of each cause; kernels take 10 ns and begin at round numbers."""
-    trace = TraceBuilder().process(pid=MAIN, name="python")
+    trace = TraceBuilder(duration_ns=duration_ns).process(pid=MAIN, name="python")
     trace.kernel("k0", start_ns=1000, end_ns=1010, launch=(900, 905))
 
     trace.api("cudaStreamSynchronize_v3020", start_ns=950, end_ns=1080)
@@ -153,6 +154,30 @@ def test_gaps_between_the_nodes_of_one_graph_are_queued(tmp_path):
     assert rows(tables["cause_sums"], "cause gaps_n idle_ns") == [("queued", 2, 5)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "memory", "cause"),
+    [
+        ("HtoD", {"src_memory": "pageable"}, "sync_memop"),
+        ("HtoD", {"src_memory": "pinned"}, "launch_api"),
+        ("DtoH", {"dst_memory": "pageable"}, "sync_memop"),
+        ("DtoH", {"dst_memory": "pinned"}, "launch_api"),
+        ("DtoD", {}, "launch_api"),
+    ],
+)
+def test_a_copy_of_pageable_memory_keeps_the_host_though_it_is_called_async(
+    tmp_path, kind, memory, cause
+):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10, launch=(-5, -3))
+    trace.memcpy(kind, start_ns=40, end_ns=42, size_bytes=8, launch=(12, 45), **memory)
+    trace.kernel("b", start_ns=50, end_ns=60, launch=(46, 47))
+    tables = tables_of(
+        tmp_path / "out", trace.write_sqlite(tmp_path / "a.sqlite"), recipe="idle_gaps"
+    )
+    # 28 ns before the copy runs and 3 after.
+    assert dict(rows(tables["cause_sums"], "cause idle_ns"))[cause] >= 31
+    assert ("sync_memop" in set(tables["cause_sums"]["cause"])) == (cause == "sync_memop")
+
+
 def test_a_call_inside_another_counts_as_the_outer_one(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10, launch=(-5, -3))
     trace.api("cudaDeviceSynchronize_v3020", start_ns=4, end_ns=40)
@@ -202,10 +227,40 @@ def test_a_window_cuts_gaps_and_knows_the_work_around_it(tmp_path):
 
 
 def test_after_the_last_operation_nothing_comes(tmp_path):
-    path = planted().write_sqlite(tmp_path / "a.sqlite")
+    path = planted(2600).write_sqlite(tmp_path / "a.sqlite")
     words = ["--filter-time", "2305/2405"]
     tables = tables_of(tmp_path / "out", path, options=words, recipe="idle_gaps")
     assert rows(tables["cause_sums"], "cause idle_ns") == [("after_last", 95)]
+
+
+@pytest.mark.parametrize("end", ["2600", "9s", ""])
+def test_a_window_ends_with_the_capture(tmp_path, end):
+    # After the capture nobody looked; an open end is the last operation's.
+    path = planted(2600).write_sqlite(tmp_path / "a.sqlite")
+    words = ["--filter-time", f"2305/{end}"]
+    tables = tables_of(tmp_path / "out", path, options=words, recipe="idle_gaps")
+    last_ns = 2600 if end else 2310
+    names = "windowed_by window_start_ns window_end_ns window_ns idle_ns"
+    assert rows(tables["devices"], names) == [
+        ("filter", 2305, last_ns, last_ns - 2305, last_ns - 2310)
+    ]
+
+
+def test_the_whole_capture_has_idle_time_at_both_ends(tmp_path):
+    path = planted(2600).write_sqlite(tmp_path / "a.sqlite")
+    tables = tables_of(
+        tmp_path / "out", path, options=["--whole-capture", "--top", "2"], recipe="idle_gaps"
+    )
+    names = "windowed_by window_start_ns window_end_ns busy_ns overhead_ns idle_ns gaps_n"
+    # 1104 as before, 1000 before the first operation and 290 after the last.
+    assert rows(tables["devices"], names) == [("capture", 0, 2600, 136, 70, 1104 + 1290, 15)]
+    found = dict(rows(tables["cause_sums"], "cause idle_ns"))
+    assert found["after_last"] == 290
+    # The first was launched at 900 to 905; before, its thread was in no call.
+    names = "start_ns end_ns before after cause cause_ns launch_latency_ns"
+    assert rows(tables["gaps"], names)[0] == (0, 1000, None, "k0", "host_no_cuda", 900, 95)
+    # What its thread did from 950 on is no matter: the launch was done by then.
+    assert "whole capture" in caveats(tables)[0]
 
 
 def test_a_gap_in_pieces_has_the_causes_of_the_whole(tmp_path):

@@ -7,6 +7,8 @@ from results import plain, rows, tables_of
 
 from nsys_llm.manifest import load_manifest
 from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.view.figures import draw
+from nsys_llm.view.tables import read_fields
 
 
 def idle(folder, *paths, options=()):
@@ -144,6 +146,21 @@ def test_common_idle_is_told_in_one_clock(tables):
     ]
 
 
+def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+        trace.kernel("a", start_ns=20 + 5 * rank, end_ns=30)
+        if rank == 0:
+            trace.overhead("CUPTI Buffer flush", start_ns=12, end_ns=18, overhead_type=3)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    # Rank 0 idles 10-12 and 18-20, rank 1 10-25; from 20 on rank 0 runs.
+    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank spells_n total_ns") == [
+        ("all idle", None, 2, 4),
+        ("one busy", 0, 1, 5),
+    ]
+
+
 def test_without_alignment_reports_are_not_compared(tmp_path):
     paths = [
         TraceBuilder(hostname="n", system_clock_ns=5)
@@ -172,6 +189,23 @@ def test_one_rank_has_nothing_in_common(tmp_path):
     assert len(idle(tmp_path, path)["common_idle"]) == 0
 
 
+def test_a_rank_without_the_device_asked_for_has_no_part_in_it(tmp_path):
+    # Each rank sees the GPUs of its node, and uses one of them.
+    paths = [
+        TraceBuilder(hostname="n", system_clock_ns=5)
+        .kernel("a", start_ns=0, end_ns=2, device_id=device)
+        .kernel("a", start_ns=9, end_ns=12, device_id=device)
+        .write_sqlite(tmp_path / f"rank{device}.sqlite")
+        for device in range(2)
+    ]
+    tables = idle(tmp_path, *paths, options=["--device", "1"])
+    assert rows(tables["devices"], "rank device_id idle_ns") == [(1, 1, 7)]
+    assert tables["files"]["status"].tolist() == ["ok", "ok"]
+    assert len(tables["common_idle"]) == 0
+    none = idle(tmp_path / "none", *paths, options=["--device", "7"])
+    assert len(none["devices"]) == 0
+
+
 def test_an_idle_map_adds_up_to_the_device(tables):
     parts = tables["idle_map"]
     # 22 ns make 22 parts, 25 ns 25.
@@ -181,6 +215,24 @@ def test_an_idle_map_adds_up_to_the_device(tables):
     first = parts[parts["rank"] == 0]
     assert first["start_ns"][first["idle_ns"] > 0].tolist() == [14, 15, 16, 17, 18, 19]
     assert set(first["busy_pct"]) == {0.0, 100.0}
+
+
+def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder().kernel("a", start_ns=0, end_ns=9, device_id=rank)
+        if rank == 1:
+            trace.kernel("a", start_ns=0, end_ns=9, device_id=5)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    parts = idle(tmp_path, *paths)["idle_map"]
+    fields = read_fields(tmp_path / "out", "idle_map")
+    names = ["rank0", "rank1, device 1", "rank1, device 5"]
+    assert parts["rank_device"].drop_duplicates().tolist() == names
+    sections = load_manifest("idle_gaps").sections
+    (spec,) = next(one.charts for one in sections if one.table == "idle_map")
+    plot = draw(parts, fields, spec)
+    assert "updatemenus" not in plot["layout"]
+    assert plot["data"][0]["x"] == names
 
 
 def test_an_operation_of_no_length_splits_a_gap(tmp_path):
@@ -223,6 +275,54 @@ def test_a_graph_launched_after_the_window_hides_nothing(tmp_path):
     path = trace.write_sqlite(tmp_path / "a.sqlite")
     tables = idle(tmp_path, path, options=["--filter-time", "0/95"])
     assert rows(tables["devices"], "known idle_ns") == [(True, 86)]
+
+
+def cut_off():
+    """Return a trace that ends before the last of its graphs ran."""
+    trace = TraceBuilder(schema="3.7.2", duration_ns=60)
+    trace.graph_launch([("n", 10, 14), ("m", 16, 20)], launch=(2, 4))
+    return trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
+
+
+def test_a_graph_that_the_capture_did_not_live_to_see_hides_nothing_before(tmp_path):
+    path = cut_off().write_sqlite(tmp_path / "a.sqlite")
+    names = "known opaque_launches_n idle_ns"
+    assert rows(idle(tmp_path, path)["devices"], names) == [(True, 0, 2)]
+    # Beyond the last operation recorded it may have run.
+    for number, words in enumerate((["--whole-capture"], ["--filter-time", "0/40"])):
+        tables = idle(tmp_path / str(number), path, options=words)
+        assert rows(tables["devices"], names) == [(False, 1, None)]
+
+
+def test_a_graph_without_a_row_between_others_may_have_run(tmp_path):
+    trace = cut_off().graph_launch([("n", 30, 34)], launch=(22, 23))
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
+
+
+def test_graphs_that_are_never_seen_hide_work_wherever_they_are_launched(tmp_path):
+    # The last launch of all, and its work may lie between the kernels.
+    trace = TraceBuilder(schema="3.7.2").kernel("a", start_ns=20, end_ns=24, launch=(1, 2))
+    trace.kernel("b", start_ns=60, end_ns=64, launch=(3, 4))
+    trace.graph_launch([("n", 30, 50)], launch=(5, 6), mode="graph")
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
+
+
+def test_copies_that_a_graph_captures_are_not_missing(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=200, end_ns=204)
+    trace.api("cudaMemcpyAsync_v3020", start_ns=1, end_ns=2)
+    trace.api("cudaStreamBeginCapture_v10000", start_ns=3, end_ns=4)
+    for number in range(12):
+        trace.api("cudaMemcpyAsync_v3020", start_ns=5 + number, end_ns=6 + number)
+    trace.api("cudaMemsetAsync_v3020", start_ns=9, end_ns=10, tid=77)
+    trace.api("cudaStreamEndCapture_v10000", start_ns=20, end_ns=22)
+    trace.api("cudaMemcpyAsync_v3020", start_ns=30, end_ns=31)
+    trace.api("cudaMemPrefetchAsync_v8000", start_ns=32, end_ns=33)
+    trace.memset(start_ns=60, end_ns=61, size_bytes=4, launch=(40, 42))
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    # One before, one after, the other thread's, and the one with an operation.
+    assert rows(tables["devices"], "copy_calls_n copies_seen_n") == [(4, 1)]
 
 
 def test_a_graph_traced_as_a_whole_is_busy_time(tmp_path):

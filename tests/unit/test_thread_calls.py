@@ -38,6 +38,15 @@ def test_of_calls_that_start_together_the_longer_is_the_outer_one():
     assert calls.outer.tolist() == [0, 0]
 
 
+def test_a_call_of_no_length_is_inside_none_that_starts_with_it():
+    # It had returned when the other began, whichever row comes first.
+    for rows in ([(3, 3, 1), (3, 8, 1)], [(3, 8, 1), (3, 3, 1)]):
+        calls = calls_of((0, 3, 1), *rows)
+        assert calls.outer.tolist() == [0, 1, 2]
+        assert calls.end_ns.tolist() == [3, 3, 8]
+    assert calls_of((0, 8, 1), (3, 3, 1)).outer.tolist() == [0, 0]
+
+
 def test_calls_that_overlap_belong_to_the_one_begun_first():
     calls = calls_of((0, 5, 1), (3, 8, 1))
     assert calls.spans(0).tolist() == [[0, 5], [5, 8]]

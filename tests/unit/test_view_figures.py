@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
+from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.view.charts import MOST_LINES
 from nsys_llm.view.figures import KINDS, draw
 from nsys_llm.view.palette import color_map
@@ -39,6 +40,12 @@ def many(ranks_n):
     labels = [f"rank{n:04}" for n in range(ranks_n)]
     return {"file": labels * 2, "category": ["gemm"] * ranks_n + ["norm"] * ranks_n,
             "time_ns": list(range(2 * ranks_n))}  # fmt: skip
+
+
+def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():
+    names = [*CAUSE_NAMES, "kernel", "memcpy", "memset", "graph", "OS call"]
+    assert len(set(color_map(names).values())) == len(names)
+    assert all(color_map([name])[name] == color_map(names)[name] for name in names)
 
 
 def test_bars_keep_the_order_of_the_table_with_the_first_on_top():

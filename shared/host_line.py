@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.api_classes import classify_api
+from nsys_llm.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
 from nsys_llm.grouping import distinct, distinct_codes
+from nsys_llm.idle_causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
 from nsys_llm.intervals import IntArray, subtract_intervals, union_intervals
 from nsys_llm.overheads import APPLICATION, COLD_START_KINDS, PROFILER, overhead_kind
 from nsys_llm.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
-from nsys_llm.recipes.idle_gaps.causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
 from nsys_llm.tables import Table
 from nsys_llm.thread_calls import ThreadCalls
 
@@ -49,7 +50,11 @@ class HostLine:
 
     @classmethod
     def of(cls, trace: RankTrace) -> HostLine:
-        """Return the host of one rank; without API calls, one without threads."""
+        """Return the host of one rank; without API calls, one without threads.
+
+        It looks at api_calls, both tables of overheads, and the memory kinds of memcpys; without
+        those, no copy with Async in its name is one that keeps the host waiting.
+        """
         table = trace.tables.get("api_calls")
         if table is None:
             names = ("start_ns", "end_ns", "global_tid", "name_id")
@@ -59,10 +64,12 @@ class HostLine:
         names_used, code = distinct_codes(table["name_id"])
         texts = [trace.strings.get(key, "") for key in names_used.tolist()]
         causes = np.array([call_cause(text) for text in texts], dtype=np.int8)
-        graphs = np.array([classify_api(text) == "graph_launch" for text in texts], dtype=bool)
+        classes = np.array([classify_api(text) for text in texts], dtype=object)
         code = code[calls.row]
+        cause = causes[code]
+        cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         profiler, driver = _overheads(trace, calls.threads)
-        return cls(calls, causes[code], graphs[code], profiler, driver)
+        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver)
 
     def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
         """Return when a thread (its code) was in a call, or a blocking one, and the causes."""
@@ -76,6 +83,21 @@ class HostLine:
             spans = np.column_stack((starts[keep], ends[keep]))
             self._spans[thread, blocking] = spans, cause[keep]
         return self._spans[thread, blocking]
+
+
+def _staged(trace: RankTrace, calls: ThreadCalls, copying: npt.NDArray[np.bool_]) -> IntArray:
+    """Return the places of calls that copy from or to pageable host memory, by their operations.
+
+    The host copies the bytes to a pinned buffer or out of it inside the call, Async or not.
+    """
+    copies = trace.unfiltered.get("memcpys")
+    if copies is None or "source_memory_kind" not in copies or not copying.any():
+        return np.empty(0, dtype=np.int64)
+    pageable = (copies["copy_kind"] == HOST_TO_DEVICE) & (copies["source_memory_kind"] == PAGEABLE)
+    pageable |= (copies["copy_kind"] == DEVICE_TO_HOST) & (copies["target_memory_kind"] == PAGEABLE)
+    row = copies["launch_row"][pageable & (copies["launch_row"] >= 0)]
+    place = calls.place[row]
+    return place[(place >= 0) & copying[place]]
 
 
 def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.gaps import Gaps
+from nsys_llm.host_line import HostLine
+from nsys_llm.idle_causes import CAUSE_NAMES
+from nsys_llm.idle_split import situate, split_gaps
 from nsys_llm.intervals import IntArray
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
-from nsys_llm.recipes.idle_gaps.split import situate, split_gaps
 from nsys_llm.time_bins import log_edges
 
 __all__ = ["BUCKETS", "BUCKET_EDGES_NS", "LENGTH_EDGES_NS", "GapSums", "sum_gaps"]

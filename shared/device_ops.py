@@ -14,16 +14,22 @@ from nsys_llm.columns import joined
 from nsys_llm.cuda_codes import copy_kind_name
 from nsys_llm.gaps import Gaps, find_gaps, start_order
 from nsys_llm.grouping import distinct_codes
-from nsys_llm.intervals import IntArray, clip_to_windows, union_length_ns
+from nsys_llm.intervals import (
+    IntArray,
+    clip_to_windows,
+    intersect_intervals,
+    union_length_ns,
+)
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["OPERATIONS", "SELECTED", "WINDOW", "DeviceOps", "OpNames", "op_names"]
+__all__ = ["CAPTURE", "OPERATIONS", "SELECTED", "WINDOW", "DeviceOps", "OpNames", "op_names"]
 
 #: Where a window comes from.
 OPERATIONS: Final = "operations"
 SELECTED: Final = "selected operations"
 WINDOW: Final = "filter"
+CAPTURE: Final = "capture"
 
 #: What computes; copies and fills do not.
 _COMPUTING: Final = ("kernels", "graph_traces")
@@ -58,7 +64,7 @@ class DeviceOps:
         name: Position in `OpNames.texts`.
         computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
-        window_source: One of `OPERATIONS`, `SELECTED` and `WINDOW`.
+        window_source: One of `OPERATIONS`, `SELECTED`, `WINDOW` and `CAPTURE`.
         gaps: What the operations leave of the windows.
     """
 
@@ -73,8 +79,18 @@ class DeviceOps:
     gaps: Gaps
 
     @classmethod
-    def of(cls, trace: RankTrace, device: int, names: OpNames) -> DeviceOps:
-        """Line up the operations of one device of a rank."""
+    def of(
+        cls, trace: RankTrace, device: int, names: OpNames, *, whole_capture: bool = False
+    ) -> DeviceOps:
+        """Line up the operations of one device of a rank.
+
+        Args:
+            trace: Its rows and windows.
+            device: CUDA device id.
+            names: Of the operations.
+            whole_capture: Without a window by time, look at all of the capture, if its length is
+                recorded.
+        """
         rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
         rows = {name: mine for name, mine in rows.items() if mine is None or mine.size}
 
@@ -94,7 +110,7 @@ class DeviceOps:
         )
         if order is not None:
             starts, ends, launch, name = (one[order] for one in (starts, ends, launch, name))
-        windows, source = _windows(trace, device, starts, ends)
+        windows, source = _windows(trace, device, starts, ends, whole_capture)
         return cls(
             device_id=device,
             start_ns=starts,
@@ -175,10 +191,15 @@ def _launched_ns(trace: RankTrace, launch_row: IntArray) -> IntArray:
 
 
 def _windows(
-    trace: RankTrace, device: int, starts: IntArray, ends: IntArray
+    trace: RankTrace, device: int, starts: IntArray, ends: IntArray, whole_capture: bool
 ) -> tuple[IntArray, str]:
+    capture = _capture(trace)
     if trace.windows_ns is not None:
-        return trace.windows_ns, WINDOW
+        # What was not watched was not idle.
+        windows = trace.windows_ns
+        return windows if capture is None else intersect_intervals(windows, capture), WINDOW
+    if whole_capture and capture is not None:
+        return capture, CAPTURE
     source = OPERATIONS
     kept_n = sum(
         int((trace.tables[name]["device_id"] == device).sum()) for name in trace.unfiltered
@@ -194,3 +215,18 @@ def _windows(
     if not starts.size:
         return np.empty((0, 2), dtype=np.int64), source
     return np.array([[starts.min(), ends.max()]], dtype=np.int64), source
+
+
+def _capture(trace: RankTrace) -> IntArray | None:
+    """Return the span of the capture, shape (1, 2); None where it is not recorded.
+
+    It begins at 0. Operations outside say that it was longer.
+    """
+    lengths = trace.tables.get("capture_spans")
+    if lengths is None or not len(lengths):
+        return None
+    low, high = 0, int(lengths["duration_ns"].max())
+    for op in trace.unfiltered.values():
+        low = min(low, int(op["start_ns"].min(initial=low)))
+        high = max(high, int(op["end_ns"].max(initial=high)))
+    return np.array([[low, high]], dtype=np.int64)

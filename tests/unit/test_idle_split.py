@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_llm.device_ops import DeviceOps, op_names
+from nsys_llm.gap_sums import sum_gaps
+from nsys_llm.host_line import HostLine
+from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.idle_gaps.causes import CAUSE_NAMES
-from nsys_llm.recipes.idle_gaps.device_ops import DeviceOps, op_names
-from nsys_llm.recipes.idle_gaps.gap_sums import sum_gaps
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
 from nsys_llm.tables import Table
 
 APIS = {
@@ -29,7 +29,7 @@ FLUSH, LOAD, FULL = 3, 6, 8
 #: On each of two threads: time until the next call, its length, its function, and whether it
 #: makes another call inside.
 CALLS = st.lists(
-    st.tuples(st.integers(0, 6), st.integers(1, 9), st.sampled_from(sorted(APIS)), st.booleans()),
+    st.tuples(st.integers(0, 6), st.integers(0, 9), st.sampled_from(sorted(APIS)), st.booleans()),
     max_size=6,
 )
 #: Operations: begin, length, and which call launched it.

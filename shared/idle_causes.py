@@ -4,7 +4,8 @@ A gap is a stretch in which a device runs nothing. It ends with an operation; le
 that launched it, found by process and correlation id, and T the thread that made A. Time of the gap
 
 - before A began is what T did then: it was in a call of some class, or in no CUDA call at all;
-- while A ran has the class of A: a launch that takes long, a synchronous copy that stages memory;
+- while A ran has the class of A: a launch that takes long, a synchronous copy that stages memory,
+  as one with Async in its name does too where its host memory is pageable;
 - after A returned is `launch_latency`: the driver's and the GPU's way from launch to execution;
 - is `queued` as a whole where A had returned before the gap began: the host was ahead, and the GPU
   took that long from one operation to the next. So are gaps between the nodes of one graph launch.

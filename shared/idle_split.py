@@ -1,4 +1,4 @@
-"""Splits the time of gaps among causes, exactly. The rule stands in `causes`."""
+"""Splits the time of gaps among causes, exactly. The rule stands in `idle_causes`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.gaps import Gaps
-from nsys_llm.intervals import IntArray, clip_to_windows, clipped_lengths
-from nsys_llm.recipes.idle_gaps.causes import (
+from nsys_llm.host_line import HostLine
+from nsys_llm.idle_causes import (
     AFTER_LAST,
     CAUSE_NAMES,
     HOST_NO_CUDA,
@@ -20,7 +20,7 @@ from nsys_llm.recipes.idle_gaps.causes import (
     QUEUED,
     UNCERTAIN,
 )
-from nsys_llm.recipes.idle_gaps.host_line import HostLine
+from nsys_llm.intervals import IntArray, clip_to_windows, clipped_lengths
 
 __all__ = ["Situations", "Split", "situate", "split_gaps"]
 
