@@ -10,8 +10,8 @@ from nsys_llm.findings import Finding
 from nsys_llm.report import Report, where_to_look
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import cells
-from nsys_llm.view.text import NOT_KNOWN, cleaned, counted, shortened, spans
+from nsys_llm.view.tables import cells, chosen_rows, more_rows
+from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
 
 __all__ = ["capture_markdown", "head_markdown", "heading_link", "html_prose", "report_markdown"]
 
@@ -77,6 +77,7 @@ def section_markdown(section: Section, results: Results) -> str:
     head = [f"## {section.title}", section.shows]
     if frame.empty:
         return "\n\n".join([*head, "No rows."])
+    chosen = chosen_rows(frame, section.rows_n, section.by)
     headings = [fields[name].heading for name in section.columns]
     marks = ["---:" if fields[name].numeric else "---" for name in section.columns]
     rows = [
@@ -84,11 +85,12 @@ def section_markdown(section: Section, results: Results) -> str:
             _cell(shown, fields[name].numeric)
             for (shown, _), name in zip(row, section.columns, strict=True)
         ]
-        for row in cells(frame, fields, section.columns, section.rows_n)
+        for row in cells(chosen, fields, section.columns, section.rows_n)
     ]
     lines = ["| " + " | ".join(row) + " |" for row in [headings, marks, *rows]]
     more = len(frame) - section.rows_n
-    note = [f"{counted(more, 'more row')} in `{section.table}.parquet`."] if more > 0 else []
+    told = more_rows(more, section.by, fields, f"`{section.table}.parquet`")
+    note = [f"{told}."] if more > 0 else []
     return "\n\n".join([*head, "\n".join(lines), *note])
 
 

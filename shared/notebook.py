@@ -113,10 +113,11 @@ def _add_section(cells: _Cells, section: Section, results: Results) -> None:
         if results.has_values(section.table, chart):
             words = _call("chart", section.table, chart)
             cells.code(words, results.chart(section.table, **chart)._repr_mimebundle_())
-    words = _call(
-        "rows", section.table, {"rows_n": section.rows_n, "columns": list(section.columns)}
-    )
-    cells.code(words, _shown(results.rows(section.table, section.rows_n, section.columns)))
+    arguments = {"rows_n": section.rows_n, "columns": list(section.columns)}
+    if section.by:
+        arguments["by"] = section.by
+    words = _call("rows", section.table, arguments)
+    cells.code(words, _shown(results.rows(section.table, **arguments)))
 
 
 def _call(method: str, table: str, arguments: Mapping[str, Any]) -> str:

@@ -43,7 +43,9 @@ INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 _ELEMENTS = frozenset(
     {"table", "thead", "tbody", "tr", "th", "td", "p", "details", "summary", "code"}
 )
-_STYLES = frozenset({"text-align:right;white-space:nowrap", "text-align:left"})
+_STYLES = frozenset(
+    {"text-align:right;white-space:nowrap", "text-align:left;white-space:nowrap", "text-align:left"}
+)
 
 
 class Markup(HTMLParser):

@@ -28,6 +28,7 @@ from results import analyse, read_frames, read_report
 from nsys_llm.demo import write_demo
 from nsys_llm.manifest import load_manifest
 from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.view.figures import picked
 
 MANIFEST = load_manifest("llm_hotspots")
 
@@ -172,7 +173,8 @@ def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
         drawn = [
             one
             for one in section.charts
-            if len(frame) and (one["kind"] != "bars" or frame[one["x"]].fillna(0).any())
+            if len(picked(frame, one))
+            and (one["kind"] != "bars" or picked(frame, one)[one["x"]].fillna(0).any())
         ]
         charts_n = len(drawn)
         kinds = [PLOTLY in cell.outputs[0].data for cell in code]
