@@ -74,7 +74,7 @@ def run_recipe(
         report = build_report(manifest, result, ranks, tables, findings, options)
         record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         write_record(folder.path, record)
-        summary, written = write_report(folder.path, report, console)
+        summary, written = write_report(folder.path, report, console, html=bool(options["html"]))
         place = folder.publish(
             {
                 **_framework_record(manifest, executor, started),

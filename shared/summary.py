@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from nsys_llm.findings import SEVERITIES
+from nsys_llm.findings import severity_counts
 from nsys_llm.report import Report
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
@@ -53,12 +53,7 @@ def summary_lines(report: Report, results: Results, width: int = _WIDTH) -> list
 def _finding_lines(report: Report, width: int) -> list[str]:
     if not report.findings:
         return ["Findings: none by the rules of this recipe."]
-    counts = [
-        f"{n} {severity}"
-        for severity in SEVERITIES
-        if (n := sum(one.severity == severity for one in report.findings))
-    ]
-    lines = [f"Findings: {', '.join(counts)}"]
+    lines = [f"Findings: {severity_counts(report.findings)}"]
     told_n = 0
     for finding in report.findings[:_MOST_FINDINGS]:
         text = f"{finding.severity:<6} {_plain(finding.title)}"

@@ -58,9 +58,8 @@ def pivot(
     order = (
         frame.groupby(columns, sort=False)[value].sum().sort_values(ascending=False, kind="stable")
     )
-    kept = order.index
-    if in_order or columns in RANK_COLUMNS:
-        kept = frame[columns].drop_duplicates()
+    as_is = in_order or columns in RANK_COLUMNS
+    kept = frame[columns].drop_duplicates() if as_is else order.index
     return wide.reindex(index=frame[rows].drop_duplicates(), columns=kept)
 
 
@@ -101,7 +100,7 @@ def category_axis(values_n: int, *, title: str = "", down: bool = False) -> Plot
     if down:
         found["autorange"] = "reversed"
     if values_n > MOST_TICKS:
-        found |= {"tickmode": "auto", "nticks": MOST_TICKS if down else MOST_TICKS // 2}
+        found |= {"tickmode": "auto", "nticks": MOST_TICKS if down else MOST_TICKS // 3}
     return found
 
 

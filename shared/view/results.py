@@ -30,11 +30,11 @@ from .tables import (
     rows_html,
 )
 
-__all__ = ["PLOTLY_MIME", "Chart", "Results"]
+__all__ = ["CONFIG", "PLOTLY_MIME", "Chart", "Results"]
 
 PLOTLY_MIME: Final = "application/vnd.plotly.v1+json"
 _FALLBACK_ROWS: Final = 10
-_CONFIG: Final = {"displaylogo": False, "responsive": True, "typesetMath": False}
+CONFIG: Final = {"displaylogo": False, "responsive": True, "typesetMath": False}
 
 
 class Chart:
@@ -56,7 +56,7 @@ class Chart:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {
-            PLOTLY_MIME: {**self.plot, "config": _CONFIG},
+            PLOTLY_MIME: {**self.plot, "config": CONFIG},
             "text/html": self._fallback.html,
             "text/plain": self._fallback.text,
         }

@@ -30,9 +30,11 @@ MOST_LINES: Final = 64
 #: Parts with a colour and a line in the legend of their own; the others are drawn as one.
 _MOST_PARTS: Final = 11
 _LEAST_PART: Final = 0.002
-#: Ranks that a profile names: those farthest from the median, if they are this far from it.
+#: Ranks that a profile names: those farthest from the median, if they are this far from it, in
+#: parts of the median, and not near to it beside the farthest, in parts of that one's distance.
 _NAMED: Final = 3
 _FAR: Final = 0.1
+_NEAR: Final = 0.3
 
 
 def stack(
@@ -66,7 +68,7 @@ def stack(
     else:
         yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
         # The legend needs its room too.
-        height = 110 + max(26 * len(labels), 20 * (parts_n + 1))
+        height = 130 + max(26 * len(labels), 20 * (parts_n + 1))
         layout = {"xaxis": numbers, "yaxis": {**yaxis, "type": "category"}, "height": height}
     return {"data": traces, "layout": {**layout, "barmode": "stack"}}
 
@@ -74,7 +76,8 @@ def stack(
 def _main_parts(wide: pd.DataFrame, colors: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
     """Return the parts that can be seen, and the sum of the others; and the colours of them."""
     sums = wide.sum().abs()
-    large = sums[sums >= _LEAST_PART * sums.sum()].nlargest(_MOST_PARTS, keep="first").index
+    seen = sums[sums >= _LEAST_PART * sums.sum()].nlargest(_MOST_PARTS, keep="first")
+    large = seen.index.tolist()
     others = [part for part in wide.columns if part not in large and sums[part] > 0]
     if len(others) < 2:
         large = [*large, *others]
@@ -168,9 +171,10 @@ def _median_note(median: float, unit: str) -> Plot:
 def _notes(labels: list[str], numbers: Any, median: float) -> list[Plot]:
     away = np.abs(numbers - median)
     far = np.argsort(-away, kind="stable")[:_NAMED]
+    least = max(_FAR * abs(median), _NEAR * float(away.max()))
     return [
         {"text": labels[index], "x": labels[index], "y": float(numbers[index]), "showarrow": True,
          "arrowhead": 0, "ax": 24, "ay": -14, "font": {"size": 11}}
         for index in far.tolist()
-        if away[index] > _FAR * abs(median)
+        if away[index] > least
     ]  # fmt: skip

@@ -38,7 +38,7 @@ _NUMBER_STYLE: Final = "text-align:right;white-space:nowrap"
 _TEXT_STYLE: Final = "text-align:left"
 _SHORT_STYLE: Final = "text-align:left;white-space:nowrap"
 #: Text up to this length stays on one line: a launch configuration, a call, a short name.
-_SHORT_LENGTH: Final = 44
+_SHORT_LENGTH: Final = 32
 
 
 @dataclass(frozen=True)
