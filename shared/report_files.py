@@ -47,5 +47,5 @@ def write_report(
             written[PAGE_NAME] = "Page"
         except ImportError as error:
             console.warn(f"no {PAGE_NAME} was made: {error.name} is missing; pip install plotly.")
-    width = shutil.get_terminal_size((100, 40)).columns
-    return tuple(summary_lines(report, results, width)), written
+    width, height = shutil.get_terminal_size((80, 24))
+    return tuple(summary_lines(report, results, width, height)), written
