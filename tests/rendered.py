@@ -33,6 +33,13 @@ HOSTILE_NAMES = (
     "*a*_b_~~c~~",
     "a backslash at the end\\",
     "é中文",
+    "</script><script>alert(1)</script>",
+    "javascript:alert(1)",
+    "<a href=javascript:alert(1)>x</a>",
+    "$\\href{javascript:alert(1)}{x}$ \\(y\\) \\begin{align}z\\end{align}",
+    "%{x} %{customdata} {{7*7}} <extra></extra>",
+    "=HYPERLINK(0) @SUM(A1) +1 |cmd",
+    "A" * 100_000,
     "-",
     "2000 " + '<b>&`|$"' * 250,
 )

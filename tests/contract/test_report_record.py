@@ -9,7 +9,7 @@ import jsonschema
 import pandas as pd
 import pytest
 from command_line import run
-from results import read_report
+from results import demo_inputs, read_report
 
 from nsys_llm.demo import write_demo
 from nsys_llm.findings import SCOPES, SEVERITIES
@@ -58,10 +58,10 @@ def test_every_key_says_what_it_means():
     ] == []
 
 
-@pytest.mark.parametrize("recipe", [name for name in recipe_names() if name != "trace_diff"])
+@pytest.mark.parametrize("recipe", recipe_names())
 def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
-    words = ["--mode", "none", "--output", tmp_path / "out", "--input", demo / "baseline"]
-    assert run(*words, recipe=recipe).code == 0
+    words = ["--mode", "none", "--output", tmp_path / "out"]
+    assert run(*words, "--input", *demo_inputs(demo, recipe), recipe=recipe).code == 0
     record = checked(read_report(tmp_path / "out"))
     assert record["report"]["title"] == load_manifest(recipe).title
     assert record["report"]["findings"]
@@ -83,7 +83,7 @@ def test_so_does_that_of_a_run_with_broken_empty_and_absent_ranks(tmp_path):
     assert run(*words, "--output", tmp_path / "out", "--input", folder).code == 3
     record = checked(read_report(tmp_path / "out"))
     assert record["exit_code"] == 3
-    assert list(record["failed"]) == ["rank2.sqlite"]
+    assert list(record["failed"]) == ["rank2"]
 
 
 def test_a_key_that_the_schema_does_not_know_is_found():
