@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from nsys_llm.errors import ManifestError
 
-__all__ = ["INCOMPLETE", "SCOPES", "SEVERITIES", "Finding", "finding_columns", "ranked"]
+__all__ = [
+    "INCOMPLETE",
+    "SCOPES",
+    "SEVERITIES",
+    "Finding",
+    "finding_columns",
+    "ranked",
+    "severity_counts",
+]
 
 #: Most severe first. A note is worth knowing, and nothing to act on.
 SEVERITIES: Final = ("high", "medium", "low", "note")
@@ -89,6 +97,14 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
             one.name or "",
         ),
     )
+
+
+def severity_counts(findings: Sequence[Finding]) -> str:
+    """Return how many findings there are of each severity: `1 high, 4 notes`."""
+    counts = {name: sum(one.severity == name for one in findings) for name in SEVERITIES}
+    # The others are adjectives.
+    words = {"note": "note" if counts["note"] == 1 else "notes"}
+    return ", ".join(f"{n} {words.get(name, name)}" for name, n in counts.items() if n)
 
 
 def finding_columns(findings: Sequence[Finding]) -> dict[str, list[Any]]:

@@ -29,6 +29,7 @@ __all__ = [
     "TableWrite",
     "load_manifest",
     "recipe_names",
+    "report_schema",
 ]
 
 _DTYPES: Final = frozenset({"int64", "float64", "string", "bool"})
@@ -175,6 +176,12 @@ def recipe_names() -> tuple[str, ...]:
     folder = resources.files("nsys_llm.manifests")
     names = (item.name.removesuffix(".json") for item in folder.iterdir() if _is_json(item.name))
     return tuple(sorted(name for name in names if name != _COMMON))
+
+
+def report_schema() -> dict[str, Any]:
+    """Return the JSON Schema of report.json, in which every key says what it means."""
+    schema: dict[str, Any] = _read_json(_COMMON)["report"]
+    return schema
 
 
 @lru_cache

@@ -14,7 +14,8 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any, Final
 
-from nsys_llm.markdown import capture_markdown, head_markdown, html_prose
+from nsys_llm.markdown import answer_markdown, findings_heading
+from nsys_llm.page_parts import capture_html, contents_html, findings_html, html_text
 from nsys_llm.report import Report
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
@@ -63,9 +64,10 @@ def build_notebook(report: Report, results: Results) -> Any:
     as_notebook: Any = nbformat.from_dict
     links = {section.table: section.title for section in reversed(report.sections)}
     cells = _Cells()
-    cells.text(head_markdown(report, html_prose, links))
+    head = [answer_markdown(report, html_text), findings_heading(report)]
+    cells.text("\n\n".join([*head, findings_html(report.findings, links)]).rstrip())
+    cells.text(f"{contents_html(report.sections)}\n\n## Capture\n\n{capture_html(report)}")
     cells.code(_SET_UP, None)
-    cells.text(capture_markdown(report, html_prose))
     for section in report.sections:
         _add_section(cells, section, results)
     cells.text(_CLOSING)
@@ -113,10 +115,10 @@ def _add_section(cells: _Cells, section: Section, results: Results) -> None:
         if results.has_values(section.table, chart):
             words = _call("chart", section.table, chart)
             cells.code(words, results.chart(section.table, **chart)._repr_mimebundle_())
-    words = _call(
-        "rows", section.table, {"rows_n": section.rows_n, "columns": list(section.columns)}
-    )
-    cells.code(words, _shown(results.rows(section.table, section.rows_n, section.columns)))
+    rows = {"rows_n": section.rows_n, "columns": list(section.columns)}
+    words = _call("rows", section.table, rows | ({"by": section.by} if section.by else {}))
+    shown = results.rows(section.table, section.rows_n, section.columns, by=section.by)
+    cells.code(words, _shown(shown))
 
 
 def _call(method: str, table: str, arguments: Mapping[str, Any]) -> str:

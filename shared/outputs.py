@@ -37,8 +37,21 @@ _KINDS: Final = {
     "bool": ("boolean", "empty"),
 }
 
-# A spreadsheet takes a cell that starts so for a formula, and runs it.
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes a cell that starts so for a formula, and runs it; some know the full-width
+# signs too.
+_FORMULA_STARTS: Final = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+    "\uff1d",
+    "\uff0b",
+    "\uff0d",
+    "\uff20",
+)
 
 
 def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Writes what people read: report.md, the notebook, and the summary for the terminal."""
+"""Writes what people read: report.md, the notebook, the page, and the terminal's summary."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from nsys_llm.console import Console
 from nsys_llm.markdown import report_markdown
 from nsys_llm.notebook import NOTEBOOK_NAME, write_notebook
+from nsys_llm.page import PAGE_NAME, write_page
 from nsys_llm.report import Report
 from nsys_llm.summary import summary_lines
 from nsys_llm.view.results import Results
@@ -19,14 +20,15 @@ MARKDOWN_NAME: Final = "report.md"
 
 
 def write_report(
-    folder: Path, report: Report, console: Console
+    folder: Path, report: Report, console: Console, *, html: bool = False
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Write the report in all of its forms.
 
     Args:
         folder: Where the tables are already; the report shows what is in the files.
         report: What to tell.
-        console: Told in one line if there can be no notebook.
+        console: Told in one line if there can be no notebook, or no page.
+        html: Whether to write the page too.
 
     Returns:
         The summary's lines, and the files written, each with its label for Nsight Systems.
@@ -39,5 +41,11 @@ def write_report(
         written[NOTEBOOK_NAME] = "Notebook"
     except ImportError as error:
         console.warn(f"no {NOTEBOOK_NAME} was made: {error.name} is missing; pip install nbformat.")
-    width = shutil.get_terminal_size((100, 40)).columns
-    return tuple(summary_lines(report, results, width)), written
+    if html:
+        try:
+            write_page(folder, report, results)
+            written[PAGE_NAME] = "Page"
+        except ImportError as error:
+            console.warn(f"no {PAGE_NAME} was made: {error.name} is missing; pip install plotly.")
+    width, height = shutil.get_terminal_size((80, 24))
+    return tuple(summary_lines(report, results, width, height)), written

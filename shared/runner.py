@@ -92,7 +92,7 @@ def run_recipe(
         report = build_report(manifest, result, ranks, tables, findings, options)
         record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         write_record(folder.path, record)
-        summary, written = write_report(folder.path, report, console)
+        summary, written = write_report(folder.path, report, console, html=bool(options["html"]))
         if manifest.metrics:
             summary = (*summary, *_decide(folder.path, manifest, tables, code, report, console))
             written[VERDICT_NAME] = "Verdict"

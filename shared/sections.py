@@ -11,14 +11,15 @@ __all__ = ["Section", "read_section", "section_problems"]
 #: Kinds of charts (see `nsys_llm.view.figures`), and what each takes: the keys whose values are
 #: columns, those that must be there first.
 _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "bars": (("x", "y"), ("color", "menu")),
+    "bars": (("x", "y"), ("color", "label", "menu")),
     "compare": (("x", "y"), ("color", "label", "menu")),
     "heat": (("x", "y", "value"), ("menu",)),
     "icicle": (("path", "parent", "label", "value"), ("menu",)),
     "lines": (("x", "y"), ("series", "menu")),
+    "parts": (("y", "parts"), ("menu",)),
     "points": (("x", "y"), ("color", "label", "low", "high", "menu")),
     "spread": (("y", "low", "q1", "median", "q3", "high"), ("color", "menu")),
-    "stacked": (("x", "y", "color"), ("menu",)),
+    "stacked": (("x", "y", "color"), ("menu", "order")),
     "timeline": (("start", "duration", "lane", "color", "label"), ("menu",)),
     "waterfall": (("x", "y", "whole"), ("menu",)),
 }
@@ -31,6 +32,7 @@ _CHART_OTHERS: Final = frozenset(
         "log",
         "step",
         "from_first",
+        "in_order",
         "relative",
         "diverging",
         "row_share",
@@ -54,6 +56,8 @@ class Section:
         in_report: Whether report.md has it too; the notebook has all.
         optional: Whether it is left out where the table has no rows.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
+        by: Column of numbers by which the rows that are shown are chosen, the largest first, where
+            the table has more; None shows the first rows.
     """
 
     table: str
@@ -65,6 +69,7 @@ class Section:
     in_report: bool = True
     optional: bool = False
     summary: tuple[str, ...] = ()
+    by: str | None = None
 
 
 def read_section(raw: Mapping[str, Any]) -> Section:
@@ -90,7 +95,7 @@ def section_problems(
         if known is None:
             yield f"section '{section.title}' shows '{section.table}', which is not written"
             continue
-        shown = [*section.columns, *section.summary]
+        shown = [*section.columns, *section.summary, *([section.by] if section.by else [])]
         used = [*shown, *(name for chart in section.charts for name in _columns(chart))]
         odd = sorted({name for name in used if name not in known})
         if odd:
@@ -101,7 +106,9 @@ def section_problems(
 
 def _columns(chart: Mapping[str, Any]) -> list[str]:
     needed, others = _CHART_COLUMNS.get(chart.get("kind", ""), ((), ()))
-    return [*(chart[key] for key in (*needed, *others) if key in chart), *chart.get("where", {})]
+    named = [chart[key] for key in (*needed, *others) if key in chart]
+    lists = [[one] if isinstance(one, str) else one for one in named]
+    return [*(name for names in lists for name in names), *chart.get("where", {})]
 
 
 def _chart_problems(chart: Mapping[str, Any]) -> Iterable[str]:

@@ -33,6 +33,13 @@ HOSTILE_NAMES = (
     "*a*_b_~~c~~",
     "a backslash at the end\\",
     "é中文",
+    "</script><script>alert(1)</script>",
+    "javascript:alert(1)",
+    "<a href=javascript:alert(1)>x</a>",
+    "$\\href{javascript:alert(1)}{x}$ \\(y\\) \\begin{align}z\\end{align}",
+    "%{x} %{customdata} {{7*7}} <extra></extra>",
+    "=HYPERLINK(0) @SUM(A1) +1 |cmd",
+    "A" * 100_000,
     "-",
     "2000 " + '<b>&`|$"' * 250,
 )
@@ -41,9 +48,29 @@ HOSTILE_NAMES = (
 INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 _ELEMENTS = frozenset(
-    {"table", "thead", "tbody", "tr", "th", "td", "p", "details", "summary", "code"}
+    [
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "p",
+        "details",
+        "summary",
+        "code",
+        "span",
+        "b",
+        "ul",
+        "li",
+        "a",
+    ]
 )
-_STYLES = frozenset({"text-align:right;white-space:nowrap", "text-align:left"})
+_LINK = re.compile(r"#[\w,:-]+")
+_BADGE = re.compile(r"background-color:#\w{6};color:#\w{6};padding:1px 6px;border-radius:3px")
+_STYLES = frozenset(
+    {"text-align:right;white-space:nowrap", "text-align:left;white-space:nowrap", "text-align:left"}
+)
 
 
 class Markup(HTMLParser):
@@ -74,7 +101,7 @@ class Markup(HTMLParser):
         for name, value in attrs:
             if name == "title":
                 self.titles.append(value or "")
-            elif name != "style" or value not in _STYLES:
+            elif not _is_inert(tag, name, value or ""):
                 self.problems.append(f"attribute {name}={value}")
         self._open.append(tag)
         if tag == "tr":
@@ -106,6 +133,15 @@ class Markup(HTMLParser):
     handle_pi = handle_decl
 
 
+def _is_inert(tag: str, name: str, value: str) -> bool:
+    """Tell whether an attribute is one of those that we write ourselves."""
+    if name == "href":
+        return tag == "a" and _LINK.fullmatch(value) is not None
+    if name == "open":
+        return tag == "details"
+    return name == "style" and (value in _STYLES or _BADGE.fullmatch(value) is not None)
+
+
 def markdown_tokens(text: str) -> list[Token]:
     """Return what a Markdown renderer finds, blocks and what is in them in one row."""
     blocks = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
@@ -116,7 +152,9 @@ def markdown_text(text: str) -> str:
     """Return what a reader of rendered Markdown sees: no marks, code and prose alike."""
     shown = []
     for token in markdown_tokens(text):
-        if token.type in ("text", "code_inline", "text_special"):
+        if token.type == "html_block":
+            shown.append(Markup(token.content).text)
+        elif token.type in ("text", "code_inline", "text_special"):
             shown.append(token.content)
         elif token.type in ("softbreak", "paragraph_close", "heading_close", "td_close"):
             shown.append("\n")

@@ -191,3 +191,9 @@ def background(command: Iterable[str | Path], cwd: Path, **changes: str) -> Iter
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait(timeout=10)
+
+
+def demo_inputs(folder: Path, recipe: str) -> list[Path]:
+    """Return what of the demo set in a folder a recipe looks at: one run, or both to compare."""
+    runs = ("baseline", "after") if recipe == "trace_diff" else ("baseline",)
+    return [folder / name for name in runs]

@@ -8,20 +8,25 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from .kernel_names import parted
 from .tables import Field, shown
 from .text import format_value, shortened
 
 __all__ = [
     "LABEL_LENGTH",
+    "MOST_TICKS",
     "RANK_COLUMNS",
+    "RANK_TITLE",
     "Plot",
     "axis",
     "axis_labels",
     "axis_values",
+    "category_axis",
     "escaped",
     "groups_of",
     "hovers",
     "legend_name",
+    "legend_of",
     "pivot",
 ]
 
@@ -30,28 +35,41 @@ Plot = dict[str, Any]
 #: Columns that name a rank; their values keep the order of the table.
 RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "rank_device"})
 
+#: What ranks are called on an axis, whichever column names them.
+RANK_TITLE: Final = "rank"
+#: Above this many names an axis shows some of them.
+MOST_TICKS: Final = 40
 LABEL_LENGTH: Final = 44
 _HOVER_LENGTH: Final = 200
-_NS_AXES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_AXES: Final = {
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us")),
+    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
+}
 
 
-def pivot(frame: pd.DataFrame, rows: str, columns: str, value: str) -> pd.DataFrame:
-    """Return sums by two columns; both keep the order in which their values first occur."""
+def pivot(
+    frame: pd.DataFrame, rows: str, columns: str, value: str, *, in_order: bool = False
+) -> pd.DataFrame:
+    """Return sums by two columns; rows keep the order in which their values first occur.
+
+    So do columns that name a rank, and all columns `in_order`; else the largest sum comes first.
+    """
     wide = frame.pivot_table(index=rows, columns=columns, values=value, aggfunc="sum", sort=False)
     order = (
         frame.groupby(columns, sort=False)[value].sum().sort_values(ascending=False, kind="stable")
     )
-    kept = order.index if columns not in RANK_COLUMNS else frame[columns].drop_duplicates()
+    as_is = in_order or columns in RANK_COLUMNS
+    kept = frame[columns].drop_duplicates() if as_is else order.index
     return wide.reindex(index=frame[rows].drop_duplicates(), columns=kept)
 
 
 def axis_values(values: pd.Series, field: Field) -> tuple[list[float | None], str]:
-    """Return numbers for an axis, and the unit in which they are; times get a readable one."""
+    """Return numbers for an axis, and their unit: one that can be read for times and sizes."""
     numbers = values.astype("Float64").to_numpy(dtype="float64", na_value=np.nan)
     scale, unit = 1.0, field.unit or ""
-    if unit == "ns":
+    if unit in _AXES:
         largest = np.nanmax(np.abs(numbers), initial=0)
-        scale, unit = next((step for step in _NS_AXES if largest >= step[0]), (1.0, "ns"))
+        scale, unit = next((step for step in _AXES[unit] if largest >= step[0]), (1.0, unit))
     return [None if one != one else float(f"{one / scale:.6g}") for one in numbers.tolist()], unit
 
 
@@ -68,22 +86,66 @@ def axis(field: Field, unit: str, *, title: str | None = None, from_zero: bool =
     }
 
 
+def category_axis(values_n: int, *, title: str = "", down: bool = False) -> Plot:
+    """Return an axis of names; of many only some are written, so that they can be read.
+
+    Args:
+        values_n: How many.
+        title: What they are.
+        down: From top to bottom.
+    """
+    found: Plot = {"type": "category", "automargin": True}
+    if title:
+        found["title"] = {"text": title}
+    if down:
+        found["autorange"] = "reversed"
+    if values_n > MOST_TICKS:
+        found |= {"tickmode": "auto", "nticks": MOST_TICKS if down else MOST_TICKS // 3}
+    return found
+
+
 def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
-    """Return labels of an axis: shortened, escaped, and each row with one of its own if wanted."""
+    """Return labels of an axis: shortened, escaped, and each row with one of its own if wanted.
+
+    Of a kernel with its launch configuration, `NAME [CONFIGURATION]`, the label is the name, with
+    what tells its configurations apart where it has several.
+    """
+    texts = [format_value(name, None) for name in names.tolist()]
+    parts = [parted(text) for text in texts]
+    short = [shortened(name, LABEL_LENGTH) for name, _ in parts]
+    by_label: dict[str, list[list[str]]] = {}
+    for label, (_, configuration) in zip(short, parts, strict=True):
+        by_label.setdefault(label, []).append(configuration.split(" / "))
     used: dict[str, int] = {}
     found = []
-    for name in names.tolist():
-        label = escaped(shortened(format_value(name, None), LABEL_LENGTH))
-        repeats = used[label] = used.get(label, 0) + 1 if distinct else 1
+    for label, (_, configuration) in zip(short, parts, strict=True):
+        told = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
+        whole = escaped(f"{label} [{told}]" if told else label)
+        repeats = used[whole] = used.get(whole, 0) + 1 if distinct else 1
         # Two names may be shortened to the same text.
-        found.append(label if repeats == 1 else f"{label} #{repeats}")
+        found.append(whole if repeats == 1 else f"{whole} #{repeats}")
     return found
+
+
+def _differing(pieces: list[str], others: list[list[str]]) -> str:
+    """Return the pieces of a configuration in which those of one name differ."""
+    if any(len(other) != len(pieces) for other in others):
+        return " / ".join(pieces)
+    return " / ".join(
+        piece for place, piece in enumerate(pieces) if len({other[place] for other in others}) > 1
+    )
 
 
 def escaped(name: object) -> str:
     """Escape text for plotly, which reads a little HTML and TeX in labels and hovers."""
     text = str(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("$", "&#36;")
+
+
+def legend_of(field: Field) -> Plot:
+    """Return a legend that says what its names are."""
+    title = RANK_TITLE if field.name in RANK_COLUMNS else field.heading
+    return {"title": {"text": escaped(title)}, "traceorder": "normal"}
 
 
 def legend_name(name: object) -> str:

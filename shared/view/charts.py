@@ -1,4 +1,4 @@
-"""Charts of parts and sizes: bars, stacked bars, heat maps, boxes. See `figures`."""
+"""Charts of sizes and parts: bars, stacked bars, heat maps, boxes. See `figures`."""
 
 from __future__ import annotations
 
@@ -12,37 +12,47 @@ import pandas as pd
 
 from .axes import (
     RANK_COLUMNS,
+    RANK_TITLE,
     Plot,
     axis,
     axis_labels,
     axis_values,
-    escaped,
+    category_axis,
     groups_of,
     hovers,
     legend_name,
+    legend_of,
     pivot,
 )
-from .palette import DIVERGING, HEAT, color_map
+from .palette import DIVERGING, HEAT, color_map, tints
+from .stacks import MOST_LINES, profile, stack
 from .tables import Field
 from .text import format_value
 
-__all__ = ["MOST_LINES", "bars", "heat", "spread", "stacked"]
+__all__ = ["MOST_LINES", "bars", "heat", "parts", "spread", "stacked"]
 
-#: Above this many bars a chart is drawn as a heat map, or as a profile.
-MOST_LINES: Final = 64
+#: No map is higher than a screen.
+_MOST_HEIGHT: Final = 760
 
 
 def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Horizontal bars: `x` (number), `y` (name), `color` (name, optional)."""
+    """Horizontal bars: `x` (number), `y` (name), `color` and, on hover, `label` (names, optional).
+
+    The longest first, ranks in their order; `in_order` keeps the order of the table.
+    """
     x, y, color = fields[spec["x"]], spec["y"], spec.get("color")
     known = frame.dropna(subset=[x.name])
-    if y in RANK_COLUMNS and len(known) > MOST_LINES:
-        return _profile(known, x, y)
-    top = known.head(spec.get("top", 20))
+    if y in RANK_COLUMNS:
+        if len(known) > MOST_LINES:
+            return profile(known, x, y)
+        top = known.head(spec.get("top", 20))
+    else:
+        top = _longest(known, x.name, spec)
     labels = axis_labels(top[y])
     values, unit = axis_values(top[x.name], x)
-    groups, texts = groups_of(top, color), hovers(top, fields, [y, x.name, color])
-    tints = color_map(list(dict.fromkeys(groups)), ordered=color in RANK_COLUMNS)
+    groups = groups_of(top, color)
+    texts = hovers(top, fields, [y, spec.get("label"), x.name, color])
+    colors = tints(list(dict.fromkeys(groups)), spec, ordered=color in RANK_COLUMNS)
     traces = []
     for group in dict.fromkeys(groups):
         mine = [index for index, one in enumerate(groups) if one == group]
@@ -54,66 +64,61 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
                 "showlegend": bool(color) and color != y,
                 "x": [values[index] for index in mine],
                 "y": [labels[index] for index in mine],
-                "marker": {"color": tints[group] if color else color_map(["kernel"])["kernel"]},
+                "marker": {"color": colors[group] if color else color_map(["kernel"])["kernel"]},
                 "hovertext": [texts[index] for index in mine],
                 "hoverinfo": "text",
             }
         )
-    order = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
-    height = 90 + 24 * max(len(labels), 2)
-    return {
-        "data": traces,
-        "layout": {"xaxis": axis(x, unit), "yaxis": order, "height": height, "barmode": "stack"},
+    layout = {
+        "xaxis": axis(x, unit, title=spec.get("x_title")),
+        "yaxis": _rows_axis(labels),
+        "height": 90 + 24 * max(len(labels), 2),
+        "barmode": "stack",
+        **({"legend": legend_of(fields[color])} if color else {}),
     }
+    return {"data": traces, "layout": layout}
+
+
+def _longest(frame: pd.DataFrame, column: str, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows with the largest values, above or below 0, from the largest down."""
+    top = spec.get("top", 20)
+    if spec.get("in_order"):
+        return frame.head(top)
+    size = frame[column].abs().sort_values(ascending=False, kind="stable")
+    return frame.loc[size.index[:top]].sort_values(column, ascending=False, kind="stable")
+
+
+def _rows_axis(labels: list[str]) -> Plot:
+    """Return the y axis of horizontal bars, the first on top."""
+    order = {"categoryorder": "array", "categoryarray": labels[::-1]}
+    return {**order, "automargin": True, "type": "category"}
 
 
 def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Bars of parts: `y` (one bar each), `color` (the parts), `x` (number); a heat map for many."""
+    """Bars of parts: `y` (one bar each), `color` (the parts), `x` (number).
+
+    Many bars stand upright without gaps. `order` names a column of numbers that orders the bars.
+    """
     y, color, x = spec["y"], spec["color"], fields[spec["x"]]
-    bars_n = frame[y].nunique()
-    if bars_n > MOST_LINES:
-        return heat(frame, fields, {**spec, "x": y, "y": color, "value": x.name})
+    if "order" in spec:
+        frame = frame.sort_values(spec["order"], kind="stable")
     wide = pivot(frame, y, color, x.name)
-    values, unit = axis_values(pd.Series(wide.to_numpy().ravel()), x)
-    labels = axis_labels(pd.Series(wide.index))
-    tints = color_map(wide.columns.astype(str).tolist(), ordered=color in RANK_COLUMNS)
-    parts_n = len(wide.columns)
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": legend_name(part),
-            "y": labels,
-            "x": values[index::parts_n],
-            "marker": {"color": tints[str(part)]},
-            "hovertext": [
-                f"{escaped(bar)}<br>{escaped(part)}: {format_value(value, x.unit)}"
-                for bar, value in zip(wide.index, wide[part].tolist(), strict=True)
-            ],
-            "hoverinfo": "text",
-        }
-        for index, part in enumerate(wide.columns)
-    ]
-    yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
-    layout = {"barmode": "stack", "xaxis": axis(x, unit), "yaxis": {**yaxis, "type": "category"}}
-    # The legend needs its room too.
-    height = 110 + max(26 * len(labels), 19 * min(parts_n, 12))
-    return {"data": traces, "layout": {**layout, "height": height}}
+    names = wide.columns.astype(str).tolist()
+    colors = tints(names, spec, ordered=color in RANK_COLUMNS)
+    parts = wide.set_axis(names, axis=1)
+    drawn = stack(parts, colors, fields[y], x, spec.get("x_title"))
+    return {**drawn, "layout": {**drawn["layout"], "legend": legend_of(fields[color])}}
 
 
-def _profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
-    """Return one upright bar for each of many ranks, in their order."""
-    values, unit = axis_values(frame[x.name], x)
-    trace = {
-        "type": "bar",
-        "x": axis_labels(frame[y]),
-        "y": values,
-        "marker": {"color": color_map(["kernel"])["kernel"], "line": {"width": 0}},
-        "hovertemplate": f"%{{x}}<br>%{{y:.4g}} {unit}<extra></extra>",
-    }
-    xaxis = {"type": "category", "automargin": True, "nticks": 20}
-    layout = {"xaxis": xaxis, "yaxis": axis(x, unit), "height": 360, "bargap": 0}
-    return {"data": [trace], "layout": layout}
+def parts(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Bars of parts that are columns: `y` (one bar each), `parts` (columns of one unit)."""
+    chosen = [fields[name] for name in spec["parts"]]
+    names = [one.heading for one in chosen]
+    # Several devices of a rank are one bar.
+    sums = frame.groupby(spec["y"], sort=False)[list(spec["parts"])].sum(min_count=1)
+    wide = sums.set_axis(names, axis=1)
+    colors = tints(names, spec)
+    return stack(wide, colors, fields[spec["y"]], chosen[0], spec.get("x_title", "time"))
 
 
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -122,10 +127,14 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     With `diverging` the colours tell what is above 0 from what is below. With `relative` a cell is
     how far it lies above the median of its row, in percent of that; with `row_share` it is its
     share of the largest of its row. With `log` the numbers of the x axis are steps of one ratio,
-    and steps without a value get an empty column.
+    and steps without a value get an empty column. `in_order` keeps the columns in the order of the
+    table.
     """
-    value, x = fields[spec["value"]], fields[spec["x"]]
-    wide = pivot(frame, spec["y"], x.name, value.name).head(spec.get("top", 40))
+    value, x, y = fields[spec["value"]], fields[spec["x"]], fields[spec["y"]]
+    in_order = bool(spec.get("in_order"))
+    wide = pivot(frame, y.name, x.name, value.name, in_order=in_order)
+    if y.name not in RANK_COLUMNS:
+        wide = wide.head(spec.get("top", 40))
     names = pd.Series(wide.columns)
     if x.numeric and x.name not in RANK_COLUMNS:
         wide = wide.sort_index(axis=1)
@@ -152,14 +161,13 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         "colorbar": {"title": {"text": unit}},
         "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {unit}<extra></extra>",
     }
-    yaxis = {"autorange": "reversed", "automargin": True, "type": "category"}
-    xaxis = {
-        "automargin": True,
-        "type": "category",
-        "title": {"text": spec.get("x_title", x.heading)},
+    title = RANK_TITLE if x.name in RANK_COLUMNS else x.heading
+    layout = {
+        "xaxis": category_axis(columns_n, title=spec.get("x_title", title)),
+        "yaxis": category_axis(len(wide), title=spec.get("y_title", ""), down=True),
+        "height": min(120 + 22 * max(len(wide), 3), _MOST_HEIGHT),
     }
-    height = 120 + 22 * max(len(wide), 3)
-    return {"data": [trace], "layout": {"xaxis": xaxis, "yaxis": yaxis, "height": height}}
+    return {"data": [trace], "layout": layout}
 
 
 def _row_shares(wide: pd.DataFrame) -> list[float | None]:
@@ -205,7 +213,7 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     part = {name: values[i * rows_n : (i + 1) * rows_n] for i, name in enumerate(columns)}
     labels = axis_labels(top[spec["y"]])
     groups = groups_of(top, color) if color else ["kernel"] * rows_n
-    tints = color_map(list(dict.fromkeys(groups)))
+    colors = tints(list(dict.fromkeys(groups)), spec)
     traces = [
         {
             "type": "box",
@@ -218,7 +226,7 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
             "upperfence": [part["high"][row]],
             "name": labels[row],
             "showlegend": False,
-            "marker": {"color": tints[groups[row]]},
+            "marker": {"color": colors[groups[row]]},
         }
         for row in range(rows_n)
     ]

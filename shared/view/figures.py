@@ -13,16 +13,13 @@ from typing import Any, Final
 import pandas as pd
 
 from .axes import Plot, escaped, legend_name
-from .charts import bars, heat, spread, stacked
+from .charts import bars, heat, parts, spread, stacked
 from .compare_charts import compare, waterfall
 from .icicles import icicle
 from .tables import Field
 from .time_charts import lines, points, timeline
 
-__all__ = ["KINDS", "draw"]
-
-#: What of a layout changes with the choice of a menu.
-_OWN_LAYOUT: Final = ("xaxis", "yaxis", "height")
+__all__ = ["KINDS", "draw", "picked"]
 
 
 def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -35,15 +32,27 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
             has them. `top` bounds the rows; `where` keeps the rows with these values; `menu` names
             a column of which one value at a time is shown.
     """
-    for column, value in spec.get("where", {}).items():
-        frame = frame[frame[column] == value]
+    frame = picked(frame, spec)
     kind, menu = KINDS[spec["kind"]], spec.get("menu")
     choices = _choices(frame, menu)
     if len(choices) < 2:
         return _finished(kind(frame, fields, spec), spec)
-    plots = [kind(frame[frame[menu] == choice], fields, spec) for choice in choices]
-    return _finished(_with_menu(plots, [str(choice) for choice in choices]), spec)
+    shown = choices[:_MOST_CHOICES]
+    plots = [kind(frame[frame[menu] == choice], fields, spec) for choice in shown]
+    if len(choices) > len(shown):
+        spec = {**spec, "title": f"{spec['title']} (first {len(shown)} of {len(choices):,})"}
+    return _finished(_with_menu(plots, [str(choice) for choice in shown]), spec)
 
+
+def picked(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows that a figure is of."""
+    for column, value in spec.get("where", {}).items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+#: More would be no menu to choose from, and each is a figure of its own in size.
+_MOST_CHOICES: Final = 32
 
 KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
     "bars": bars,
@@ -51,6 +60,7 @@ KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str,
     "heat": heat,
     "icicle": icicle,
     "lines": lines,
+    "parts": parts,
     "points": points,
     "spread": spread,
     "stacked": stacked,
@@ -59,13 +69,19 @@ KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str,
 }
 
 
+#: What each choice of a menu has of its own.
+_CHANGING: Final = ("xaxis", "yaxis", "height", "shapes", "annotations")
+
+
 def _choices(frame: pd.DataFrame, menu: str | None) -> list[Any]:
     return frame[menu].drop_duplicates().tolist() if menu else []
 
 
 def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
-    traces = [trace for plot in plots for trace in plot["data"]]
-    owner = [index for index, plot in enumerate(plots) for _ in plot["data"]]
+    # What a figure shows by a menu of its own has no place in this one.
+    drawn = [[one for one in plot["data"] if one.get("visible", True)] for plot in plots]
+    traces = [trace for some in drawn for trace in some]
+    owner = [index for index, some in enumerate(drawn) for _ in some]
     buttons = [
         {
             "label": legend_name(choice),
@@ -73,11 +89,7 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
             "args": [
                 {"visible": [one == index for one in owner]},
                 # Each choice has labels, units and a size of its own.
-                {
-                    name: value
-                    for name, value in plots[index]["layout"].items()
-                    if name in _OWN_LAYOUT
-                },
+                {name: plots[index]["layout"].get(name) for name in _CHANGING},
             ],
         }
         for index, choice in enumerate(choices)
@@ -100,5 +112,5 @@ def _finished(plot: Plot, spec: Mapping[str, Any]) -> Plot:
     }
     if not any(trace.get(name) for trace in plot["data"] for name in ("x", "y", "ids")):
         note = {"text": "no rows", "showarrow": False, "xref": "paper", "yref": "paper"}
-        common["annotations"] = [{**note, "x": 0.5, "y": 0.5}]
+        plot["layout"]["annotations"] = [{**note, "x": 0.5, "y": 0.5}]
     return {"data": plot["data"], "layout": {**common, **plot["layout"]}}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["kernel_label"]
+__all__ = ["kernel_label", "parted"]
 
 _OPENING: Final = "<(["
 _CLOSING: Final = ">)]"
@@ -28,6 +28,8 @@ _HINTS: Final = (
 _AROUND_HINT: Final = re.compile(
     r"^CUDAFunctor(?=\w)_?|(?<=\w)(?:_kernel_cuda|_kernel_impl|(?:CUDA)?KernelImpl|Functor)$"
 )
+#: Grid, block and dynamic shared memory: `132x1x1 / 384x1x1 / 212992 B`.
+_CONFIGURATION: Final = re.compile(r"\d+x\d+x\d+ / [^\[\]]*\]")
 _ELEMENT: Final = re.compile(r"\b(BFloat16|bfloat16|Half|half|float|double|Float8_\w+|__half)\b")
 _SHORT_TYPES: Final = {"BFloat16": "bf16", "bfloat16": "bf16", "Half": "half", "__half": "half"}
 
@@ -38,6 +40,9 @@ def kernel_label(name: str) -> str:
     `void at::native::elementwise_kernel<(int)128, ..., at::native::MulFunctor<float>>(int, T3)`
     becomes `elementwise<Mul, float>`.
     """
+    name, configuration = parted(name)
+    if configuration:
+        return f"{kernel_label(name)} [{configuration}]"
     if not name.endswith(")"):
         return name
     name = _UNNAMED.sub("", name)
@@ -57,6 +62,14 @@ def kernel_label(name: str) -> str:
     if not told:
         return base
     return f"{base.removesuffix('_kernel') if hint else base}<{told}>"
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Return a kernel's name and its launch configuration, of `NAME [CONFIGURATION]`."""
+    head, bracket, configuration = name.rpartition(" [")
+    if not bracket or not _CONFIGURATION.fullmatch(configuration):
+        return name, ""
+    return head, configuration[:-1]
 
 
 def _own_name(name: str) -> str:

@@ -6,11 +6,13 @@ Categories and causes have theirs by name. Ranks are told apart by their order, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 from zlib import crc32
 
-__all__ = ["DIVERGING", "HEAT", "NEUTRAL", "color_map"]
+from .text import NOT_KNOWN
+
+__all__ = ["COLORS_N", "DIVERGING", "HEAT", "NEUTRAL", "color_map", "tints"]
 
 _COLORS: Final = (
     "#0072b2",
@@ -32,6 +34,9 @@ _COLORS: Final = (
     "#6699cc",
     "#a8a8d8",
 )
+
+#: So many names have a colour of their own.
+COLORS_N: Final = len(_COLORS)
 
 #: Where nothing is known, or there is nothing to tell apart.
 NEUTRAL: Final = "#8c8c8c"
@@ -60,6 +65,13 @@ _FIXED: Final = {
     **{"high": 3, "medium": 1, "low": 5},
     **{"baseline": 0, "input": 1, "regress": 3, "improve": 2},
     **{"new": 1, "vanished": 5},
+    # Classes of API functions that are no causes of idle time too.
+    **{"launch": 5, "graph_launch": 8, "host_block": 3, "poll": 17, "stream_order": 10, "free": 7},
+    **{"event": 16, "module": 11},
+    # Parts of busy time and of windows, by the headings of their columns.
+    **{"compute only": 0, "communication only": 3, "copy only": 1, "busy": 0, "overhead": 7},
+    **{"compute + communication": 2, "compute + copy": 5, "communication + copy": 4},
+    "two or more at once": 2,
     # Causes of idle time; none of them that of an operation, beside which they stand.
     **{"host_sync": 3, "sync_memop": 13, "alloc": 14, "module_load": 11, "back_pressure": 15},
     **{"launch_api": 5, "other_api": 9, "host_no_cuda": 6, "launch_latency": 8, "queued": 17},
@@ -67,7 +79,7 @@ _FIXED: Final = {
     **{"all idle": 3, "one busy": 0},
 }
 _NOTHING_KNOWN: Final = frozenset(
-    {"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", ""}
+    {"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", "", NOT_KNOWN}
 )
 
 
@@ -90,3 +102,19 @@ def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
         )
     own = {name: _COLORS[index % len(_COLORS)] for index, name in taken.items()}
     return {name: own.get(name, NEUTRAL) for name in names}
+
+
+def tints(
+    names: Sequence[str], spec: Mapping[str, Any], *, ordered: bool = False
+) -> dict[str, str]:
+    """Return the colour of each name of a figure: those that the run fixed, else `color_map`.
+
+    Args:
+        names: Distinct.
+        spec: Of the chart; `colors` are those that the names have in all figures of the run.
+        ordered: See `color_map`.
+    """
+    fixed: Mapping[str, str] = spec.get("colors", {})
+    if all(name in fixed for name in names):
+        return {name: fixed[name] for name in names}
+    return color_map(names, ordered=ordered)

@@ -16,15 +16,25 @@ from typing import Any, Final
 
 import pandas as pd
 
-from .axes import Plot
-from .figures import draw
-from .tables import Field, Html, cells, glossary_html, read_fields, read_table, rows_html
+from .axes import RANK_COLUMNS, Plot, groups_of
+from .figures import draw, picked
+from .palette import COLORS_N, color_map
+from .tables import (
+    Field,
+    Html,
+    cells,
+    chosen_rows,
+    glossary_html,
+    read_fields,
+    read_table,
+    rows_html,
+)
 
-__all__ = ["PLOTLY_MIME", "Chart", "Results"]
+__all__ = ["CONFIG", "PLOTLY_MIME", "Chart", "Results"]
 
 PLOTLY_MIME: Final = "application/vnd.plotly.v1+json"
 _FALLBACK_ROWS: Final = 10
-_CONFIG: Final = {"displaylogo": False, "responsive": True, "typesetMath": False}
+CONFIG: Final = {"displaylogo": False, "responsive": True, "typesetMath": False}
 
 
 class Chart:
@@ -46,7 +56,7 @@ class Chart:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {
-            PLOTLY_MIME: {**self.plot, "config": _CONFIG},
+            PLOTLY_MIME: {**self.plot, "config": CONFIG},
             "text/html": self._fallback.html,
             "text/plain": self._fallback.text,
         }
@@ -63,6 +73,7 @@ class Results:
         self.folder = Path(folder) if folder else Path(__file__).resolve().parents[1]
         self._tables: dict[str, pd.DataFrame] = {}
         self._fields: dict[str, dict[str, Field]] = {}
+        self._colors: dict[str, dict[str, str]] = {}
 
     def table(self, name: str) -> pd.DataFrame:
         """Return one table; times in ns, sizes in bytes, shares in percent (0 to 100)."""
@@ -87,11 +98,22 @@ class Results:
         rows_n: int = 15,
         columns: Sequence[str] | None = None,
         glossary: bool = True,
+        by: str | None = None,
     ) -> Html:
-        """Return the first rows of a table, for people; `columns` None takes all."""
-        frame, fields = self.table(name), self.fields(name)
+        """Return rows of a table, for people.
+
+        Args:
+            name: Of the table.
+            rows_n: How many.
+            columns: None takes all.
+            glossary: With the meaning of every column, folded away.
+            by: The rows with the largest values in this column, where there are more; else the
+                first.
+        """
+        fields = self.fields(name)
+        frame = chosen_rows(self.table(name), rows_n, by)
         chosen = list(columns or fields)
-        html = rows_html(frame, fields, chosen, rows_n)
+        html = rows_html(frame, fields, chosen, rows_n, by)
         lines = [" | ".join(chosen)]
         lines += [
             " | ".join(shown for shown, _ in row) for row in cells(frame, fields, chosen, rows_n)
@@ -100,7 +122,7 @@ class Results:
 
     def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
         """Tell whether a figure would show anything: rows, and in bars any that is not 0."""
-        frame = self.table(name)
+        frame = picked(self.table(name), spec)
         if spec["kind"] == "bars":
             return bool((frame[spec["x"]].fillna(0) != 0).any())
         return len(frame) > 0
@@ -108,6 +130,38 @@ class Results:
     def chart(self, name: str, **spec: Any) -> Chart:
         """Return a figure of a table; see `draw` in figures.py for what `spec` takes."""
         frame, fields = self.table(name), self.fields(name)
-        columns = [value for value in spec.values() if isinstance(value, str) and value in fields]
-        fallback = self.rows(name, _FALLBACK_ROWS, list(dict.fromkeys(columns)), glossary=False)
-        return Chart(draw(frame, fields, spec), fallback)
+        lists = [one if isinstance(one, list) else [one] for one in spec.values()]
+        named = [one for some in lists for one in some if isinstance(one, str) and one in fields]
+        fallback = self.rows(name, _FALLBACK_ROWS, list(dict.fromkeys(named)), glossary=False)
+        column = spec.get("color", spec.get("series"))
+        colors = self.colors(column) if column else {}
+        return Chart(draw(frame, fields, {**spec, "colors": colors}), fallback)
+
+    def colors(self, column: str) -> Mapping[str, str]:
+        """Return the colour that each value of a column has in all figures of this run.
+
+        Empty where there are more names than colours: each figure then has its own.
+        """
+        if column not in self._colors:
+            ranked = column in RANK_COLUMNS
+            names = self._ranks(column) if ranked else self._names(column)
+            few = ranked or len(names) <= COLORS_N
+            self._colors[column] = color_map(names, ordered=ranked) if few else {}
+        return self._colors[column]
+
+    def _ranks(self, column: str) -> list[str]:
+        """Return the names of all ranks in their order, as a column has them."""
+        files = self.table("files") if (self.folder / "files.parquet").is_file() else None
+        if files is None or column == "rank_device":
+            return sorted(self._names(column))
+        whole = files["File" if column.lower() == "file" else "Rank"].dropna()
+        return groups_of(whole.to_frame("rank"), "rank")
+
+    def _names(self, column: str) -> list[str]:
+        """Return the values of a column in all tables that have it, sorted."""
+        found: set[str] = set()
+        for path in sorted(self.folder.glob("*.parquet")):
+            fields = self.fields(path.stem)
+            if column in fields:
+                found.update(groups_of(self.table(path.stem).drop_duplicates(column), column))
+        return sorted(found)

@@ -18,7 +18,9 @@ __all__ = [
     "Field",
     "Html",
     "cells",
+    "chosen_rows",
     "glossary_html",
+    "more_rows",
     "read_fields",
     "read_table",
     "rows_html",
@@ -35,6 +37,9 @@ _NULLABLE: Final = {
 }
 _NUMBER_STYLE: Final = "text-align:right;white-space:nowrap"
 _TEXT_STYLE: Final = "text-align:left"
+_SHORT_STYLE: Final = "text-align:left;white-space:nowrap"
+#: Text up to this length stays on one line: a launch configuration, a call, a short name.
+_SHORT_LENGTH: Final = 32
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,29 @@ def cells(
     return [list(row) for row in zip(*found, strict=True)]
 
 
+def chosen_rows(frame: pd.DataFrame, rows_n: int, by: str | None) -> pd.DataFrame:
+    """Return a table with the rows to show first: those largest in a column, if one is given."""
+    if by is None or len(frame) <= rows_n:
+        return frame
+    return frame.sort_values(by, ascending=False, kind="stable")
+
+
 def rows_html(
-    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str], rows_n: int
+    frame: pd.DataFrame,
+    fields: Mapping[str, Field],
+    columns: Sequence[str],
+    rows_n: int,
+    by: str | None = None,
 ) -> str:
-    """Return the first rows as an HTML table; whole names appear on hover, all text is escaped."""
+    """Return the first rows as an HTML table; whole names appear on hover, all text is escaped.
+
+    Args:
+        frame: Rows in the order to show.
+        fields: Its columns.
+        columns: Those to show.
+        rows_n: How many rows.
+        by: The column that chose the rows, if one did.
+    """
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
     head = "".join(
         f'<th style="{style}" title="{escape(fields[name].meaning)}">'
@@ -116,10 +140,18 @@ def rows_html(
         for row in cells(frame, fields, columns, rows_n)
     )
     more = len(frame) - rows_n
-    note = f"<p>{counted(more, 'more row')} in the table.</p>" if more > 0 else ""
+    note = f"<p>{escape(more_rows(more, by, fields))}.</p>" if more > 0 else ""
     if not len(frame):
         note = "<p>No rows.</p>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def more_rows(
+    more_n: int, by: str | None, fields: Mapping[str, Field], place: str = "the table"
+) -> str:
+    """Return what stands below the rows that are shown, without a full stop."""
+    more = f"{counted(more_n, 'more row')} in {place}"
+    return more if by is None else f"The rows with the largest {fields[by].heading}; {more}"
 
 
 def glossary_html(fields: Mapping[str, Field]) -> str:
@@ -157,5 +189,7 @@ def _cell_html(cell: tuple[str, str], style: str) -> str:
     short, whole = cell
     title = f' title="{escape(whole)}"' if short != whole else ""
     # Jupyter typesets what stands between dollars or after a backslash, but not in code.
+    if style == _TEXT_STYLE and len(short) <= _SHORT_LENGTH:
+        style = _SHORT_STYLE
     body = f"<code>{escape(short)}</code>" if _FORMULA.intersection(short) else escape(short)
     return f'<td style="{style}"{title}>{body}</td>'

@@ -99,11 +99,15 @@ def format_value(value: Any, unit: str | None) -> str:
     """
     if _is_null(value):
         return NOT_KNOWN
+    if type(value).__name__ in ("bool", "bool_"):
+        return "yes" if value else "no"
     if isinstance(value, str) or unit is None:
         return cleaned(value)
     known = {"ns": format_ns, "bytes": format_bytes, "%": format_percent, "count": format_count}
     if unit in known:
         return known[unit](value)
+    if unit == "GB/s" and 0 < abs(value) < 1:
+        return f"{format_bytes(value * 1e9)}/s"
     return f"{_rounded(float(value))}{'' if unit == 'ratio' else f' {unit}'}"
 
 

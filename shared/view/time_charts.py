@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,18 +17,16 @@ from .axes import (
     groups_of,
     hovers,
     legend_name,
+    legend_of,
 )
-from .palette import NEUTRAL, color_map
+from .bands import HEIGHT, MOST_SERIES, bands
+from .palette import NEUTRAL, color_map, tints
 from .tables import Field
 
 __all__ = ["lines", "points", "timeline"]
 
-#: Above this many lines their percentiles are drawn as bands.
-MOST_SERIES: Final = 12
-_BANDS: Final = ((0.0, 1.0, "least to most", 0.15), (0.25, 0.75, "middle half", 0.35))
-_HEIGHT: Final = 360
-#: Parts of the x axis in which bands are drawn.
-_PARTS: Final = 120
+#: What is drawn together where there are more groups than can be told apart.
+_OTHERS: Final = "all others"
 
 
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -42,11 +41,11 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         frame = _from_first(frame, x.name, series)
     names = frame[series].drop_duplicates().tolist() if series else [""]
     if len(names) > MOST_SERIES:
-        return _bands(frame, x, y, spec["series"])
+        return bands(frame, x, y, spec["series"], _time_axis(x, "{unit}", spec))
     x_values, x_unit = axis_values(frame[x.name], x)
     y_values, y_unit = axis_values(frame[y.name], y)
     owner = frame[series].tolist() if series else [""] * len(frame)
-    tints = color_map([str(name) for name in names], ordered=series in RANK_COLUMNS)
+    colors = tints([str(name) for name in names], spec, ordered=series in RANK_COLUMNS)
     traces = []
     for name in names:
         mine = [index for index, one in enumerate(owner) if one == name]
@@ -60,15 +59,15 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
                 "x": [x_values[index] for index in mine],
                 "y": [y_values[index] for index in mine],
                 "line": {
-                    "color": tints[str(name)] if series else color_map(["kernel"])["kernel"],
+                    "color": colors[str(name)] if series else color_map(["kernel"])["kernel"],
                     "width": 1.5,
                     "shape": "hv" if spec.get("step") else "linear",
                 },
             }
         )
     xaxis = {**_time_axis(x, x_unit, spec), "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": _HEIGHT}
-    return {"data": traces, "layout": layout}
+    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": HEIGHT}
+    return {"data": traces, "layout": {**layout, **_legend(fields, series)}}
 
 
 def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -86,16 +85,12 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     x_values, x_unit = axis_values(top[x.name], x)
     together = pd.concat([top[name].astype("float64") for name in (y.name, *ends)])
     y_values, y_unit = axis_values(together, y)
-    groups = groups_of(top, color)
-    names = list(dict.fromkeys(groups))
-    if color in RANK_COLUMNS:
-        # Ranks keep their colours, whatever a table lists first.
-        names = groups_of(top.drop_duplicates(color).sort_values(color), color)
-    tints = color_map(names, ordered=color in RANK_COLUMNS)
+    groups, names = _main_groups(top, color)
+    colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
     traces = []
-    for name in names:
+    for name in dict.fromkeys([*names, *groups]):
         mine = [index for index, one in enumerate(groups) if one == name]
-        tint = tints[name] if color else NEUTRAL
+        tint = colors[name] if color else NEUTRAL
         traces.append(
             {
                 "type": "scatter",
@@ -113,8 +108,26 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
             traces[-1]["error_y"] = _bars_to(y_values, mine, len(top), tint)
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": _HEIGHT + 60}
-    return {"data": traces, "layout": layout}
+    layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
+    return {"data": traces, "layout": {**layout, **_legend(fields, color)}}
+
+
+def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], list[str]]:
+    """Return each row's group, and the groups with a colour of their own, ranks in order.
+
+    Of more groups than can be told apart the others are one.
+    """
+    groups = groups_of(frame, color)
+    names = list(dict.fromkeys(groups))
+    if color in RANK_COLUMNS:
+        # Ranks keep their colours, whatever a table lists first.
+        names = groups_of(frame.drop_duplicates(color).sort_values(color), color)
+    if len(names) <= MOST_SERIES:
+        return groups, names
+    counts = Counter(groups)
+    most = {name for name, _ in counts.most_common(MOST_SERIES - 2)}
+    main = [name for name in names if name in most]
+    return [name if name in most else _OTHERS for name in groups], main
 
 
 def _bars_to(values: Sequence[Any], mine: Sequence[int], rows_n: int, tint: str) -> Plot:
@@ -135,7 +148,7 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     values, unit = axis_values(both, start)
     lanes = axis_labels(top[spec["lane"]], distinct=False)
     groups = groups_of(top, spec["color"])
-    tints = color_map(list(dict.fromkeys(groups)))
+    colors = tints(list(dict.fromkeys(groups)), spec)
     texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
     traces = []
     for name in dict.fromkeys(groups):
@@ -148,7 +161,7 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
                 "base": [values[rows_n + index] for index in mine],
                 "x": [values[2 * rows_n + index] for index in mine],
                 "y": [lanes[index] for index in mine],
-                "marker": {"color": tints[name], "line": {"width": 0.5, "color": "white"}},
+                "marker": {"color": colors[name], "line": {"width": 0.5, "color": "white"}},
                 "hovertext": [texts[index] for index in mine],
                 "hoverinfo": "text",
             }
@@ -156,7 +169,12 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     title = {"text": f"since the first one shown ({unit})"}
     yaxis = {"type": "category", "automargin": True, "autorange": "reversed"}
     layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
+    layout = {**layout, **_legend(fields, spec["color"])}
     return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}
+
+
+def _legend(fields: Mapping[str, Field], column: str | None) -> Plot:
+    return {"legend": legend_of(fields[column])} if column else {}
 
 
 def _from_first(frame: pd.DataFrame, column: str, group: str) -> pd.DataFrame:
@@ -168,34 +186,3 @@ def _from_first(frame: pd.DataFrame, column: str, group: str) -> pd.DataFrame:
 def _time_axis(field: Field, unit: str, spec: Mapping[str, Any]) -> Plot:
     title = "since the first of each" if spec.get("from_first") else spec.get("x_title")
     return axis(field, unit, title=title, from_zero=False)
-
-
-def _bands(frame: pd.DataFrame, x: Field, y: Field, series: str) -> Plot:
-    """Return the least, the middle half and the most of many lines, in parts of the x axis."""
-    begin, end = int(frame[x.name].min()), int(frame[x.name].max())
-    width = max(-(-(end - begin + 1) // _PARTS), 1)
-    part = begin + (frame[x.name] - begin) // width * width
-    by_line = frame.assign(part=part).groupby(["part", series], sort=True)[y.name].mean()
-    at = by_line.groupby("part", sort=True)
-    shares = sorted({share for low, high, _, _ in _BANDS for share in (low, high)} | {0.5})
-    parts = [at.quantile(share).astype("float64") for share in shares]
-    values, y_unit = axis_values(pd.concat(parts), y)
-    x_values, x_unit = axis_values(pd.Series(parts[0].index), x)
-    n, tint = len(x_values), color_map(["kernel"])["kernel"]
-    by_share = {share: values[i * n : (i + 1) * n] for i, share in enumerate(shares)}
-    traces: list[Plot] = []
-    for low, high, name, opacity in _BANDS:
-        rgb = ",".join(str(int(tint[i : i + 2], 16)) for i in (1, 3, 5))
-        common = {"type": "scatter", "mode": "lines", "x": x_values, "line": {"width": 0}}
-        traces += [
-            {**common, "y": by_share[low], "showlegend": False, "hoverinfo": "skip"},
-            {**common, "y": by_share[high], "name": name, "fill": "tonexty",
-             "fillcolor": f"rgba({rgb},{opacity})"},
-        ]  # fmt: skip
-    line = {"color": tint, "width": 1.5}
-    traces.append(
-        {"type": "scatter", "mode": "lines", "x": x_values, "y": by_share[0.5], "name": "median",
-         "line": line}
-    )  # fmt: skip
-    layout = {"xaxis": axis(x, x_unit), "yaxis": axis(y, y_unit), "height": _HEIGHT}
-    return {"data": traces, "layout": layout}

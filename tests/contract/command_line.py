@@ -31,11 +31,11 @@ class Run:
         return [line for line in self.said if line.startswith("error: ")]
 
 
-def run(*arguments: object) -> Run:
-    """Run `nsys-llm llm_hotspots` here; an exception that gets out would be a traceback there."""
+def run(*arguments: object, recipe: str = "llm_hotspots") -> Run:
+    """Run `nsys-llm RECIPE` here; an exception that gets out would be a traceback there."""
     printed, said = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
-        code = main(["llm_hotspots", *map(str, arguments)])
+        code = main([recipe, *map(str, arguments)])
     return Run(code, printed.getvalue().splitlines(), said.getvalue().splitlines())
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import re
 
 import pandas as pd
 import pytest
 from command_line import run
+from hostile import write_hostile
 from rendered import (
     HOSTILE_NAMES,
     INVISIBLE,
@@ -19,12 +21,12 @@ from rendered import (
     shown_by,
     strings_in,
 )
+from results import analyse
 
-from nsys_llm.manifest import load_manifest
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.manifest import load_manifest, recipe_names
 from nsys_llm.view.results import Results
 
-MANIFEST = load_manifest("llm_hotspots")
+csv.field_size_limit(1_000_000)
 
 #: What our Markdown is made of: no raw HTML, no images.
 _BLOCKS = {
@@ -48,25 +50,25 @@ _BLOCKS = {
 
 
 @pytest.fixture(scope="module")
-def hostile_run(tmp_path_factory):
+def hostile_set(tmp_path_factory):
+    return write_hostile(tmp_path_factory.mktemp("hostile") / "in")
+
+
+@pytest.fixture(scope="module", params=recipe_names())
+def recipe(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def hostile_run(hostile_set, recipe):
     """A run on ranks in which every name that a trace can bring is hostile."""
-    folder = tmp_path_factory.mktemp("hostile")
-    (folder / "in").mkdir()
-    for rank, name in enumerate(("rank0 <b>`$x$|[a](b)&amp;", 'rank1 "&#60;i&#62;')):
-        builder = TraceBuilder(hostname=f"host<b>`|${rank}$", gpu_name="GPU <b>`|[a](b)$x$\n# h")
-        builder.process(pid=100 + rank, name="<b>`python`")
-        for index, kernel in enumerate(HOSTILE_NAMES):
-            # The first takes more than half: 1000 of 1000 + 17 * 50.
-            start_ns, long_ns = 2000 * index, 1000 if index == rank else 50
-            launch = (start_ns, start_ns + 1)
-            builder.kernel(kernel, start_ns=start_ns, duration_ns=long_ns, launch=launch)
-        builder.write_sqlite(folder / "in" / f"{name}.sqlite")
-    broken = "rank2 `<img src=x>|$y$ www.evil.example\n\n# head\u202e\x1b[31m.sqlite"
-    (folder / "in" / broken).write_bytes(b"no database")
-    words = ["--mode", "none", "--allow-missing-ranks", "--output", folder / "out"]
-    ended = run(*words, "--input", folder / "in")
+    out = hostile_set.parent / recipe
+    # A comparison compares the set with itself.
+    inputs = [hostile_set] * (2 if recipe == "trace_diff" else 1)
+    words = ["--mode", "none", "--allow-missing-ranks", "--csv", "--html", "--output", out]
+    ended = run(*words, "--input", *inputs, recipe=recipe)
     assert ended.code == 0, ended.said
-    return folder / "out", ended.printed
+    return out, [*ended.printed, *ended.said]
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +81,24 @@ def report(hostile_run):
     return (hostile_run[0] / "report.md").read_text("utf-8")
 
 
-def test_the_hostile_run_has_findings_that_name_hostile_kernels(hostile_run):
+def test_the_hostile_run_has_findings_that_name_hostile_kernels(hostile_run, recipe):
     findings = pd.read_parquet(hostile_run[0] / "findings.parquet")
-    # 1000 of 2 * (1000 + 17 * 50): each of the two takes (1000 + 50) / 3700 = 28.4 %.
-    assert set(findings["name"].dropna()) >= set(HOSTILE_NAMES[:2])
+    told = " ".join([*findings["title"], *findings["evidence"]])
+    assert "alert(1)" in told
+    if recipe == "llm_hotspots":
+        # 5,000 of 2 * (5,000 + 24 * 100) on one rank, 100 on the other: 34.5 %.
+        assert set(findings["name"].dropna()) >= set(HOSTILE_NAMES[:2])
 
 
 def test_html_outputs_hold_only_the_elements_of_tables_and_glossaries(notebook):
     pages = [Markup(data["text/html"]) for data in shown_by(notebook)]
-    assert len(pages) > len(MANIFEST.sections)
+    assert len(pages) >= 8
     assert [problem for page in pages for problem in page.problems] == []
 
 
-def test_html_shows_each_name_as_it_is_and_long_ones_whole_on_hover(hostile_run):
-    page = Markup(Results(hostile_run[0]).rows("kernels", 50, ["name"]).html)
+def test_html_shows_each_name_as_it_is_and_long_ones_whole_on_hover(hostile_set, tmp_path):
+    out = analyse(tmp_path / "out", hostile_set, options=["--allow-missing-ranks"])
+    page = Markup(Results(out).rows("kernels", 50, ["name"]).html)
     names = [row[0] for row in page.rows if len(row) == 1]
     plain = {name for name in HOSTILE_NAMES if len(name) < 60 and name.isprintable()}
     assert len(plain) >= 10
@@ -117,7 +123,7 @@ def test_labels_of_figures_hold_no_element_and_no_formula(notebook):
 def test_plain_text_outputs_have_one_line_a_row(notebook):
     for data in shown_by(notebook):
         rows_n = data["text/plain"].count("\n")
-        assert rows_n <= 25
+        assert rows_n <= 30
         assert "\r" not in data["text/plain"]
 
 
@@ -127,9 +133,11 @@ def test_markdown_cells_leave_no_markup_of_a_name(notebook):
         for token in markdown_tokens(text):
             if token.type == "link_open":
                 links.append(token.attrs["href"])
+            elif token.type == "html_block":
+                assert Markup(token.content).problems == []
             elif token.type == "html_inline":
                 # Names are code whose every special character is a reference.
-                assert re.fullmatch(r'</?code>|<code title="[\w &#;]*">', token.content)
+                assert re.fullmatch(r'</?code>|<code title="[-\w &#;]*">', token.content)
             elif token.type != "link_close":
                 assert token.type in _BLOCKS, token
         assert all(link.startswith("#") and "evil" not in link for link in links)
@@ -138,13 +146,11 @@ def test_markdown_cells_leave_no_markup_of_a_name(notebook):
 
 
 def test_names_in_markdown_cells_are_shown_as_they_are(notebook):
-    head = markdown_text(markdown_cells(notebook)[0])
-    assert HOSTILE_NAMES[0] in head
-    assert HOSTILE_NAMES[1] in head
+    assert HOSTILE_NAMES[0] in markdown_text(markdown_cells(notebook)[0])
 
 
-def test_report_md_leaves_no_markup_of_a_name(report, hostile_run):
-    results = Results(hostile_run[0])
+def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):
+    results, manifest = Results(hostile_run[0]), load_manifest(recipe)
     tokens = markdown_tokens(report)
     assert {token.type for token in tokens} <= _BLOCKS
     headings = [
@@ -154,11 +160,11 @@ def test_report_md_leaves_no_markup_of_a_name(report, hostile_run):
     ]
     ours = {
         section.title
-        for section in MANIFEST.sections
+        for section in manifest.sections
         if section.in_report and (not section.optional or len(results.table(section.table)))
     }
-    assert {text for text in headings if not text.startswith("Findings (")} == {
-        MANIFEST.title,
+    assert {text for text in headings if not text.startswith("Findings: ")} == {
+        manifest.title,
         "Capture",
         *ours,
     }
@@ -171,7 +177,7 @@ def test_report_md_has_no_formula_and_no_bare_address_outside_code(report):
 
 def test_report_md_shows_all_cells_of_each_row_whatever_the_names_hold(report):
     tables = re.findall(r"(?:^\|.*\n)+", report, re.M)
-    assert len(tables) >= 4
+    assert len(tables) >= 3
     for table in tables:
         widths, width = [], 0
         for token in markdown_tokens(table):
@@ -183,13 +189,47 @@ def test_report_md_shows_all_cells_of_each_row_whatever_the_names_hold(report):
         bars = [len(re.findall(r"(?<!\\)\|", line)) - 1 for line in table.splitlines()]
         assert len(set(widths)) == 1
         assert set(bars) == set(widths), table
-    shown = {token.content for token in markdown_tokens(report) if token.type == "code_inline"}
-    for name in HOSTILE_NAMES:
-        clean = re.sub(r" +", " ", INVISIBLE.sub(" ", name).replace("`", "'").replace("\n", " "))
-        if len(clean) < 60 and clean != "-":
-            assert clean.strip() in {re.sub(" +", " ", one).strip() for one in shown}
+
+
+def test_report_md_shows_names_as_they_are(report, recipe):
+    code = {token.content for token in markdown_tokens(report) if token.type == "code_inline"}
+    shown = {re.sub(" +", " ", one).strip() for one in code}
+    clean = (INVISIBLE.sub(" ", name).replace("`", "'") for name in HOSTILE_NAMES)
+    wanted = {re.sub(r"\s+", " ", name).strip() for name in clean if len(name) < 60}
+    # Lists of kernels are cut after some rows; most names stand in that of llm_hotspots.
+    assert len(wanted & shown) >= (15 if recipe == "llm_hotspots" else 3)
 
 
 def test_the_terminal_shows_no_name_that_steers_it(hostile_run):
     assert hostile_run[1]
     assert all(line.isprintable() for line in hostile_run[1])
+    assert max(map(len, hostile_run[1])) < 1_000
+
+
+def test_no_output_that_is_read_grows_with_a_name_of_100_kb(hostile_run):
+    folder, _ = hostile_run
+    # Whole names stand on hover, once or twice a table, and in the parquet files.
+    assert (folder / "report.md").stat().st_size < 150_000
+    assert (folder / "analysis.ipynb").stat().st_size < 3_000_000
+
+
+def test_the_page_has_no_element_attribute_or_script_of_a_name(hostile_run):
+    page = (hostile_run[0] / "report.html").read_text("utf-8")
+    scripts = re.findall(r"<script([^>]*)>", page)
+    assert scripts == [' type="application/json" id="figures"', "", ""]
+    body = page.partition("<body>")[2].partition("<script")[0]
+    # The page's own frames of figures and tables apart.
+    body = re.sub(r'<div class="[a-z]+"( id="figure-\d+")?>|</div>|<h[12][^>]*>|</h[12]>', "", body)
+    body = body.replace('<p class="question">', "<p>")
+    assert Markup(body).problems == []
+
+
+def test_no_cell_of_a_csv_is_a_formula(hostile_run):
+    starts, cells_n = ("=", "+", "-", "@", "\t", "\r"), 0
+    for path in sorted(hostile_run[0].glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as lines:
+            for row in csv.reader(lines):
+                cells_n += len(row)
+                for cell in row:
+                    assert not cell.startswith(starts) or re.fullmatch(r"-[\d.e+-]+", cell), cell
+    assert cells_n > 100

@@ -13,11 +13,11 @@ from report_maker import FINDING, SECTION, made_report, made_results
 from nsys_llm.markdown import (
     capture_markdown,
     head_markdown,
-    html_prose,
     markdown_prose,
     report_markdown,
     section_markdown,
 )
+from nsys_llm.page_parts import html_text
 from nsys_llm.view.text import quoted
 
 #: Any text but code points that stand for no character, which a renderer may replace.
@@ -101,7 +101,7 @@ def test_a_long_name_is_shortened_in_a_table(tmp_path):
         "&amp; &#60;",
     ],
 )
-@pytest.mark.parametrize("render", [markdown_prose, html_prose])
+@pytest.mark.parametrize("render", [markdown_prose, html_text])
 def test_prose_outside_of_backticks_is_shown_literally(prose, render):
     tokens = markdown_tokens(render(prose))
     kinds = {token.type for token in tokens}
@@ -116,28 +116,12 @@ def test_a_name_in_prose_is_one_piece_of_code(name):
     assert [token.content for token in tokens if token.type == "code_inline"] == [code]
 
 
-@given(NAMES)
-def test_a_name_in_a_notebook_is_text_whatever_it_holds(name):
-    text = html_prose(quoted(name))
-    inline = [token for token in markdown_tokens(text) if token.type == "html_inline"]
-    assert [token.content for token in inline] == ["<code>", "</code>"]
-    assert markdown_text(text).rstrip("\n") == quoted(name)[1:-1]
-    assert "$" not in text
-
-
-def test_a_long_name_in_a_notebook_is_cut_and_whole_on_hover():
-    name = "<" + "x" * 2000
-    text = html_prose(quoted(name))
-    assert f'title="&#60;{"x" * 2000}"' in text
-    assert len(markdown_text(text).strip()) == 100
-
-
 def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
     manifest, _ = made_results(tmp_path, ROWS)
     full = replace(FINDING, rank=3, window_ns=(5, 9), capture="--trace=cuda")
-    text = head_markdown(made_report(manifest, full), markdown_prose)
+    text = head_markdown(made_report(manifest, full))
     assert text.endswith(
-        "## Findings (1)\n\n"
+        "## Findings: 1 high\n\n"
         "1. **high**: `gemm` takes 60.0 % of the kernel time\n"
         "   - Evidence: 3 s of 5 s. (`kernels`, `devices`)\n"
         "   - Where: `--ranks 3 --filter-time 5/9`\n"
@@ -156,20 +140,14 @@ def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
 )
 def test_where_to_look_is_what_the_finding_knows(tmp_path, where, shown):
     report = made_report(made_results(tmp_path, ROWS)[0], replace(FINDING, **where))
-    text = head_markdown(report, markdown_prose)
+    text = head_markdown(report)
     assert ("Where:" in text) == (shown is not None)
     assert shown is None or f"- Where: {shown}\n" in text
 
 
-def test_tables_of_a_finding_are_links_where_their_headings_are_known(tmp_path):
-    report = made_report(made_results(tmp_path, ROWS)[0], FINDING)
-    text = head_markdown(report, html_prose, {"kernels": "Top kernels"})
-    assert "([kernels](#Top-kernels), `devices`)" in text
-
-
 def test_details_stay_below_their_finding_however_many_there_are(tmp_path):
     report = made_report(made_results(tmp_path, ROWS)[0], *[FINDING] * 101)
-    tokens = markdown_tokens(head_markdown(report, markdown_prose))
+    tokens = markdown_tokens(head_markdown(report))
     assert sum(token.type == "ordered_list_open" for token in tokens) == 1
     items = [token for token in tokens if token.type == "list_item_open"]
     # Each finding has two lines: evidence, and what to do.
@@ -179,29 +157,28 @@ def test_details_stay_below_their_finding_however_many_there_are(tmp_path):
 
 
 def test_no_finding_is_said_to_be_none(tmp_path):
-    text = head_markdown(made_report(made_results(tmp_path, ROWS)[0]), markdown_prose)
-    assert "## Findings (0)\n\nNothing stands out" in text
+    text = head_markdown(made_report(made_results(tmp_path, ROWS)[0]))
+    assert "## Findings\n\nNothing stands out" in text
 
 
-def test_the_capture_is_a_table_of_facts_and_two_lists(tmp_path):
+def test_the_capture_is_lists_of_facts_caveats_and_what_is_missing(tmp_path):
     report = made_report(
         made_results(tmp_path, ROWS)[0],
         facts=(("hosts", "`a|b`, 2 of *3*"), ("GPUs", "`H|`")),
         caveats=("`rank0`: *cold*.", "Second."),
         unrecorded=("No report has memcpys.",),
     )
-    for render in (markdown_prose, html_prose):
-        text = capture_markdown(report, render)
-        shown = markdown_text(text)
-        assert "hosts\na|b, 2 of *3*\n" in shown
-        assert "GPUs\nH|\n" in shown
-        items = [token for token in markdown_tokens(text) if token.type == "list_item_open"]
-        assert len(items) == 3
-        assert "rank0: *cold*." in shown
+    text = capture_markdown(report)
+    shown = markdown_text(text)
+    assert "hosts: a|b, 2 of *3*\n" in shown
+    assert "GPUs: H|\n" in shown
+    assert "rank0: *cold*." in shown
+    items = [token for token in markdown_tokens(text) if token.type == "list_item_open"]
+    assert len(items) == 5
 
 
 def test_nothing_to_keep_in_mind_needs_no_list(tmp_path):
-    text = capture_markdown(made_report(made_results(tmp_path, ROWS)[0]), markdown_prose)
+    text = capture_markdown(made_report(made_results(tmp_path, ROWS)[0]))
     assert "Read the numbers" not in text
     assert "Not in this capture" not in text
 
@@ -211,6 +188,6 @@ def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):
     manifest, results = made_results(tmp_path, ROWS, [SECTION, hidden])
     text = report_markdown(made_report(manifest, FINDING), results)
     headings = [line for line in text.splitlines() if line.startswith("#")]
-    assert headings == ["# Made hotspots", "## Findings (1)", "## Capture", "## Top kernels"]
+    assert headings == ["# Made hotspots", "## Findings: 1 high", "## Capture", "## Top kernels"]
     assert text.endswith("\n")
     assert "\n\n\n" not in text

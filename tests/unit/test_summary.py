@@ -23,9 +23,9 @@ NUMBERS = [["1,536,000", "122 ms", "79.4 us"], ["64", "25.1 ms", "374 us"]]
 HEADINGS = ["launches", "busy", "p99"]
 
 
-def summary(tmp_path, *findings, rows=ROWS, width=100, section=SECTION, **texts):
+def summary(tmp_path, *findings, rows=ROWS, width=100, height=40, section=SECTION, **texts):
     manifest, results = made_results(tmp_path, rows, [section])
-    return summary_lines(made_report(manifest, *findings, **texts), results, width)
+    return summary_lines(made_report(manifest, *findings, **texts), results, width, height)
 
 
 def table_of(lines):
@@ -84,8 +84,8 @@ def test_very_narrow_and_very_wide_terminals_get_what_can_be_read(tmp_path, aske
     assert lines == summary(tmp_path, FINDING, width=given, answer=answer)
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
-def test_the_longest_summary_fits_forty_lines(tmp_path, width):
+def longest(tmp_path, **size):
+    """Return the summary of a report in which everything is as long as can be."""
     title = f"{quoted(LONG)} takes 60.0 % of the kernel time on ranks 0, 1, 2 and 3"
     findings = [replace(FINDING, title=title)] * 50
     rows = [(f"{LONG}{number}", "communication", 1, 1, 1.0) for number in range(50)]
@@ -93,16 +93,33 @@ def test_the_longest_summary_fits_forty_lines(tmp_path, width):
         (label, ", ".join(quoted(f"NVIDIA H100 80GB HBM{n}") for n in range(3)) + " and 9 more")
         for label in ("ranks", "hosts", "GPUs")
     )
-    answer = f"At least one kernel ran for 90 % of the window. Most is {quoted(LONG)}."
+    answer = f"At least one kernel ran for 90 % of the window. Most is {quoted(LONG)}. " * 9
     texts = {"facts": facts, "answer": answer, "caveats": ("One.",) * 9}
-    lines = summary(tmp_path, *findings, rows=rows, width=width, **texts)
-    assert len(lines) <= 40
+    return summary(tmp_path, *findings, rows=rows, **size, **texts)
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (80, 10), (100, 40), (100, 60)])
+def test_the_longest_summary_fits_the_terminal_with_what_stands_below_it(tmp_path, width, height):
+    lines = longest(tmp_path, width=width, height=height)
+    # A blank line, `Generated:`, the folder, and the prompt.
+    assert len(lines) + 4 <= max(height, 24)
+    assert len(table_of(lines)) >= 2
+    told = sum(line.startswith("  high ") for line in lines)
+    assert told >= 3
+    assert any(line.endswith(f"and {50 - told} more in the report") for line in lines)
+
+
+def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
+    sizes = [len(longest(tmp_path, width=80, height=height)) for height in (24, 30, 40, 200)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[1]
+    assert sizes[-1] < 36
 
 
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
     findings = [replace(FINDING, severity=name) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])
-    assert "Findings: 1 high, 2 medium, 2 low, 2 note" in lines
+    assert "Findings: 1 high, 2 medium, 2 low, 2 notes" in lines
 
 
 def test_findings_beyond_the_first_are_counted(tmp_path):
@@ -137,13 +154,12 @@ def test_a_table_without_rows_or_without_chosen_columns_is_left_out(tmp_path):
     assert "Top kernels:" not in summary(tmp_path, section=replace(SECTION, summary=()))
 
 
-def test_a_finding_that_needs_two_lines_stands_apart_from_the_next(tmp_path):
+def test_a_finding_takes_one_line(tmp_path):
     long = replace(FINDING, title="word " * 30 + "end")
     lines = summary(tmp_path, long, FINDING)
     start = next(index for index, line in enumerate(lines) if line.startswith("  high   word"))
-    # Under the title, not under the severity.
-    assert lines[start + 1].startswith("         word")
-    assert lines[start + 2] == "  high   gemm takes 60.0 % of the kernel time"
+    assert lines[start].endswith("word ...")
+    assert lines[start + 1] == "  high   gemm takes 60.0 % of the kernel time"
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

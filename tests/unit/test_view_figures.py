@@ -48,9 +48,9 @@ def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():
     assert all(color_map([name])[name] == color_map(names)[name] for name in names)
 
 
-def test_bars_keep_the_order_of_the_table_with_the_first_on_top():
+def test_the_longest_bar_is_on_top():
     plot = plotted(
-        {"name": ["b", "a"], "time_ns": [3000, 2000]}, kind="bars", x="time_ns", y="name"
+        {"name": ["a", "b"], "time_ns": [2000, 3000]}, kind="bars", x="time_ns", y="name"
     )
     assert plot["data"][0]["y"] == ["b", "a"]
     # The largest is 3000 ns, so the axis counts in us.
@@ -58,6 +58,60 @@ def test_bars_keep_the_order_of_the_table_with_the_first_on_top():
     assert plot["layout"]["xaxis"]["title"]["text"] == "time (us)"
     # plotly puts the last of the array on top.
     assert plot["layout"]["yaxis"]["categoryarray"] == ["a", "b"]
+
+
+def test_the_bars_that_are_shown_are_those_of_the_largest_values_above_or_below_0():
+    frame = {"name": ["a", "b", "c", "d"], "time_ns": [2, -9, 1, 5]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", top=3)
+    assert plot["data"][0]["y"] == ["d", "a", "b"]
+
+
+def test_bars_keep_the_order_of_the_table_where_it_means_something():
+    frame = {"name": ["a", "b"], "time_ns": [2, 3]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", in_order=True)
+    assert plot["data"][0]["y"] == ["a", "b"]
+
+
+def test_bars_of_ranks_keep_the_order_of_ranks():
+    frame = {"file": ["r0", "r1"], "time_ns": [2, 3]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="file")
+    assert plot["data"][0]["y"] == ["r0", "r1"]
+
+
+def test_a_name_that_is_a_number_stays_a_name():
+    plot = plotted({"name": ["10", "7"], "time_ns": [2, 3]}, kind="bars", x="time_ns", y="name")
+    assert plot["layout"]["yaxis"]["type"] == "category"
+
+
+def test_configurations_of_one_kernel_are_told_apart_by_what_differs():
+    whole = "void ns::k<float>(int) [{}x1x1 / 384x1x1 / 212992 B]"
+    names = [whole.format(132), whole.format(64), "void ns::other(int) [1x1x1 / 32x1x1]"]
+    plot = plotted({"name": names, "time_ns": [3, 2, 1]}, kind="bars", x="time_ns", y="name")
+    assert plot["data"][0]["y"][2] == "void ns::other(int)"
+    assert [one.rpartition(" ")[2] for one in plot["data"][0]["y"][:2]] == ["[132x1x1]", "[64x1x1]"]
+
+
+def test_columns_as_parts_add_up_to_the_bar_and_devices_of_a_rank_to_one():
+    frame = {"file": ["r0", "r0", "r1"], "low_ns": [1, 2, 3], "high_ns": [10, 20, 30]}
+    plot = plotted(frame, kind="parts", y="file", parts=["low_ns", "high_ns"])
+    parts = {one["name"]: dict(zip(one["y"], one["x"], strict=True)) for one in plot["data"]}
+    assert parts == {"low": {"r0": 3.0, "r1": 3.0}, "high": {"r0": 30.0, "r1": 30.0}}
+
+
+def test_parts_too_small_to_be_seen_are_drawn_as_one_and_parts_of_nothing_not_at_all():
+    frame = {"file": ["r0"] * 5, "category": ["gemm", "norm", "rope", "moe", "gemv"],
+             "time_ns": [9_000, 990, 6, 4, 0]}  # fmt: skip
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    drawn = {one["name"]: one["x"][0] for one in plot["data"]}
+    # 6 and 4 of 10,000 are below 0.2 %.
+    assert drawn == {"gemm": 9.0, "norm": 0.99, "2 smaller parts": 0.01}
+
+
+def test_bars_can_be_ordered_by_a_number():
+    frame = {"name": ["1-5 us", "<1 us"], "low_ns": [1000, 0], "category": ["gemm"] * 2,
+             "time_ns": [9, 4]}  # fmt: skip
+    spec = {"x": "time_ns", "y": "name", "color": "category", "order": "low_ns"}
+    assert plotted(frame, kind="stacked", **spec)["data"][0]["y"] == ["&lt;1 us", "1-5 us"]
 
 
 def test_bars_of_one_category_have_its_colour_everywhere():
@@ -85,24 +139,45 @@ def test_stacked_parts_add_up_to_the_bar():
 
 
 @pytest.mark.parametrize("ranks_n", [MOST_LINES, MOST_LINES + 1, 1024])
-def test_many_ranks_become_a_heat_map(ranks_n):
+def test_bars_of_many_ranks_stand_upright_side_by_side(ranks_n):
     plot = plotted(many(ranks_n), kind="stacked", x="time_ns", y="file", color="category")
-    kinds = {trace["type"] for trace in plot["data"]}
-    assert kinds == ({"bar"} if ranks_n <= MOST_LINES else {"heatmap"})
-    if kinds == {"heatmap"}:
-        assert (len(plot["data"][0]["z"]), len(plot["data"][0]["z"][0])) == (2, ranks_n)
-        # norm of the last rank is the largest value: 2 * ranks_n - 1 ns.
-        largest = max(value for row in plot["data"][0]["z"] for value in row)
-        scale = 1 if 2 * ranks_n - 1 < 1000 else 1000
-        assert largest == (2 * ranks_n - 1) / scale
+    upright = ranks_n > MOST_LINES
+    labels, numbers = ("x", "y") if upright else ("y", "x")
+    by_part = {trace["name"]: trace for trace in plot["data"]}
+    # norm of the last rank is the largest value: 2 * ranks_n - 1 ns.
+    scale = 1 if 2 * ranks_n - 1 < 1000 else 1000
+    assert by_part["norm"][labels][-1] == f"rank{ranks_n - 1:04}"
+    assert by_part["norm"][numbers][-1] == (2 * ranks_n - 1) / scale
+    assert by_part["gemm"][numbers][0] == 0
+    if upright:
         assert plot["layout"]["height"] < 400
+        assert plot["layout"]["bargap"] == 0
+        assert len(json.dumps(plot)) < 45 * ranks_n + 2_000
 
 
-def test_bars_of_many_ranks_stay_in_one_screen():
-    labels = [f"rank{n}" for n in range(1024)]
-    plot = plotted({"file": labels, "time_ns": range(1024)}, kind="bars", x="time_ns", y="file")
-    assert plot["data"][0]["x"] == labels
+def test_one_number_of_many_ranks_is_drawn_around_its_median_in_the_order_of_ranks():
+    labels = [f"rank{n:04}" for n in range(1024)]
+    # Rank 700 has 1500 us, all others 1000.
+    frame = pd.DataFrame({"file": labels, "time_ns": [1_000_000] * 1024})
+    frame.loc[700, "time_ns"] = 1_500_000
+    shuffled = frame.sample(frac=1, random_state=1)
+    plot = plotted(shuffled, kind="bars", x="time_ns", y="file")
+    (trace,) = plot["data"]
+    assert trace["x"] == labels
+    assert (trace["y"][700], trace["y"][0]) == (1.5, 1.0)
+    assert [one["y0"] for one in plot["layout"]["shapes"]] == [1.0]
+    texts = [one["text"] for one in plot["layout"]["annotations"]]
+    assert texts == ["median 1 ms", "rank0700"]
     assert plot["layout"]["height"] < 400
+
+
+def test_a_profile_makes_no_mountains_of_small_differences():
+    labels = [f"rank{n:04}" for n in range(100)]
+    frame = {"file": labels, "share_pct": [100.0 + n / 100 for n in range(100)]}
+    low, high = plotted(frame, kind="bars", x="share_pct", y="file")["layout"]["yaxis"]["range"]
+    # All lie between 100 and 100.99: the axis shows at least a tenth of the median on each side.
+    assert low < 91
+    assert high > 110
 
 
 def test_a_heat_map_leaves_cells_without_a_row_empty():
@@ -205,6 +280,7 @@ def test_a_table_without_rows_says_so(kind):
         **{c: [] for c in BOX.values()},
     }
     spec = {"x": "time_ns", "y": "name", "color": "category", "value": "time_ns", **BOX}
+    spec |= {"parts": ["low_ns", "high_ns"]} if kind == "parts" else {}
     spec |= {"start": "time_ns", "duration": "low_ns", "lane": "file", "label": "name"}
     if kind == "heat":
         spec |= {"x": "file"}
@@ -247,10 +323,41 @@ def test_many_lines_become_bands_that_hold_all_of_them():
     ranks = [f"r{n}" for n in range(21)]
     frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}
     plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
-    low, high, first, third, median = (one["y"] for one in plot["data"])
+    low, high, first, third, median = (one["y"] for one in plot["data"][:5])
     # At 0 ns the ranks have 0 to 20, at 1 ns 21 to 41.
     assert (low, high) == ([0.0, 21.0], [20.0, 41.0])
     assert (first, third, median) == ([5.0, 26.0], [15.0, 36.0], [10.0, 31.0])
+
+
+def test_the_lines_farthest_from_the_median_can_be_chosen_from_a_menu():
+    # 20 lines at 0 to 19 and one at 100.
+    ranks = [f"r{n:02}" for n in range(21)]
+    values = [*range(20), 100]
+    frame = {"file": ranks, "time_ns": [0] * 21, "share_pct": values}
+    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
+    buttons = plot["layout"]["updatemenus"][0]["buttons"]
+    assert [one["label"] for one in buttons[:2]] == ["all", "all and r20"]
+    hidden = [one["name"] for one in plot["data"] if one.get("visible") is False]
+    assert hidden[0] == "r20"
+    assert buttons[1]["args"][0]["visible"] == [True] * 6 + [False] * (len(plot["data"]) - 6)
+
+
+def test_many_colours_of_points_are_few_and_the_others_one():
+    frame = {"file": [f"r{n:02}" for n in range(40)] + ["r39"], "time_ns": range(41),
+             "low_ns": range(41)}  # fmt: skip
+    plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="file")
+    names = [one["name"] for one in plot["data"]]
+    assert len(names) == 11
+    assert names[-2:] == ["r39", "all others"]
+    assert sum(len(one["x"]) for one in plot["data"]) == 41
+    assert plot["layout"]["legend"]["title"]["text"] == "rank"
+
+
+def test_a_menu_of_very_many_choices_shows_the_first_and_says_so():
+    frame = {"rank": range(1024), "name": ["a"] * 1024, "time_ns": range(1024)}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
+    assert len(plot["layout"]["updatemenus"][0]["buttons"]) == 32
+    assert plot["layout"]["title"]["text"] == "T (first 32 of 1,024)"
 
 
 def test_a_timeline_counts_from_the_first_that_is_shown():

@@ -14,6 +14,7 @@ from nsys_llm.view.results import Results
 from nsys_llm.view.tables import (
     Field,
     cells,
+    chosen_rows,
     glossary_html,
     read_fields,
     read_table,
@@ -89,7 +90,7 @@ def test_values_are_shown_in_human_units():
         rank=[1023],
         storm=[True],
     )
-    row = ["k", "1.5 ms", "12.3 %", "2.5 kB", "1,234", "1023", "True"]
+    row = ["k", "1.5 ms", "12.3 %", "2.5 kB", "1,234", "1023", "yes"]
     assert shown_cells(table, list(FIELDS)) == [row]
 
 
@@ -135,7 +136,25 @@ def test_a_long_name_is_cut_and_stands_whole_on_hover():
 def test_numbers_are_never_cut_and_stand_on_the_right():
     html = rows_html(frame(busy_ns=[5], name=["k"]), FIELDS, ["busy_ns", "name"], 10)
     assert '<td style="text-align:right;white-space:nowrap">5 ns</td>' in html
-    assert '<td style="text-align:left">k</td>' in html
+    assert '<td style="text-align:left;white-space:nowrap">k</td>' in html
+
+
+def test_short_text_stays_on_one_line_and_long_text_may_break():
+    html = rows_html(
+        frame(name=["1x8x8 / 384x1x1 / 196608 B", "so much " * 7]), FIELDS, ["name"], 9
+    )
+    assert '<td style="text-align:left;white-space:nowrap">1x8x8 / 384x1x1 / 196608 B</td>' in html
+    assert '<td style="text-align:left">so much so' in html
+
+
+def test_the_rows_that_are_shown_may_be_those_largest_in_a_column():
+    table = frame(rank=[0, 1, 2], busy_ns=[5, 9, 7])
+    chosen = chosen_rows(table, 2, "busy_ns")
+    page = Markup(rows_html(chosen, FIELDS, ["rank", "busy_ns"], 2, "busy_ns"))
+    assert page.rows[1:] == [["1", "9 ns"], ["2", "7 ns"]]
+    assert "The rows with the largest busy; 1 more row in the table." in page.text
+    # Where all rows are shown they keep their order.
+    assert chosen_rows(table, 3, "busy_ns") is table
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
@@ -225,11 +244,11 @@ def test_results_show_the_rows_and_the_glossary_of_a_file(folder):
     page = Markup(shown_rows.html)
     assert page.problems == []
     # A rank without a number does not turn the others into fractions.
-    assert page.rows[1:3] == [["3", "a", "1.5 us", "True"], ["-", "b", "-", "-"]]
+    assert page.rows[1:3] == [["3", "a", "1.5 us", "yes"], ["-", "b", "-", "-"]]
     assert ["File", "", "Label <b>."] in page.rows
     assert repr(shown_rows).splitlines() == [
         "Rank | File | wait_ns | storm",
-        "3 | a | 1.5 us | True",
+        "3 | a | 1.5 us | yes",
         "- | b | - | -",
     ]
     assert "What the" not in Results(folder).rows("files", glossary=False).html

@@ -89,6 +89,7 @@ def test_a_value_is_shown_in_its_unit():
     assert format_value(1234, "count") == "1,234"
     assert format_value(1.5, "ratio") == "1.5"
     assert format_value(1555.2, "GB/s") == "1,555 GB/s"
+    assert format_value(0.00532, "GB/s") == "5.32 MB/s"
     assert format_value("name", "ns") == "name"
     assert format_value(4101, None) == "4101"
     assert format_value(np.int64(7), None) == "7"

@@ -1,0 +1,58 @@
+"""Colours of a run: a rank, a phase and a category have one colour in all of its figures."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nsys_llm.view.palette import NEUTRAL, color_map
+from nsys_llm.view.results import Results
+
+
+def results(folder, **tables):
+    for name, columns in tables.items():
+        pd.DataFrame(columns).to_parquet(folder / f"{name}.parquet", index=False)
+    return Results(folder)
+
+
+def colors_of(chart):
+    return {one["name"]: one["marker"]["color"] for one in chart.plot["data"]}
+
+
+def test_a_rank_keeps_its_colour_where_others_are_missing(tmp_path):
+    run = results(
+        tmp_path,
+        files={"Rank": [0, 1, 2], "File": ["r0", "r1", "r2"]},
+        all={"file": ["r0", "r1", "r2"], "name": ["a"] * 3, "n": [1, 2, 3]},
+        some={"file": ["r2", "r1"], "name": ["b"] * 2, "n": [1, 2]},
+    )
+    spec = {"kind": "bars", "title": "T", "x": "n", "y": "name", "color": "file"}
+    whole, part = (colors_of(run.chart(name, **spec)) for name in ("all", "some"))
+    assert len(set(whole.values())) == 3
+    assert part == {name: whole[name] for name in ("r2", "r1")}
+
+
+def test_a_phase_keeps_its_colour_in_every_table(tmp_path):
+    # "p4" and "p7" want the same colour, so that alone each would get it.
+    names = [f"p{n}" for n in range(12)]
+    wanted = [color_map([name])[name] for name in names]
+    assert len(set(wanted)) < len(names)
+    run = results(
+        tmp_path,
+        phases={"phase": names, "n": range(12)},
+        steps={"phase": names[::-1][:3], "n": range(3)},
+    )
+    spec = {"kind": "bars", "title": "T", "x": "n", "y": "phase", "color": "phase"}
+    whole = colors_of(run.chart("phases", **spec))
+    assert len(set(whole.values())) == 12
+    assert colors_of(run.chart("steps", **spec)).items() <= whole.items()
+
+
+def test_more_names_than_colours_are_told_apart_in_each_figure(tmp_path):
+    names = [f"n{n}" for n in range(40)]
+    run = results(tmp_path, many={"name": names, "n": range(40)})
+    spec = {"kind": "bars", "title": "T", "x": "n", "y": "name", "color": "name", "top": 10}
+    assert len(set(colors_of(run.chart("many", **spec)).values())) == 10
+
+
+def test_what_is_not_known_has_no_colour_of_its_own():
+    assert color_map(["-", "gemm"])["-"] == NEUTRAL
