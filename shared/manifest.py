@@ -15,10 +15,19 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 
+from nsys_llm.declared import (
+    Column,
+    Metric,
+    Option,
+    TableWrite,
+    option_problems,
+    read_option,
+    read_write,
+    table_problems,
+)
 from nsys_llm.errors import ManifestError, UsageError
 from nsys_llm.reads import TableRead, read_declared
 from nsys_llm.sections import Section, read_section, section_problems
-from nsys_llm.units import COLUMN_SUFFIXES, UNITS
 
 __all__ = [
     "Column",
@@ -32,101 +41,7 @@ __all__ = [
     "report_schema",
 ]
 
-_DTYPES: Final = frozenset({"int64", "float64", "string", "bool"})
-_OPTION_TYPES: Final = frozenset(
-    {
-        "choice",
-        "count",
-        "flag",
-        "gates",
-        "numbers",
-        "output",
-        "paths",
-        "percent",
-        "phase_map",
-        "share",
-        "step_range",
-        "text",
-        "time",
-        "time_range",
-        "weights",
-    }
-)
 _COMMON: Final = "common"
-
-
-@dataclass(frozen=True)
-class Option:
-    """One command-line option; `name` is the field, `--name-with-dashes` the flag.
-
-    Attributes:
-        excludes: Another option that cannot be given together with this one.
-    """
-
-    name: str
-    type: str
-    help: str
-    group: str
-    default: Any = None
-    unit: str | None = None
-    metavar: str | None = None
-    required: bool = False
-    choices: tuple[str, ...] = ()
-    excludes: str | None = None
-
-    @property
-    def flag(self) -> str:
-        """The option as typed, with its dashes."""
-        return "--" + self.name.replace("_", "-")
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a written table. `dtype` is int64, float64, string or bool."""
-
-    name: str
-    dtype: str
-    meaning: str
-    nullable: bool
-    unit: str | None = None
-
-
-@dataclass(frozen=True)
-class TableWrite:
-    """One written table.
-
-    Attributes:
-        file: Name without extension.
-        row: What one row is.
-        index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
-    """
-
-    file: str
-    row: str
-    columns: tuple[Column, ...]
-    index: str | None = None
-
-
-@dataclass(frozen=True)
-class Metric:
-    """Something that a gate can be put on; the greater it is, the worse.
-
-    Attributes:
-        name: As a gate says it; `kernel` where it takes an argument, as in `kernel(flash*)`.
-        unit: Of its value: ns, %, bytes or count.
-        meaning: One sentence.
-        argument: What stands in the brackets; None for a metric without.
-    """
-
-    name: str
-    unit: str
-    meaning: str
-    argument: str | None = None
-
-    @property
-    def typed(self) -> str:
-        """The metric as people type it."""
-        return self.name if self.argument is None else f"{self.name}({self.argument})"
 
 
 @dataclass(frozen=True)
@@ -216,9 +131,9 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         description=own["description"],
         type=own.get("type"),
         tags=tuple(own.get("tags", ())),
-        options=tuple(_option(raw) for raw in [*common["options"], *own["options"]]),
+        options=tuple(read_option(raw) for raw in [*common["options"], *own["options"]]),
         reads=tuple(read_declared(raw) for raw in own["reads"]),
-        writes=tuple(_write(raw) for raw in [*shared_writes, *own["writes"]]),
+        writes=tuple(read_write(raw) for raw in [*shared_writes, *own["writes"]]),
         sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
         sided=sided,
         metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
@@ -245,20 +160,12 @@ def _read_json(name: str) -> dict[str, Any]:
     return document
 
 
-def _option(raw: Mapping[str, Any]) -> Option:
-    return Option(**{**raw, "choices": tuple(raw.get("choices", ()))})
-
-
-def _write(raw: Mapping[str, Any]) -> TableWrite:
-    plain = {key: value for key, value in raw.items() if key != "side"}
-    return TableWrite(**{**plain, "columns": tuple(Column(**column) for column in raw["columns"])})
-
-
 def _validate(manifest: Manifest, file_name: str) -> None:
+    names = {option.name for option in manifest.options}
     problems = [
         *_name_problems(manifest, file_name),
-        *(text for option in manifest.options for text in _option_problems(option, manifest)),
-        *(text for table in manifest.writes for text in _table_problems(table)),
+        *(text for option in manifest.options for text in option_problems(option, names)),
+        *(text for table in manifest.writes for text in table_problems(table)),
         *section_problems(manifest.sections, _columns_by_table(manifest)),
     ]
     if problems:
@@ -277,30 +184,3 @@ def _name_problems(manifest: Manifest, file_name: str) -> Iterable[str]:
         ("table", [table.file for table in manifest.writes]),
     ):
         yield from (f"{kind} '{name}' twice" for name in set(names) if names.count(name) > 1)
-
-
-def _option_problems(option: Option, manifest: Manifest) -> Iterable[str]:
-    if option.type not in _OPTION_TYPES:
-        yield f"option '{option.name}' has the unknown type '{option.type}'"
-    if option.unit is not None and option.unit not in UNITS:
-        yield f"option '{option.name}' has the unknown unit '{option.unit}'"
-    if option.excludes and option.excludes not in {other.name for other in manifest.options}:
-        yield f"option '{option.name}' excludes '{option.excludes}', which does not exist"
-
-
-def _table_problems(table: TableWrite) -> Iterable[str]:
-    names = [column.name for column in table.columns]
-    yield from (f"{table.file}.{name} twice" for name in set(names) if names.count(name) > 1)
-    if table.index is not None and table.index not in names:
-        yield f"{table.file} has no column '{table.index}' for its index"
-    for column in table.columns:
-        if column.dtype not in _DTYPES:
-            yield f"{table.file}.{column.name} has the unknown dtype '{column.dtype}'"
-        if column.unit is None:
-            continue
-        if column.unit not in UNITS:
-            yield f"{table.file}.{column.name} has the unknown unit '{column.unit}'"
-        # Tables with an index keep NVIDIA's column names, which carry no unit.
-        suffix = COLUMN_SUFFIXES.get(column.unit, "")
-        if table.index is None and not column.name.endswith(suffix):
-            yield f"{table.file}.{column.name} must end in {suffix}"

@@ -50,6 +50,7 @@ ALLOWED = {
     "communication": {"categories"},
     "concurrency": {"intervals"},
     "cuda_codes": set(),
+    "declared": {"units"},
     "device_links": {"tables"},
     "distributions": {"intervals"},
     "effects": {"intervals"},
