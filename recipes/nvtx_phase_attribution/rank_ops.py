@@ -45,7 +45,8 @@ class RankOps:
     Attributes:
         ranged: All operations with their ranges.
         phases: The phase map.
-        own_phase: Shape (pieces,), the phase that each range's own name has; -1 for none.
+        text_phase: Shape (names of ranges,), the phase that each name has; -1 for none.
+        own_phase: Shape (pieces,), that of each range's own name.
         names: What operations are called: distinct texts.
         kinds: What kind of operation each name is of.
         full_names: The demangled name of each that is a kernel's; of several kernels of one short
@@ -66,6 +67,7 @@ class RankOps:
 
     ranged: RangedOps
     phases: PhaseMap
+    text_phase: IntArray
     own_phase: IntArray
     names: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -87,7 +89,8 @@ class RankOps:
     def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
         """Look at one rank."""
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
-        own = ranged.names.told(phases.phase_of)
+        text_phase = np.array([phases.phase_of(one) for one in ranged.names.texts], dtype=np.int64)
+        own = text_phase[ranged.names.code]
         owner = owners(ranged, own >= 0)
         every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
         phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
@@ -101,6 +104,7 @@ class RankOps:
         return cls(
             ranged=ranged,
             phases=phases,
+            text_phase=text_phase,
             own_phase=own,
             names=names,
             kinds=kinds,
