@@ -90,9 +90,7 @@ class Alignment:
     met_n: int
 
 
-def align(
-    reference: Track, other: Track, trust_ns: int, *, known: bool = False
-) -> Alignment | None:
+def align(reference: Track, other: Track, trust_ns: int) -> Alignment | None:
     """Pair the executions of two ranks; None if they are not the same collectives.
 
     Args:
@@ -100,7 +98,6 @@ def align(
         other: The other one, likewise.
         trust_ns: How far apart their clocks may be; the clocks are given up where that contradicts
             the ends. 0 (`SAME_CLOCK_NS`): they are one clock, and no offset is looked for.
-        known: Whether something else tells that they are the same collectives.
     """
     lag, offset_ns = _best_lag(reference, other, trust_ns)
     row = np.arange(len(other)) + lag
@@ -111,7 +108,7 @@ def align(
         timed = _fitted(reference, other, by_time, found.offset_ns, trust_ns)
         if timed.met_n > found.met_n:
             found = timed
-    return found if known or _same(reference, other, found, trust_ns) else None
+    return found if _same(reference, other, found, trust_ns) else None
 
 
 def lower_median(values: IntArray) -> int:

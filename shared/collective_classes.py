@@ -15,6 +15,7 @@ from nsys_llm.intervals import IntArray
 
 __all__ = [
     "INCONCLUSIVE",
+    "LOW_CONFIDENCE",
     "MIXED",
     "NONE",
     "PERSISTENT",
@@ -32,6 +33,8 @@ TRANSFER: Final = "transfer"
 SKEW: Final = "skew"
 MIXED: Final = "mixed"
 INCONCLUSIVE: Final = "inconclusive"
+
+LOW_CONFIDENCE: Final = "low"
 
 PERSISTENT: Final = "persistent"
 TRANSIENT: Final = "transient"
@@ -78,7 +81,7 @@ def confidence(collectives_n: int, met_n: int) -> str:
     for word, (least_n, least_pct) in (("high", _SURE), ("medium", _LIKELY)):
         if collectives_n >= least_n and met_pct >= least_pct:
             return word
-    return "low"
+    return LOW_CONFIDENCE
 
 
 def telling_late_pct(ranks_n: int) -> float:

@@ -36,7 +36,6 @@ class Lane:
         owner: The device that runs them, in the order of ranks.
         clock: The report whose clock they are in, by position.
         kernel: What all of them run.
-        communicator: Its id, where the trace tells; None: to be told by time.
         stream: CUDA stream; of several, the first.
         track: When, brought to one clock as far as the reports tell.
     """
@@ -44,7 +43,6 @@ class Lane:
     owner: int
     clock: int
     kernel: str
-    communicator: str | None
     stream: int
     track: Track
 
@@ -74,13 +72,14 @@ def match_lanes(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
         trust_ns: How far apart the clocks of two reports may be; see `align`.
 
     Returns:
-        In the order of kernel, communicator, and first owner. A lane is in one of them or in none.
+        In the order of kernel and first owner. A lane is in one of them or in none.
     """
-    keys = sorted({(one.kernel, one.communicator or "") for one in lanes})
-    by_key: dict[tuple[str, str], list[Lane]] = {key: [] for key in keys}
+    by_kernel: dict[str, list[Lane]] = {
+        kernel: [] for kernel in sorted({one.kernel for one in lanes})
+    }
     for lane in lanes:
-        by_key[lane.kernel, lane.communicator or ""].append(lane)
-    return [one for key in keys for one in _of_one_kernel(by_key[key], trust_ns)]
+        by_kernel[lane.kernel].append(lane)
+    return [one for own in by_kernel.values() for one in _of_one_kernel(own, trust_ns)]
 
 
 def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
@@ -164,10 +163,7 @@ def _like_before(
 
 def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> dict[int, Alignment]:
     """Return the lanes of the reference's communicator."""
-    fits = _fitting(reference, waiting, waiting, trust_ns)
-    if reference.communicator is not None:
-        return fits
-    found = list(fits.items())
+    found = list(_fitting(reference, waiting, waiting, trust_ns).items())
     own = members(reference.track, [(waiting[place].track, fit) for place, fit in found])
     return dict(found[one] for one in own)
 
@@ -182,8 +178,7 @@ def _fitting(
         if lane.owner == reference.owner:
             continue
         trust = SAME_CLOCK_NS if lane.clock == reference.clock else trust_ns
-        known = reference.communicator is not None
-        fit = align(reference.track, lane.track, trust, known=known)
+        fit = align(reference.track, lane.track, trust)
         if fit is None:
             continue
         before = best.get(lane.owner)

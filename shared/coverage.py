@@ -12,7 +12,7 @@ from nsys_llm.grouping import distinct_codes
 from nsys_llm.intervals import IntArray
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
-from nsys_llm.tables import NULL_INT, Table, Trace
+from nsys_llm.tables import NULL_INT, Table, Trace, is_set
 
 __all__ = ["CoverageRow", "count_coverage", "opaque_launches_n"]
 
@@ -135,7 +135,7 @@ def _large_ids_n(op: Table) -> int:
 def _graph_nodes_n(op: Table) -> int:
     if "graph_node_id" not in op:
         return 0
-    return int(((op["graph_node_id"] != NULL_INT) & (op["graph_node_id"] != 0)).sum())
+    return int(is_set(op["graph_node_id"]).sum())
 
 
 def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:

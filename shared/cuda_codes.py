@@ -26,7 +26,7 @@ DEVICE_TO_HOST: Final = 2
 #: The memory kind of host memory that is not pinned.
 PAGEABLE: Final = 0
 
-#: By copy kind.
+#: By copy kind: host, device, CUDA array, peer; the last three are migrations of unified memory.
 COPY_KIND_NAMES: Final = {
     0: "unknown",
     1: "HtoD",
@@ -39,9 +39,9 @@ COPY_KIND_NAMES: Final = {
     8: "DtoD",
     9: "HtoH",
     10: "PtoP",
-    11: "UnifiedHtoD",
-    12: "UnifiedDtoH",
-    13: "UnifiedDtoD",
+    11: "unified HtoD",
+    12: "unified DtoH",
+    13: "unified DtoD",
 }
 
 #: By memory kind.

@@ -97,8 +97,8 @@ class DeviceOps:
             trace: Its rows and windows.
             device: CUDA device id.
             names: Of the operations.
-            whole_capture: Without a window by time, look at all of the capture, if its length is
-                recorded.
+            whole_capture: Where filters leave all operations, look at all of the capture, if its
+                length is recorded.
         """
         rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
         rows = {name: mine for name, mine in rows.items() if mine is None or mine.size}
@@ -221,12 +221,12 @@ def device_windows(
         # What was not watched was not idle.
         windows = trace.windows_ns
         return windows if capture is None else intersect_intervals(windows, capture), WINDOW
-    if whole_capture and capture is not None:
-        return capture, CAPTURE
     source = OPERATIONS
     kept_n = sum(
         int((trace.tables[name]["device_id"] == device).sum()) for name in trace.unfiltered
     )
+    if kept_n == starts.size and whole_capture and capture is not None:
+        return capture, CAPTURE
     if kept_n != starts.size:
         source = SELECTED
         own = [

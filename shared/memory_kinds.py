@@ -1,8 +1,4 @@
-"""Kinds of copies and fills, and of the memory that they move between, packed into one code. Pure.
-
-Codes are CUPTI's, as the enumeration tables ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of an
-export have them (schema 3.7 to 3.30).
-"""
+"""Kinds of copies and fills, and of memory that they move between, packed into one code. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.cuda_codes import COPY_KIND_NAMES, MEMORY_KIND_NAMES
 from nsys_llm.intervals import IntArray
 
 __all__ = [
@@ -23,35 +20,9 @@ __all__ = [
     "move_codes",
 ]
 
-#: Copy kinds by code: host, device, CUDA array, peer, and migrations of unified memory.
-COPY_KINDS: Final = (
-    "unknown",
-    "HtoD",
-    "DtoH",
-    "HtoA",
-    "AtoH",
-    "AtoA",
-    "AtoD",
-    "DtoA",
-    "DtoD",
-    "HtoH",
-    "PtoP",
-    "unified HtoD",
-    "unified DtoH",
-    "unified DtoD",
-)
-
-#: Memory kinds by code.
-MEMORY_KINDS: Final = (
-    "pageable",
-    "pinned",
-    "device",
-    "array",
-    "managed",
-    "device static",
-    "managed static",
-    "unknown",
-)
+#: Names by code, which are dense.
+COPY_KINDS: Final = tuple(COPY_KIND_NAMES.values())
+MEMORY_KINDS: Final = tuple(MEMORY_KIND_NAMES.values())
 
 PINNED: Final = MEMORY_KINDS.index("pinned")
 MANAGED: Final = MEMORY_KINDS.index("managed")

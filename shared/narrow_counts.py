@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nsys_llm.distributions import ValueCounts
 
-__all__ = ["NarrowCounts"]
+__all__ = ["NarrowCounts", "narrowed"]
 
 _Unsigned = npt.NDArray[np.unsignedinteger]
 
@@ -25,7 +25,7 @@ class NarrowCounts:
     @classmethod
     def of(cls, counts: ValueCounts) -> NarrowCounts:
         """Narrow; no value is negative."""
-        return cls(*(_narrowed(one) for one in (counts.group, counts.value, counts.count)))
+        return cls(*(narrowed(one) for one in (counts.group, counts.value, counts.count)))
 
     def widened(self) -> ValueCounts:
         """Return the counts again."""
@@ -33,5 +33,6 @@ class NarrowCounts:
         return ValueCounts(group, value, count)
 
 
-def _narrowed(values: npt.NDArray[np.int64]) -> _Unsigned:
+def narrowed(values: npt.NDArray[np.int64]) -> _Unsigned:
+    """Return whole numbers of 0 and more in the narrowest unsigned integers that hold them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))

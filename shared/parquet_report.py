@@ -118,7 +118,8 @@ def _values(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
         return texts(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), NULL_INT, dtype=np.int64)
-    if not pa.types.is_integer(column.type):
+    flag = TableSource.is_flag(name) and pa.types.is_boolean(column.type)
+    if not (flag or pa.types.is_integer(column.type)):
         raise pa.ArrowInvalid(f"column {name} holds {column.type} where integers belong")
     # Identifiers are unsigned here and signed in SQLite; wrapping makes the two equal.
     integers = pc.cast(column, pa.int64(), safe=False)

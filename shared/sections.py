@@ -15,7 +15,7 @@ _CHART_COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "heat": (("x", "y", "value"), ("menu",)),
     "icicle": (("path", "parent", "label", "value"), ("menu",)),
     "lines": (("x", "y"), ("series", "menu")),
-    "points": (("x", "y"), ("color", "label", "menu")),
+    "points": (("x", "y"), ("color", "label", "low", "high", "menu")),
     "spread": (("y", "low", "q1", "median", "q3", "high"), ("color", "menu")),
     "stacked": (("x", "y", "color"), ("menu",)),
     "timeline": (("start", "duration", "lane", "color", "label"), ("menu",)),
@@ -32,6 +32,7 @@ _CHART_OTHERS: Final = frozenset(
         "relative",
         "row_share",
         "x_title",
+        "y_title",
     }
 )
 

@@ -31,7 +31,13 @@ from nsys_llm.tables import NULL_INT, Table, Trace, process_of_thread
 __all__ = ["gpu_processes", "select_rank"]
 
 _PROCESS_TABLES: Final = (*OP_TABLES, "memory_events")
-_THREAD_TABLES: Final = (*HOST_TABLES, *OVERHEAD_TABLES, *GRAPH_NODE_TABLES, "nvtx_events")
+_THREAD_TABLES: Final = (
+    *HOST_TABLES,
+    *OVERHEAD_TABLES,
+    *GRAPH_NODE_TABLES,
+    "nvtx_events",
+    "thread_switches",
+)
 
 
 def gpu_processes(trace: Trace) -> list[int]:

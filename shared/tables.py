@@ -24,6 +24,7 @@ __all__ = [
     "Table",
     "TableSource",
     "Trace",
+    "is_set",
     "pid_of",
     "process_of_thread",
     "table_names",
@@ -37,6 +38,7 @@ NULL_INT: Final = -(2**63)
 PID_MASK: Final = ~0xFFFFFF
 
 _TEXT_COLUMNS: Final = frozenset({"text", "key"})
+_FLAG_COLUMNS: Final = frozenset({"goes_on"})
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class TableSource:
     def is_text(column: str) -> bool:
         """Tell whether a column holds text rather than integers."""
         return column in _TEXT_COLUMNS
+
+    @staticmethod
+    def is_flag(column: str) -> bool:
+        """Tell whether a column holds 0 and 1, which parquet exports write as truth values."""
+        return column in _FLAG_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,11 @@ def table_names() -> tuple[str, ...]:
 def process_of_thread(global_tid: IntArray) -> IntArray:
     """Return the globalPid of each globalTid; NULL stays NULL."""
     return np.where(global_tid == NULL_INT, NULL_INT, global_tid & PID_MASK)
+
+
+def is_set(ids: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell which optional ids are there: exports write NULL or 0 for none, by table and version."""
+    return np.asarray((ids != NULL_INT) & (ids != 0))
 
 
 def pid_of(global_pid: int) -> int | None:

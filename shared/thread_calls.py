@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsys_llm.gaps import start_order
 from nsys_llm.grouping import distinct_codes
 from nsys_llm.intervals import IntArray
 
@@ -97,12 +98,12 @@ class ThreadCalls:
 
 def _order(start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int) -> IntArray | None:
     """Return the order by thread, start and nesting; None if that is how the rows are."""
-    step = np.diff(start_ns)
-    if (step == 0).any():
-        # Of two calls that start together, the longer is the outer one. One of no length holds
-        # nothing, and had returned when the other began.
-        return np.lexsort((-end_ns, end_ns > start_ns, start_ns, code))
-    order = np.argsort(start_ns, kind="stable") if (step < 0).any() else None
+    # Of two calls that start together, the longer is the outer one. One of no length holds
+    # nothing, and had returned when the other began.
+    order = start_order(
+        start_ns,
+        lambda some: ((end_ns[some] > start_ns[some]).astype(np.int64), -end_ns[some]),
+    )
     if threads_n < 2:
         return order
     code = code if order is None else code[order]

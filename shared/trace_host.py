@@ -122,6 +122,18 @@ class HostTraceBuilder(BulkTraceBuilder):
         }
         return self._add("OSRT_API", 1, columns)
 
+    def thread_switch(
+        self: _Builder, *, start_ns: int, goes_on: bool, cpu: int = 0, **thread: Unpack[Thread]
+    ) -> _Builder:
+        """Add a thread's going onto a core, or leaving it."""
+        columns: dict[str, Cells] = {
+            "start": start_ns,
+            "cpu": cpu,
+            "isSchedIn": int(goes_on),
+            "globalTid": self._thread(**thread),
+        }
+        return self._add("SCHED_EVENTS", 1, columns)
+
     def overhead(
         self: _Builder,
         name: str,

@@ -83,7 +83,7 @@ def lanes_of(
             times = np.array([one[2:] for one in mine], dtype=np.int64)
             times += 0 if ahead_ns is None else ahead_ns[rank]
             track = Track(times[:, 0], times[:, 1])
-            lane = Lane(rank, 0 if one_clock else rank, "k", None, shown, track)
+            lane = Lane(rank, 0 if one_clock else rank, "k", shown, track)
             lanes.append(lane)
             truth[id(lane)] = [one[1] for one in mine]
     return lanes, truth

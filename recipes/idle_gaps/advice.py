@@ -30,6 +30,7 @@ class Kind:
         buckets: The lengths of gaps that belong to it.
         recommendation: What to do.
         capture: What to record to know more; None where there is nothing.
+        avoidable: Whether it is lost in calls that need not be there.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Kind:
     buckets: tuple[str, ...]
     recommendation: str
     capture: str | None = None
+    avoidable: bool = False
 
 
 #: By the rule that tells of it.
@@ -50,6 +52,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "in SGLang or TensorRT-LLM. Copy into pinned memory, and wait for an event and not for "
         "the device.",
         "--cudabacktrace=sync --sample=process-tree --python-backtrace=cuda",
+        avoidable=True,
     ),
     "idle_sync_memop": Kind(
         "Blocking copies or fills keep the GPU idle",
@@ -59,6 +62,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "pageable memory is staged by the host while the GPU waits. Build the inputs of a step "
         "on the GPU, or send them one step ahead.",
         "--cudabacktrace=memory:0 --sample=process-tree",
+        avoidable=True,
     ),
     "idle_alloc": Kind(
         "Memory is allocated or freed while the GPU is idle",
@@ -68,6 +72,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "PyTorch's caching allocator (`expandable_segments:True` against fragmentation), "
         "cudaMallocAsync with a release threshold. cudaFree and cudaHostAlloc wait for the device.",
         "--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
+        avoidable=True,
     ),
     "idle_module_load": Kind(
         "Code is loaded or compiled while the GPU is idle",
@@ -76,6 +81,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "Warm up every shape before traffic comes (CUDA graph sizes, Triton and torch.compile "
         "caches), or set CUDA_MODULE_LOADING=EAGER. If it is warm-up, leave it out with "
         "`--skip-warmup` or `--filter-time`.",
+        avoidable=True,
     ),
     "idle_back_pressure": Kind(
         "Launches wait for room in the launch queue while the GPU is idle",

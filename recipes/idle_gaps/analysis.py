@@ -40,7 +40,7 @@ from nsys_llm.recipes.idle_gaps import tabulation
 from nsys_llm.recipes.idle_gaps.caveats import caveats
 from nsys_llm.recipes.idle_gaps.findings import answer, findings
 from nsys_llm.recipes.idle_gaps.gap_rows import longest_gaps, top_gaps
-from nsys_llm.recipes.idle_gaps.gap_timelines import few_longest, map_timelines
+from nsys_llm.recipes.idle_gaps.gap_timelines import GapTimeline, few_longest, map_timelines
 from nsys_llm.recipes.idle_gaps.partial import (
     DeviceIdle,
     IdlePartial,
@@ -77,7 +77,8 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     unseen = find_unseen(trace, whole_capture=options["whole_capture"])
     known = unseen.opaque_launches_n == 0
     host, names = HostLine.of(trace), op_names(trace, options)
-    devices, gaps, drawn, named, spans = [], [], [], [], []
+    devices, gaps, named, spans = [], [], [], []
+    drawn: list[GapTimeline] = []
     for device in trace.device_ids:
         ops = DeviceOps.of(trace, device, names, whole_capture=options["whole_capture"])
         sums = sum_gaps(ops.gaps, ops.launch_row, host) if known else None

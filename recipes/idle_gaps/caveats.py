@@ -14,13 +14,29 @@ __all__ = ["caveats"]
 
 _Tables = Mapping[str, pd.DataFrame]
 
+#: Share of a rank's idle time that is not compared with other ranks, worth a word; ours.
+_LEFT_OUT_PCT: Final = 10.0
 #: Percentage points of the window between idle time with and without copies, worth a word; ours.
 _KERNEL_ONLY_POINTS: Final = 5.0
 
 
 def caveats(tables: _Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [*_windows(tables), *_kernel_only(tables), *_clock(tables)]
+    return [*_windows(tables), *_kernel_only(tables), *_clock(tables), *_left_out(tables)]
+
+
+def _left_out(tables: _Tables) -> list[str]:
+    common, devices = tables["common_idle"], tables["devices"]
+    if common.empty:
+        return []
+    left_out_ns = int(common["left_out_ns"].max())
+    idle_ns = int(devices.groupby("rank")["idle_ns"].sum().min())
+    if 100.0 * left_out_ns <= _LEFT_OUT_PCT * idle_ns:
+        return []
+    return [
+        f"`common_idle` compares the longest idle stretches of the ranks: up to "
+        f"{format_ns(left_out_ns)} of a rank's idle time, in shorter ones, is not in it."
+    ]
 
 
 def _windows(tables: _Tables) -> list[str]:

@@ -33,6 +33,8 @@ _NO_API_PCT: Final = 30.0
 _COPY_CALLS: Final = 10
 _COPIES_SEEN_PCT: Final = 50.0
 _TOP_CAUSES: Final = 3
+#: Devices with so much of the most idle time of one are compared by their shares; ours.
+_COMPARABLE: Final = 0.5
 
 
 def answer(tables: _Tables) -> str:
@@ -92,9 +94,11 @@ def _kind(rule: str, kind: Kind, tables: _Tables) -> Finding | None:
         return None
     by_device = mine.groupby(["rank", "device_id"], sort=True)["idle_ns"].sum()
     spans = devices.set_index(["rank", "device_id"])
-    share = 100.0 * by_device / spans["window_ns"].reindex(by_device.index)
+    # A device that is used for a moment is idle for most of that, and no matter.
+    most = by_device[by_device >= _COMPARABLE * by_device.max()]
+    share = 100.0 * most / spans["window_ns"].reindex(most.index)
     rank, device = share.idxmax()
-    severity = severity_of(float(share.max()))
+    severity = severity_of(float(share.max()), avoidable=kind.avoidable)
     if severity is None:
         return None
     window, longest = _longest(kind, tables, rank, device)
@@ -138,6 +142,8 @@ def _longest(
         words.append(f", in the range {quoted(gap['nvtx_range'])}")
     if pd.notna(gap["os_call"]):
         words.append(f"; {format_ns(gap['os_call_ns'])} in {quoted(gap['os_call'])}")
+    if pd.notna(gap["on_core_ns"]):
+        words.append(f"; the thread ran on a core for {format_ns(gap['on_core_ns'])} of it")
     if pd.notna(gap["after"]):
         words.append(f", before {quoted(gap['after'])}")
     return (int(gap["start_ns"]), int(gap["end_ns"])), "".join([*words, "."])

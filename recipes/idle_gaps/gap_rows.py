@@ -20,6 +20,7 @@ from nsys_llm.idle_split import Situations, situate, split_gaps
 from nsys_llm.intervals import IntArray, union_intervals
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import RankTrace
+from nsys_llm.recipes.idle_gaps.cores import Cores
 from nsys_llm.recipes.idle_gaps.marks import Marks
 
 __all__ = ["GapRow", "gap_columns", "longest_gaps", "process_of", "thread_number", "top_gaps"]
@@ -29,7 +30,7 @@ _THREAD_BITS: Final = 0xFFFFFF
 #: What is not known of a gap without a launch.
 _UNKNOWN: Final[dict[str, Any]] = {
     **dict.fromkeys(("launch_api", "launch_start_ns", "launch_end_ns", "global_tid")),
-    **dict.fromkeys(("api", "api_tid", "nvtx_range", "launch_range", "os_call")),
+    **dict.fromkeys(("api", "api_tid", "nvtx_range", "launch_range", "os_call", "on_core_ns")),
     "api_ns": 0,
     "os_call_ns": 0,
 }
@@ -58,6 +59,7 @@ class GapRow:
     launch_range: str | None
     os_call: str | None
     os_call_ns: int
+    on_core_ns: int | None
 
 
 def thread_number(global_tid: int) -> int:
@@ -99,7 +101,7 @@ def top_gaps(
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
     named = split.time_ns.argmax(axis=0)
-    marks = Marks.of(trace, _spans(gaps, where, host))
+    marks, cores = Marks.of(trace, _spans(gaps, where, host)), Cores.of(trace.tables)
     found = []
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
@@ -114,7 +116,7 @@ def top_gaps(
                 cause=cause,
                 time_ns=tuple(split.time_ns[:, at].tolist()),
                 certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
-                **_launch(trace, host, marks, call, int(where.other[at]), gap, cause),
+                **_launch(trace, host, marks, cores, call, int(where.other[at]), gap, cause),
             )
         )
     return found
@@ -133,6 +135,7 @@ def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
         "launch_range",
         "os_call",
         "os_call_ns",
+        "on_core_ns",
     )
     idle = [sum(gap.time_ns[:IDLE_CAUSES_N]) for gap in gaps]
     return {
@@ -167,6 +170,7 @@ def _launch(
     trace: RankTrace,
     host: HostLine,
     marks: Marks,
+    cores: Cores,
     call: int,
     other: int,
     gap: tuple[int, int],
@@ -193,6 +197,7 @@ def _launch(
         "launch_range": marks.innermost(thread, begin_ns),
         "os_call": os_call,
         "os_call_ns": os_call_ns,
+        "on_core_ns": cores.on_core_ns(thread, *gap),
     }
 
 

@@ -148,7 +148,10 @@ def _call_bars(trace: RankTrace, host: HostLine, thread: int, view: tuple[int, i
     """Return the longest CUDA calls of a thread, by what they are as a cause of idle time."""
     calls = host.calls
     code = int(np.searchsorted(calls.threads, thread))
-    mine = slice(int(calls.bounds[code]), int(calls.bounds[code + 1]))
+    low, high = calls.bounds[code : code + 2].tolist()
+    # Of a thread, begins and ends of calls both ascend.
+    first = low + int(np.searchsorted(calls.end_ns[low:high], view[0], side="right"))
+    mine = slice(first, low + int(np.searchsorted(calls.start_ns[low:high], view[1])))
     names = trace.tables["api_calls"]["name_id"][calls.row[mine]]
     return [
         Bar(

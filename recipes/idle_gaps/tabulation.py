@@ -221,6 +221,11 @@ def _length_columns(devices: _DeviceRows) -> Columns:
 def _map_columns(devices: _DeviceRows) -> Columns:
     rows = [(rank, device, device.times) for rank, _, device in devices if device.times is not None]
     sizes = [times.window_ns.size for _, _, times in rows]
+    several = {rank.key for rank, one, _ in devices if len(one.devices) > 1}
+    labels = [
+        f"{rank.file}, device {device.device_id}" if rank.key in several else rank.file
+        for rank, device, _ in rows
+    ]
 
     def every(name: str) -> IntArray:
         return joined([getattr(times, name) for _, _, times in rows])
@@ -231,6 +236,7 @@ def _map_columns(devices: _DeviceRows) -> Columns:
         "rank": np.repeat(np.array([rank.number for rank, _, _ in rows], dtype=np.int64), sizes),
         "file": [rank.file for (rank, _, _), n in zip(rows, sizes, strict=True) for _ in range(n)],
         "device_id": np.repeat(np.array([one.device_id for _, one, _ in rows], np.int64), sizes),
+        "rank_device": [label for label, n in zip(labels, sizes, strict=True) for _ in range(n)],
         "part": joined([np.arange(1, n + 1) for n in sizes]),
         "start_ns": joined([one[:-1] for one in edges]),
         "end_ns": joined([one[1:] for one in edges]),

@@ -118,7 +118,10 @@ def _blocking(blocking: Iterable[Record], devices: Mapping[_Device, Record]) -> 
     for (rule,), rows in grouped(blocking, "rule").items():
         total_ns, ops_n = _sum(rows, "total_ns"), _sum(rows, "ops_n")
         by_rank = {rank: _sum(own, "total_ns") for (rank,), own in grouped(rows, "rank").items()}
-        longest = max(rows, key=lambda row: row["max_ns"])
+        most = max(by_rank, key=by_rank.__getitem__)
+        # The window is on the rank that the words name.
+        own = [row for row in rows if row["rank"] == most]
+        longest = max(own, key=lambda row: row["max_ns"])
         share_pct = 100.0 * total_ns / max(windows_ns, 1)
         apis = ", ".join(quoted(name) for name in sorted({row["api"] for row in rows}))
         kinds = ", ".join(sorted({row["kind"] for row in rows}))
@@ -130,8 +133,8 @@ def _blocking(blocking: Iterable[Record], devices: Mapping[_Device, Record]) -> 
             evidence=f"{format_count(ops_n)} operations ({kinds}) by {apis}, "
             f"{format_bytes(_sum(rows, 'size_bytes'))}, {format_ns(total_ns)} on the GPU, "
             f"{format_percent(share_pct)} of the windows; ranks with them: "
-            f"{format_count(len(by_rank))}, most on rank {max(by_rank, key=by_rank.__getitem__)}. "
-            f"The longest takes {format_ns(longest['max_ns'])}. Rule {rule} of nsys analyze.",
+            f"{format_count(len(by_rank))}, most on rank {most}. "
+            f"The longest there takes {format_ns(longest['max_ns'])}. Rule {rule} of nsys analyze.",
             tables=("blocking_memops", "devices"),
             recommendation=_ADVICE[rule],
             rank=longest["rank"],

@@ -15,12 +15,13 @@ from nsys_llm.intervals import (
     clip_to_windows,
     clipped_lengths,
     gaps_within,
+    starts_inside,
     union_intervals,
 )
 from nsys_llm.peak_rate import busiest_window
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots.launch_stages import Spread
-from nsys_llm.tables import NULL_INT, Table
+from nsys_llm.tables import NULL_INT, Table, is_set
 
 __all__ = ["PEAK_NS", "SHORT_NS", "CallTimes", "DeviceLaunches", "launched_devices", "map_launches"]
 
@@ -144,13 +145,12 @@ def _device(
     kernels = kernels.take(trace.starts_inside(kernels))
     peak = busiest_window(kernels["start_ns"], PEAK_NS)
     gaps_ns = _idle_gaps_ns(trace, device)
-    nodes = kernels["graph_node_id"]
     return DeviceLaunches(
         device_id=device,
         long_gaps_n=int((gaps_ns >= LONG_GAP_NS).sum()),
         long_gaps_ns=int(gaps_ns[gaps_ns >= LONG_GAP_NS].sum()),
         kernels_n=len(kernels),
-        graph_nodes_n=int(((nodes != NULL_INT) & (nodes != 0)).sum()),
+        graph_nodes_n=int(is_set(kernels["graph_node_id"]).sum()),
         peak_n=peak[0] if peak else 0,
         peak_start_ns=peak[1] if peak else None,
         short_n=tuple(int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS),
@@ -160,7 +160,10 @@ def _device(
 
 
 def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:
-    """Return the lengths of the stretches of the window without any operation on the device."""
+    """Return the lengths of the long stretches of the window without an operation on the device.
+
+    An operation of no length ends one and begins the next, as in idle_gaps.
+    """
     if len(trace.device_ids) == 1 and trace.complete:
         busy = trace.gpu_busy
     else:
@@ -169,9 +172,27 @@ def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:
         starts = np.concatenate([op["start_ns"] for op in own])
         busy = union_intervals(starts, np.concatenate([op["end_ns"] for op in own]))
     if trace.windows_ns is None:
-        return np.asarray(busy[1:, 0] - busy[:-1, 1])
-    gaps = gaps_within(busy, trace.windows_ns)
-    return np.asarray(gaps[:, 1] - gaps[:, 0])
+        gaps = np.column_stack((busy[:-1, 1], busy[1:, 0]))
+    else:
+        gaps = gaps_within(busy, trace.windows_ns)
+    gaps = gaps[gaps[:, 1] - gaps[:, 0] >= LONG_GAP_NS]
+    return _split(gaps, _instants(trace, device))
+
+
+def _instants(trace: RankTrace, device: int) -> IntArray:
+    """Return when operations of no length ran, sorted: no union of intervals holds them."""
+    ops = [op for name, op in trace.tables.items() if name in OP_TABLES]
+    none = [(op["start_ns"] == op["end_ns"]) & (op["device_id"] == device) for op in ops]
+    return np.sort(
+        np.concatenate([op["start_ns"][rows] for op, rows in zip(ops, none, strict=True)])
+    )
+
+
+def _split(gaps: IntArray, at_ns: IntArray) -> IntArray:
+    """Return the lengths of the pieces that instants cut gaps into."""
+    inside = at_ns[starts_inside(at_ns, gaps)]
+    opens = np.sort(np.concatenate((gaps[:, 0], inside)))
+    return np.asarray(np.sort(np.concatenate((gaps[:, 1], inside))) - opens)
 
 
 def _call_times(launched: Table, trace: RankTrace) -> CallTimes:

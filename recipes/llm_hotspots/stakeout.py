@@ -22,7 +22,7 @@ from nsys_llm.identity import Rank
 from nsys_llm.intervals import IntArray
 from nsys_llm.patterns import parse_pattern
 from nsys_llm.rank_trace import RankTrace
-from nsys_llm.tables import NULL_INT, Table
+from nsys_llm.tables import NULL_INT, Table, is_set
 
 __all__ = ["RankStakeout", "map_stakeout", "stakeout_columns"]
 
@@ -93,7 +93,7 @@ def map_stakeout(
     kept = order[_evenly(order.size, options["top"])]
     launches = {name: whole[name][kept] for name in _LAUNCH if name in whole}
     launches |= {"duration_ns": durations[kept], "key": key[inside][kept]}
-    launches["graph_node"] = (whole["graph_node_id"][kept] != NULL_INT).astype(np.int64)
+    launches["graph_node"] = is_set(whole["graph_node_id"][kept]).astype(np.int64)
     launches["launch"] = _evenly(order.size, options["top"])
     first_ns, last_ns = _extremes(key[inside], starts, len(keys))
     return RankStakeout(

@@ -13,7 +13,7 @@ from nsys_llm.cuda_codes import MEMORY_KIND_NAMES, copy_kind_name
 from nsys_llm.identity import Rank
 from nsys_llm.intervals import IntArray
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
-from nsys_llm.tables import NULL_INT, Table
+from nsys_llm.tables import NULL_INT, Table, is_set
 
 __all__ = ["TimelineRow", "map_timeline", "timeline_columns"]
 
@@ -133,7 +133,7 @@ def _row(
         op=OP_TABLES[table],
         name=shown[name[row]] if table == "kernels" else _operation_name(table, rows, row),
         stream_id=_known(rows, "stream_id", row),
-        graph_node=_known(rows, "graph_node_id", row) is not None,
+        graph_node="graph_node_id" in rows and bool(is_set(rows["graph_node_id"][row])),
         size_bytes=_known(rows, "size_bytes", row),
         memory=_memory(rows, row),
     )

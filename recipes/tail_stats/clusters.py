@@ -2,9 +2,10 @@
 
 Chance is judged per rank by itself, and for all ranks together where their clocks are known; what
 is found on one rank and is part of what is found over all of them is told once. First launches and
-warm-up are left out, since they come together by nature; so are configurations of which a tenth of
-the launches and more are outliers, or that have them in a heap of their own: those have two kinds
-of work rather than disturbances.
+warm-up are left out, since they come together by nature; so is communication, in which one slow
+launch on one rank makes all the others wait at once; so are configurations of which a tenth of the
+launches and more are outliers, or that have them in a heap of their own: those have two kinds of
+work rather than disturbances.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def cluster_columns(
         most: Rows of the table.
     """
     outliers_n = beyond_medians(durations, medians.twice, len(medians.keys)).outliers_n
-    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.heaps
+    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.heaps & ~medians.communication
     states = states_of(found)
     chosen = found.take(rare[found.numbers["key"]] & (states == "steady"))
     rows = outlier_columns(chosen, medians, ranks, offsets_ns)

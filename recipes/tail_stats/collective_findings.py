@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.collective_classes import (
     INCONCLUSIVE,
+    LOW_CONFIDENCE,
     PERSISTENT,
     SKEW,
     TRANSFER,
     TRANSIENT,
+    telling_late_pct,
 )
 from nsys_llm.findings import Finding
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+from nsys_llm.recipes.tail_stats.rank_findings import SLOW_RATIO
+from nsys_llm.records import Record, grouped, records
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 __all__ = ["collective_findings", "waiting_words"]
 
@@ -30,6 +34,7 @@ _LEAST_PCT: Final = 0.1
 _UNMATCHED_PCT: Final = 10.0
 #: Share of a communicator's time in transfer from which its amount is what to look at; ours.
 _TRANSFER_PCT: Final = 10.0
+_THIRDS: Final = ("first", "second", "last")
 _WHAT_IT_DID: Final = (
     "what it runs there instead: longer kernels (a throttled or shared GPU, more work than the "
     "others), a synchronisation or a copy, or a host that launches late"
@@ -56,7 +61,7 @@ def waiting_words(tables: _Tables) -> str:
 def collective_findings(tables: _Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
     return [
-        *_stragglers(tables["stragglers"]),
+        *_stragglers(tables["stragglers"], tables["tail_ranks"]),
         *_no_single_one(tables["stragglers"], tables["communicators"]),
         *_unclear_clocks(tables["stragglers"]),
         *_transfers(tables["communicators"]),
@@ -64,18 +69,14 @@ def collective_findings(tables: _Tables) -> list[Finding]:
     ]
 
 
-def _stragglers(ranks: pd.DataFrame) -> list[Finding]:
+def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
     """Name each rank that is late throughout or for a while, where that costs time."""
     found = []
-    for _, row in ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])].iterrows():
+    for row in records(ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
         cost_pct = _cost_pct(row)
         if cost_pct < _LEAST_PCT:
             continue
         throughout = row["pattern"] == PERSISTENT
-        thirds = ", ".join(
-            format_percent(row[f"late_{third}_third_pct"]) for third in ("first", "second", "last")
-        )
-        when = "throughout" if throughout else "for a part of the run"
         found.append(
             Finding(
                 rule=f"{row['pattern']}_straggler",
@@ -83,14 +84,17 @@ def _stragglers(ranks: pd.DataFrame) -> list[Finding]:
                 scope="rank",
                 rank=int(row["rank"]),
                 device_id=int(row["device_id"]),
-                title=f"Rank {row['rank']} makes ranks {row['communicator']} wait {when}",
+                title=f"Rank {row['rank']} makes the other ranks of {row['communicator']} wait "
+                f"{_when(row)}",
                 evidence=f"The others waited {format_ns(row['caused_wait_ns'])} for it, "
                 f"{format_percent(row['caused_pct'])} of all waiting in these collectives and "
                 f"{format_percent(cost_pct)} of the others' time. It came last in "
-                f"{format_count(row['late_n'])} of {format_count(row['collectives_n'])} (by "
-                f"thirds of the run {thirds}), at worst by {format_ns(row['worst_late_by_ns'])}; "
-                f"clocks agree to {format_ns(row['residual_ns'])}.",
-                tables=("stragglers", "collectives", "wait_map"),
+                f"{format_count(row['late_n'])} of {format_count(row['collectives_n'])}, at worst "
+                f"by {format_ns(row['worst_late_by_ns'])}; by thirds of the run in "
+                f"{_thirds(row, 'late')} of the collectives, with {_thirds(row, 'caused')} of the "
+                f"waiting. Clocks agree to {format_ns(row['residual_ns'])}."
+                f"{_own_pace(row, devices)}",
+                tables=("stragglers", "collectives", "wait_map", "tail_ranks"),
                 recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
                 f"ranks that spend most time in them: {_WHAT_IT_DID}.",
                 window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
@@ -99,6 +103,29 @@ def _stragglers(ranks: pd.DataFrame) -> list[Finding]:
             )
         )
     return found
+
+
+def _when(row: Record) -> str:
+    if row["pattern"] == PERSISTENT:
+        return "throughout"
+    telling = telling_late_pct(int(row["ranks_n"]))
+    shares = [row[f"caused_{third}_third_pct"] or 0.0 for third in _THIRDS]
+    # Late too seldom to be late throughout, but the cause of most waiting whenever one looks.
+    return "again and again" if min(shares) >= telling else "for a part of the run"
+
+
+def _thirds(row: Record, what: str) -> str:
+    return ", ".join(format_percent(row[f"{what}_{third}_third_pct"]) for third in _THIRDS)
+
+
+def _own_pace(row: Record, devices: pd.DataFrame) -> str:
+    """Say so where the kernels of the late rank are slower than those of the others."""
+    own = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
+    pace = float(own["p50_all_p50"].fillna(1.0).max()) if len(own) else 1.0
+    if pace < SLOW_RATIO["low"]:
+        return ""
+    more = format_percent(100.0 * (pace - 1))
+    return f" The medians of its own kernels are {more} above those of all ranks."
 
 
 def _no_single_one(ranks: pd.DataFrame, sequences: pd.DataFrame) -> list[Finding]:
@@ -159,31 +186,38 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
 
 
 def _transfers(sequences: pd.DataFrame) -> list[Finding]:
-    """Say where collectives take long because of what they move."""
-    found = []
-    for _, row in sequences[sequences["class"] == TRANSFER].iterrows():
-        share_pct = 100.0 * int(row["transfer_ns"]) / max(int(row["span_ns"]), 1)
-        if share_pct < _TRANSFER_PCT:
-            continue
-        found.append(
-            Finding(
-                rule="transfer_bound_collectives",
-                severity="low",
-                scope="kernel",
-                name=str(row["kernel"]),
-                title=f"{row['operation']} of ranks {row['communicator']} is transfer, not waiting",
-                evidence=f"{format_count(row['collectives_n'])} collectives move data for "
-                f"{format_ns(row['transfer_ns'])}, {format_percent(share_pct)} of the time from "
-                f"the first to the last; only {format_percent(row['wait_pct'])} of the time in "
-                "them is waiting.",
-                tables=("communicators",),
-                recommendation="No rank is to blame: send less (types, sharding, fusion), overlap "
-                "it with computation, or see whether NCCL took the fast links "
-                "(`NCCL_DEBUG=INFO`).",
-                impact_ns=int(row["transfer_rank_ns"]),
-            )
-        )
-    return found
+    """Say where collectives take long because of what they move, once for each kernel."""
+    sure = sequences["confidence"] != LOW_CONFIDENCE
+    moving = sequences[sure & (sequences["class"] == TRANSFER)]
+    share_pct = 100.0 * moving["transfer_ns"] / moving["span_ns"].clip(lower=1)
+    moving = moving.assign(share_pct=share_pct)[share_pct >= _TRANSFER_PCT]
+    by_kernel = grouped(records(moving), "kernel", "operation")
+    return [_transfer(rows) for rows in by_kernel.values()]
+
+
+def _transfer(rows: Sequence[Record]) -> Finding:
+    most = max(rows, key=lambda row: (row["transfer_rank_ns"], -row["sequence_id"]))
+    others_n = len(rows) - 1
+    where = f"ranks {most['communicator']}"
+    if others_n:
+        where += f" and {counted(others_n, 'more communicator')}"
+    others = " in the one with most of it" if others_n else ""
+    return Finding(
+        rule="transfer_bound_collectives",
+        severity="low",
+        scope="kernel",
+        name=str(most["kernel"]),
+        title=f"{most['operation']} of {where} is transfer, not waiting",
+        evidence=f"{format_count(most['collectives_n'])} collectives{others} move data for "
+        f"{format_ns(most['transfer_ns'])}, {format_percent(most['share_pct'])} of the time from "
+        f"the first to the last; only {format_percent(most['wait_pct'])} of the time in "
+        "them is waiting.",
+        tables=("communicators",),
+        recommendation="No rank is to blame: send less (types, sharding, fusion), overlap "
+        "it with computation, or see whether NCCL took the fast links "
+        "(`NCCL_DEBUG=INFO`).",
+        impact_ns=sum(int(row["transfer_rank_ns"]) for row in rows),
+    )
 
 
 def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
@@ -211,7 +245,7 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def _cost_pct(row: pd.Series) -> float:
+def _cost_pct(row: Record) -> float:
     """Return the waiting that a rank caused as a share of the other ranks' time."""
     others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
     return 100.0 * int(row["caused_wait_ns"]) / max(others_ns, 1)

@@ -122,7 +122,6 @@ def match_collectives(
             owner=place,
             clock=device.clock if aligned else 0,
             kernel=lane.kernel,
-            communicator=None,
             stream=lane.stream_id,
             track=_track(lane, coarse_ns[device.clock]),
         )

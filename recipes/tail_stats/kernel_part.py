@@ -26,7 +26,8 @@ from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.tail_stats.instances import Instances, merged_instances
 from nsys_llm.recipes.tail_stats.launches import Key, Launches, key_codes
 from nsys_llm.recipes.tail_stats.surroundings import around, rank_steps
-from nsys_llm.tables import NULL_INT
+from nsys_llm.recipes.tail_stats.time_parts import TimeParts, time_parts
+from nsys_llm.tables import NULL_INT, is_set
 
 __all__ = ["DeviceSpan", "KernelTails", "RankTails", "map_kernels", "merged_kernels"]
 
@@ -48,6 +49,11 @@ class DeviceSpan:
     window_end_ns: int
     window_ns: int
 
+    @property
+    def ends_ns(self) -> tuple[int, int]:
+        """Where its window begins and ends."""
+        return self.window_start_ns, self.window_end_ns
+
 
 @dataclass(frozen=True)
 class RankTails:
@@ -65,6 +71,7 @@ class RankTails:
         first_ns: Its duration, likewise.
         longest_start_ns: Start of the longest of them, the first of equals, likewise.
         devices: Sorted by id.
+        parts: Durations over time of those rows that may be the worst.
         steps_n: Steps of the rank; None where they are not known.
     """
 
@@ -79,6 +86,7 @@ class RankTails:
     first_ns: IntArray
     longest_start_ns: IntArray
     devices: tuple[DeviceSpan, ...]
+    parts: TimeParts
     steps_n: int | None
 
 
@@ -123,9 +131,11 @@ def map_kernels(
     keys = tuple(launches.keys[one] for one in own.tolist())
     moments = counts.moments(used.size)
     starts = launches.rows["start_ns"]
+    device_id = devices[used // max(keys_n, 1)]
+    spans = tuple(_span(trace, one) for one in trace.device_ids)
     tails = RankTails(
         keys=keys,
-        device_id=devices[used // max(keys_n, 1)],
+        device_id=device_id,
         key=key,
         total_ns=summed(row, trace.clipped_ns(launches.rows), used.size),
         moments=moments,
@@ -134,7 +144,14 @@ def map_kernels(
         first_start_ns=first_of_each(row, starts, inside, used.size, NULL_INT),
         first_ns=first_of_each(row, durations, inside, used.size, NULL_INT),
         longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
-        devices=tuple(_span(trace, one) for one in trace.device_ids),
+        devices=spans,
+        parts=time_parts(
+            _chosen(starts, inside),
+            _chosen(durations, inside),
+            _chosen(row, inside),
+            moments,
+            _windows(device_id, spans),
+        ),
         steps_n=None if steps is None else len(steps.start_ns),
     )
     by_key = counts.regrouped(place)
@@ -187,12 +204,11 @@ def _instances(
     rows = rows if inside.all() else np.flatnonzero(inside)[rows]
     chosen = Launches(kept.rows.take(rows), kept.keys, kept.key[rows])
     numbers, texts = around(trace, every, chosen, steps)
-    nodes = chosen.rows["graph_node_id"]
     numbers |= {
         "owner": np.zeros(rows.size, dtype=np.int64),
         "key": chosen.key,
         "duration_ns": chosen.duration_ns,
-        "graph_node": ((nodes != NULL_INT) & (nodes != 0)).astype(np.int64),
+        "graph_node": is_set(chosen.rows["graph_node_id"]).astype(np.int64),
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
     return Instances(most, (rank,), numbers, texts).longest()
@@ -209,6 +225,17 @@ def _span(trace: RankTrace, device: int) -> DeviceSpan:
     if not len(windows):
         return DeviceSpan(device, NULL_INT, NULL_INT, 0)
     return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), total_length_ns(windows))
+
+
+def _windows(
+    device_id: IntArray, spans: Sequence[DeviceSpan]
+) -> list[tuple[IntArray, tuple[int, int]]]:
+    """Return the rows of each device that has a window, and the window."""
+    return [
+        (np.flatnonzero(device_id == span.device_id), span.ends_ns)
+        for span in spans
+        if span.window_start_ns != NULL_INT
+    ]
 
 
 def _ops(trace: RankTrace) -> list[Any]:

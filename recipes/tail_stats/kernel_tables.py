@@ -56,6 +56,7 @@ class Medians:
         order: Around their percentiles.
         twice: Twice the median of each.
         heaps: Which have a second heap, see `nsys_llm.tails.second_heaps`.
+        communication: Which move data between GPUs.
     """
 
     def __init__(self, kernels: KernelTails) -> None:
@@ -64,6 +65,7 @@ class Medians:
         self.order = kernels.counts.order_statistics(len(kernels.keys))
         self.twice = twice_medians(self.order)
         self.heaps = second_heaps(kernels.counts, self.twice, len(kernels.keys))
+        self.communication = np.array([bool(key[1]) for key in kernels.keys], dtype=bool)
         self._place = {key: index for index, key in enumerate(kernels.keys)}
 
     def codes(self, keys: Sequence[Key]) -> IntArray:

@@ -14,6 +14,7 @@ from nsys_llm.identity import Rank, clock_offsets
 from nsys_llm.intervals import IntArray
 from nsys_llm.recipes.tail_stats.instances import Instances
 from nsys_llm.recipes.tail_stats.kernel_tables import Medians, config_columns
+from nsys_llm.recipes.tail_stats.time_tables import aligned_ns
 from nsys_llm.tables import NULL_INT
 from nsys_llm.tails import is_outlier, ratio
 
@@ -30,16 +31,18 @@ _BESIDE_PCT: Final = 50.0
 def outlying(instances: Instances, medians: Medians) -> Instances:
     """Return the instances longer than twice their median, most time beyond it first.
 
-    Communication comes last: it is long because it waits, which other tables tell of. Of equals the
-    longer first, then by rank, name and configuration, and time.
+    After them come those that are another kind of work (a second heap), which would crowd them out
+    of a list, and then communication: it is long because it waits, which other tables tell of. Of
+    equals the longer first, then by rank, name and configuration, and time.
     """
     numbers = instances.numbers
     twice = medians.twice[numbers["key"]]
     rows = np.flatnonzero(is_outlier(numbers["duration_ns"], twice))
     beyond = 2 * numbers["duration_ns"][rows] - twice[rows]
     ties = [numbers[name][rows] for name in ("owner", "key")]
-    talks = np.array([key[1] for key in medians.keys], dtype=np.int64)[numbers["key"][rows]]
-    order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, talks))
+    key = numbers["key"][rows]
+    last = np.where(medians.communication[key], 2, medians.heaps[key])
+    order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, last))
     return instances.take(rows[order])
 
 
@@ -59,9 +62,7 @@ def outlier_columns(
     keys = [medians.keys[key] for key in numbers["key"].tolist()]
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
-    offset = np.array([NULL_INT if one is None else one for one in offsets_ns], dtype=np.int64)
-    offset = offset[owner] if len(offset) else owner
-    aligned = np.where(offset == NULL_INT, NULL_INT, numbers["start_ns"] + offset)
+    aligned = aligned_ns(numbers["start_ns"], owner, offsets_ns)
     states = states_of(found)
     columns = {
         "rank": [ranks[one].number for one in owner.tolist()],
@@ -103,6 +104,8 @@ def states_of(found: Instances) -> npt.NDArray[Any]:
 
 def rank_offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int | None]:
     """Return how much later than the first the capture of each rank began; None: not known."""
+    if len({rank.key.path for rank in ranks}) == 1:
+        return [0] * len(ranks)
     if options["disable_alignment"]:
         return [None] * len(ranks)
     facts = {rank.key.path: rank.facts for rank in ranks if rank.facts is not None}

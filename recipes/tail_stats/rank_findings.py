@@ -11,13 +11,13 @@ from nsys_llm.findings import Finding
 from nsys_llm.records import Record, records, severity_of, window_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
-__all__ = ["rank_findings"]
+__all__ = ["SLOW_RATIO", "rank_findings"]
 
 _Tables = Mapping[str, pd.DataFrame]
 
 #: How much longer a rank's medians are than those of all ranks together that makes it slow; as
 #: llm_hotspots has it for the time of ranks.
-_SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
+SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
 #: Fewer outliers say nothing about where they are.
 _LEAST_OUTLIERS: Final = 10
 #: Share of all outliers on one device, in percent, and by how much it exceeds its share of the
@@ -42,7 +42,7 @@ def _slow_throughout(ranks: Sequence[Record]) -> list[Finding]:
         return []
     found = []
     for row in sorted(ranks, key=lambda one: -(one["p50_all_p50"] or 0.0)):
-        severity = severity_of(row["p50_all_p50"] or 0.0, _SLOW_RATIO)
+        severity = severity_of(row["p50_all_p50"] or 0.0, SLOW_RATIO)
         if severity is None or not row["launches_n"]:
             continue
         more = format_percent(100.0 * (row["p50_all_p50"] - 1))

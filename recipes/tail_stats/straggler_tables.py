@@ -19,6 +19,8 @@ from nsys_llm.view.text import format_ns
 
 __all__ = ["straggler_columns", "wait_map_columns"]
 
+#: Parts of the run, as columns call them.
+_THIRDS: Final = ("first", "second", "last")
 #: Parts of the time in which there are collectives; a heat map of them stays readable.
 _BINS: Final = 40
 
@@ -150,7 +152,8 @@ def _member(
 ) -> dict[str, Any]:
     n, ranks_n = common["collectives_n"], common["ranks_n"]
     caused_ns, late_n = int(one.caused_ns.sum()), int(one.late_n.sum())
-    shares = percent(one.late_n, third_sizes(n))
+    late_pct = percent(one.late_n, third_sizes(n))
+    caused_pct = percent(one.caused_ns, wait_ns)
     known = one.lateness_ns.size > 0
     pattern = lateness_pattern(one.late_n, one.unclear_n, one.caused_ns, wait_ns, n, ranks_n)
     return {
@@ -164,9 +167,8 @@ def _member(
         "suffered_wait_ns": one.suffered_ns,
         "lateness_p50_ns": float(np.median(one.lateness_ns)) if known else None,
         "lateness_max_ns": int(one.lateness_ns.max()) if known else None,
-        "late_first_third_pct": shares[0],
-        "late_second_third_pct": shares[1],
-        "late_last_third_pct": shares[2],
+        **{f"late_{third}_third_pct": late_pct[at] for at, third in enumerate(_THIRDS)},
+        **{f"caused_{third}_third_pct": caused_pct[at] for at, third in enumerate(_THIRDS)},
     }
 
 

@@ -24,6 +24,7 @@ from nsys_llm.recipes.tail_stats.outlier_tables import (
     outlying,
     rank_offsets_ns,
 )
+from nsys_llm.recipes.tail_stats.time_tables import WORST_OVER_TIME, time_columns
 
 __all__ = ["kernel_columns"]
 
@@ -48,15 +49,20 @@ def kernel_columns(
     tail_ranks = tail_rank_columns(rank_tails, parts)
     found = outlying(kernels.instances, medians)
     offsets_ns = rank_offsets_ns(ranks, options)
+    # Times that are to be taken as they are need no clock, but say nothing about what was together.
+    shown_ns = [0] * len(ranks) if options["disable_alignment"] else offsets_ns
     listed = found.take(np.arange(min(len(found), options["top"])))
     worst = worst_keys(kernels, tails, min(_WORST, options["top"]))
     return {
         "tails": tails,
         "rank_tails": rank_tails,
         "tail_ranks": tail_ranks,
-        "outliers": outlier_columns(listed, medians, ranks, offsets_ns),
+        "outliers": outlier_columns(listed, medians, ranks, shown_ns),
         "outlier_clusters": cluster_columns(
             found, kernels.counts, medians, ranks, offsets_ns, tail_ranks, options["top"]
+        ),
+        "tail_times": time_columns(
+            medians, parts, worst[:WORST_OVER_TIME], (tails, rank_tails), shown_ns
         ),
         "tail_durations": duration_columns(
             kernels, worst, [str(one) for one in tails["label"][: len(worst)]]

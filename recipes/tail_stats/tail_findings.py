@@ -24,7 +24,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-__all__ = ["common_ranges", "of_configuration", "tail_findings"]
+__all__ = ["UNEVEN_RATIO", "common_ranges", "of_configuration", "outlying_rank", "tail_findings"]
 
 #: Share of all kernel time that a tail costs, in percent, from which it is a finding; ours.
 _COST_PCT: Final = {"high": 2.0, "medium": 0.2, "low": 0.01}
@@ -34,8 +34,10 @@ _MOST: Final = 3
 _NAMES: Final = 3
 #: Share of a configuration's outlier time in first launches from which they are what it is; ours.
 _FIRST_SHARE: Final = 0.5
-#: Outliers of one rank over those of the mean rank that make it worth naming; ours.
-_UNEVEN_RATIO: Final = 1.5
+#: Outliers of one rank over those of the mean rank that make it worth naming; and by how many
+#: standard deviations of a number that chance alone would give (its root). Ours.
+UNEVEN_RATIO: Final = 1.5
+_UNEVEN_SIGMAS: Final = 3.0
 _NS_PER_S: Final = 1e9
 
 _Tables = Mapping[str, pd.DataFrame]
@@ -59,7 +61,8 @@ def _lost_time(tables: _Tables, lost_ns: int) -> str:
     if window_ns:
         words.append(f"{format_ns(lost_ns * _NS_PER_S / window_ns)} a second on each GPU")
     if len(ranks) and ranks["steps_n"].notna().all():
-        steps_n = int(ranks["steps_n"].sum())
+        # A rank with several devices has its steps in the row of each.
+        steps_n = int(ranks.drop_duplicates("rank")["steps_n"].sum())
         words.append(f"{format_ns(lost_ns / steps_n)} a step")
     return f" ({', '.join(words)})" if words else ""
 
@@ -84,8 +87,8 @@ def _costly_tail(tables: _Tables, row: Record, severity: str, lost_ns: int) -> F
     longest = records(own.sort_values("max_ns", ascending=False, kind="stable").head(1))[0]
     kind = "keeps having" if row["systematic"] else "has"
     share = format_percent(100.0 * row["outliers_n"] / row["launches_n"])
-    uneven = by_rank.max() > _UNEVEN_RATIO * by_rank.mean()
-    ranks = f" Rank {by_rank.idxmax()} has {format_count(by_rank.max())} of them." if uneven else ""
+    worst = outlying_rank(by_rank)
+    ranks = "" if worst is None else f" Rank {worst} has {format_count(by_rank[worst])} of them."
     return Finding(
         rule="systematic_tail" if row["systematic"] else "rare_outliers",
         severity=severity,
@@ -108,6 +111,23 @@ def _costly_tail(tables: _Tables, row: Record, severity: str, lost_ns: int) -> F
         else None,
         impact_ns=lost_ns,
     )
+
+
+def outlying_rank(counts: pd.Series) -> int | None:
+    """Return the rank with far more than its share of some things, if there is one.
+
+    Args:
+        counts: How many each rank has; the index holds ranks.
+    """
+    most, mean = counts.max(), counts.mean()
+    if len(counts) < 2 or not most:
+        return None
+    chance = max(UNEVEN_RATIO * mean, mean + _UNEVEN_SIGMAS * mean**0.5)
+    # All of several on one rank are told of, few as they may be.
+    if most <= chance and not 1 < most == counts.sum():
+        return None
+    ranks: list[int] = counts.index.tolist()
+    return ranks[int(counts.to_numpy().argmax())]
 
 
 def _surroundings(listed: Sequence[Record]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from .tables import Field
+from .tables import Field, shown
 from .text import format_value, shortened
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 Plot = dict[str, Any]
 
 #: Columns that name a rank; their values keep the order of the table.
-RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank"})
+RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "rank_device"})
 
 LABEL_LENGTH: Final = 44
 _HOVER_LENGTH: Final = 200
@@ -96,11 +96,11 @@ def hovers(
 ) -> list[str]:
     """Return what appears over each row's point: its cells in some columns, None left out."""
     chosen = [name for name in dict.fromkeys(columns) if name is not None]
-    shown = [
-        [_hover_text(format_value(value, fields[name].unit)) for value in frame[name].tolist()]
+    texts = [
+        [_hover_text(shown(value, fields[name])) for value in frame[name].tolist()]
         for name in chosen
     ]
-    return ["<br>".join(cells) for cells in zip(*shown, strict=True)]
+    return ["<br>".join(cells) for cells in zip(*texts, strict=True)]
 
 
 def groups_of(frame: pd.DataFrame, column: str | None) -> list[str]:

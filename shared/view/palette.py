@@ -1,7 +1,7 @@
 """Colours: one for each name, the same in every figure, and safe for the colour-blind.
 
 The first eight are those of Okabe and Ito (2008), the next ten Paul Tol's "muted" scheme (2021).
-Categories have theirs by name. Ranks are told apart by their order, which is the same everywhere.
+Categories and causes have theirs by name. Ranks are told apart by their order, the same everywhere.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ _FIXED: Final = {
     **{"pageable": 3, "pinned": 0, "device": 2, "managed": 4, "array": 5},
     **{"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3},
     **{"high": 3, "medium": 1, "low": 5},
+    # Causes of idle time; none of them that of an operation, beside which they stand.
+    **{"host_sync": 3, "sync_memop": 13, "alloc": 14, "module_load": 11, "back_pressure": 15},
+    **{"launch_api": 5, "other_api": 9, "host_no_cuda": 6, "launch_latency": 8, "queued": 17},
+    **{"no_api": 12, "after_last": 16, "profiler_overhead": 7, "OS call": 10},
+    **{"all idle": 3, "one busy": 0},
 }
 _NOTHING_KNOWN: Final = frozenset({"unmatched", "mixed", "compiler", "other", "none", "idle", ""})
 

@@ -12,9 +12,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .text import counted, format_value, shortened
+from .text import counted, format_instant, format_value, shortened
 
-__all__ = ["Field", "Html", "cells", "glossary_html", "read_fields", "read_table", "rows_html"]
+__all__ = [
+    "Field",
+    "Html",
+    "cells",
+    "glossary_html",
+    "read_fields",
+    "read_table",
+    "rows_html",
+    "shown",
+]
 
 _NAME_LENGTH: Final = 64
 _FORMULA: Final = frozenset("$\\")
@@ -36,6 +45,11 @@ class Field:
     unit: str | None
     meaning: str
     numeric: bool
+
+    @property
+    def instant(self) -> bool:
+        """Whether it says when, not how long: three figures would not tell two of them apart."""
+        return self.unit == "ns" and self.name.endswith(("start_ns", "end_ns"))
 
     @property
     def heading(self) -> str:
@@ -60,6 +74,11 @@ class Html:
         return self.text
 
 
+def shown(value: Any, field: Field) -> str:
+    """Return a value of a column as people read it."""
+    return format_instant(value) if field.instant else format_value(value, field.unit)
+
+
 def read_table(folder: Path, name: str) -> pd.DataFrame:
     """Return a table with all of its columns, an index column among them."""
     table = pq.read_table(folder / f"{name}.parquet")
@@ -78,8 +97,8 @@ def cells(
 ) -> list[list[tuple[str, str]]]:
     """Return the first rows as (shown text, whole text); names are shortened in the shown text."""
     top = frame.head(rows_n)
-    shown = [[_cell(value, fields[name]) for value in top[name].tolist()] for name in columns]
-    return [list(row) for row in zip(*shown, strict=True)]
+    found = [[_cell(value, fields[name]) for value in top[name].tolist()] for name in columns]
+    return [list(row) for row in zip(*found, strict=True)]
 
 
 def rows_html(
@@ -130,13 +149,13 @@ def _field(field: Any) -> Field:
 
 
 def _cell(value: Any, field: Field) -> tuple[str, str]:
-    whole = format_value(value, field.unit)
+    whole = shown(value, field)
     return (whole if field.numeric else shortened(whole, _NAME_LENGTH)), whole
 
 
 def _cell_html(cell: tuple[str, str], style: str) -> str:
-    shown, whole = cell
-    title = f' title="{escape(whole)}"' if shown != whole else ""
+    short, whole = cell
+    title = f' title="{escape(whole)}"' if short != whole else ""
     # Jupyter typesets what stands between dollars or after a backslash, but not in code.
-    body = f"<code>{escape(shown)}</code>" if _FORMULA.intersection(shown) else escape(shown)
+    body = f"<code>{escape(short)}</code>" if _FORMULA.intersection(short) else escape(short)
     return f'<td style="{style}"{title}>{body}</td>'

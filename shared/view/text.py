@@ -14,6 +14,7 @@ __all__ = [
     "counted",
     "format_bytes",
     "format_count",
+    "format_instant",
     "format_ns",
     "format_percent",
     "format_value",
@@ -54,6 +55,14 @@ def counted(n: int, one: str, many: str | None = None) -> str:
 def format_ns(value_ns: float | None) -> str:
     """Return a time in the unit that suits it, with three figures: `1.23 ms`; `-` for null."""
     return NOT_KNOWN if _is_null(value_ns) else _scaled(value_ns, _NS_STEPS)
+
+
+def format_instant(at_ns: float | None) -> str:
+    """Return an instant to the nanosecond, so that it can be found again: `60.119037527 s`."""
+    if at_ns is None or _is_null(at_ns):
+        return NOT_KNOWN
+    whole, rest = divmod(abs(int(at_ns)), _NS_STEPS[0][0])
+    return f"{'-' * (at_ns < 0)}{whole}.{rest:09} s"
 
 
 def format_bytes(size_bytes: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -33,7 +33,8 @@ _PARTS: Final = 120
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Lines: `x` and `y` (numbers), `series` (one line each, optional); bands where they are many.
 
-    With `step` a value holds until the next point; with `from_first` every line begins at 0.
+    With `step` a value holds until the next point; with `from_first` every line begins at 0; with
+    `log` the x axis is logarithmic.
     """
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec.get("series")
     frame = frame.dropna(subset=[x.name, y.name])
@@ -52,7 +53,8 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         traces.append(
             {
                 "type": "scatter",
-                "mode": "lines",
+                # One point makes no line.
+                "mode": "lines" if len(mine) > 1 else "markers",
                 "name": legend_name(name),
                 "showlegend": bool(series),
                 "x": [x_values[index] for index in mine],
@@ -64,26 +66,36 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
                 },
             }
         )
-    xaxis = _time_axis(x, x_unit, spec)
+    xaxis = {**_time_axis(x, x_unit, spec), "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": _HEIGHT}
     return {"data": traces, "layout": layout}
 
 
 def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional)."""
+    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional).
+
+    With `low` and `high` each point has a bar from the one to the other; with `log` the y axis is
+    logarithmic.
+    """
     x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
-    top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
-    texts = hovers(top, fields, [x.name, y.name, color, spec.get("label")])
+    ends = [spec[name] for name in ("low", "high") if name in spec]
+    top = frame.dropna(subset=[x.name, y.name, *ends]).head(spec.get("top", 5000))
+    texts = hovers(top, fields, [x.name, y.name, *ends, color, spec.get("label")])
     if spec.get("from_first") and color:
         top = _from_first(top, x.name, color)
     x_values, x_unit = axis_values(top[x.name], x)
-    y_values, y_unit = axis_values(top[y.name], y)
+    together = pd.concat([top[name].astype("float64") for name in (y.name, *ends)])
+    y_values, y_unit = axis_values(together, y)
     groups = groups_of(top, color)
     names = list(dict.fromkeys(groups))
+    if color in RANK_COLUMNS:
+        # Ranks keep their colours, whatever a table lists first.
+        names = groups_of(top.drop_duplicates(color).sort_values(color), color)
     tints = color_map(names, ordered=color in RANK_COLUMNS)
     traces = []
     for name in names:
         mine = [index for index, one in enumerate(groups) if one == name]
+        tint = tints[name] if color else NEUTRAL
         traces.append(
             {
                 "type": "scatter",
@@ -92,14 +104,25 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
                 "showlegend": bool(color),
                 "x": [x_values[index] for index in mine],
                 "y": [y_values[index] for index in mine],
-                "marker": {"color": tints[name] if color else NEUTRAL, "size": 5, "opacity": 0.75},
+                "marker": {"color": tint, "size": 5, "opacity": 0.75},
                 "hovertext": [texts[index] for index in mine],
                 "hoverinfo": "text",
             }
         )
-    yaxis = {**axis(y, y_unit), "type": "log" if spec.get("log") else "linear"}
+        if len(ends) == 2:
+            traces[-1]["error_y"] = _bars_to(y_values, mine, len(top), tint)
+    yaxis = axis(y, y_unit, title=spec.get("y_title"))
+    yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": _HEIGHT + 60}
     return {"data": traces, "layout": layout}
+
+
+def _bars_to(values: Sequence[Any], mine: Sequence[int], rows_n: int, tint: str) -> Plot:
+    """Return the bars of some points; `values` holds all points, then all low ends, then high."""
+    below = [values[index] - values[rows_n + index] for index in mine]
+    above = [values[2 * rows_n + index] - values[index] for index in mine]
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    return {**bars, "color": tint, "thickness": 1, "width": 0}
 
 
 def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:

@@ -7,6 +7,7 @@ import io
 import sqlite3
 import subprocess
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import pytest
 from results import analyse, read_frames, rows, run
@@ -161,6 +162,26 @@ def test_the_plain_rule_gives_the_survey_s_figures_and_ours_splits_them(exported
     # there, and queued, or time in a call that still ran, here.
     assert found.get("no_api", 0) == plain.get("no_api", 0)
     assert 0 < found["queued"] <= plain["launch_latency"]
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize("name", ["serial", "streamed"])
+def test_time_on_a_core_is_that_of_the_recorded_switches(exported, ours, name):
+    gaps = ours[name]["gaps"]
+    with sqlite3.connect(exported[name]) as database:
+        query = "select start, isSchedIn, globalTid & 0xffffff from SCHED_EVENTS order by start"
+        switches = database.execute(query).fetchall()
+    found = []
+    for gap in gaps.to_dict("records"):
+        # From the last switch before the gap on, each state lasts until the next one.
+        own = [(at, on) for at, on, tid in switches if tid == gap["tid"]]
+        last = [on for at, on in own if at <= gap["start_ns"]][-1]
+        inside = [one for one in own if gap["start_ns"] < one[0] < gap["end_ns"]]
+        edges = [(gap["start_ns"], last), *inside, (gap["end_ns"], 0)]
+        found.append(sum((b - a) * on for (a, on), (b, _) in pairwise(edges)))
+    assert gaps["on_core_ns"].tolist() == found
+    # One polls all the time, the other waits for its copies.
+    assert (sum(found) == gaps["duration_ns"].sum()) == (name == "streamed")
 
 
 def plain_rule(path, device):

@@ -108,6 +108,27 @@ def test_blocking_copies_are_told_and_weighed_by_their_time(
     assert f"(HtoD) by `{launch_name.partition('_v')[0]}`, 70 kB" in one.evidence
 
 
+def test_the_window_is_on_the_rank_that_blocks_most(found_in):
+    # One copy of 50 ns on rank 0, two of 40 on rank 1.
+    def rank(*spans):
+        trace = busy()
+        for start_ns, end_ns in spans:
+            trace.memcpy(
+                "HtoD",
+                start_ns=start_ns,
+                end_ns=end_ns,
+                size_bytes=70_000,
+                src_memory="pinned",
+                launch=(start_ns, start_ns + 1),
+                launch_name="cudaMemcpy_v3020",
+            )
+        return trace
+
+    one = found_in(rank((0, 50)), rank((100, 140), (200, 240)))["synchronous_copies"]
+    assert (one.rank, one.window_ns, one.impact_ns) == (1, (100, 140), 130)
+    assert "most on rank 1" in one.evidence
+
+
 def test_a_blocking_fill_is_told(found_in):
     trace = busy().api("cudaMemset_v3020", start_ns=1, end_ns=2, correlation_id=50)
     trace.raw("CUPTI_ACTIVITY_KIND_MEMSET", start=3, end=9, bytes=9, memKind=4, correlationId=50)

@@ -203,6 +203,21 @@ def test_the_phase_of_a_gap_is_where_its_time_went(tmp_path):
     assert rows(gaps, names) == [("host_no_cuda", "schedule", "forward", "futex", 58)]
 
 
+def test_a_gap_says_how_long_the_launching_thread_was_on_a_core(tmp_path):
+    trace = TraceBuilder().process(pid=MAIN, name="python")
+    trace.kernel("a", start_ns=100, end_ns=110, launch=(90, 95))
+    trace.kernel("b", start_ns=200, end_ns=210, launch=(190, 195))
+    trace.kernel("c", start_ns=300, end_ns=310, launch=(290, 295), tid=OTHER)
+    # It runs until 130 and from 185; the switches of others are not its own.
+    for start_ns, goes_on in ((20, True), (130, False), (185, True)):
+        trace.thread_switch(start_ns=start_ns, goes_on=goes_on)
+    trace.thread_switch(start_ns=140, goes_on=True, tid=77)
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    words = ["--min-gap-ns", "1"]
+    gaps = tables_of(tmp_path / "out", path, options=words, recipe="idle_gaps")["gaps"]
+    assert sorted(rows(gaps, "after on_core_ns"), key=str) == [("b", 35), ("c", None)]
+
+
 def test_a_trace_without_api_calls_has_idle_time_without_a_cause(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4).kernel("b", start_ns=9, end_ns=12)
     path = trace.write_sqlite(tmp_path / "a.sqlite")

@@ -143,6 +143,36 @@ def test_short_gaps_before_late_launches_are_launch_bound(tmp_path):
     assert "CUDA graphs" in one.recommendation
 
 
+@pytest.mark.parametrize(
+    ("gap_us", "severity"), [(19, None), (21, "low"), (60, "medium"), (300, "high")]
+)
+def test_less_than_what_two_runs_differ_by_is_no_finding(tmp_path, gap_us, severity):
+    # Kernels of 1 ms, so 2 % are 20.4 us.
+    tables = run_on(tmp_path, busy(TraceBuilder(), 201, gap_us * US))
+    (found_one,) = findings(tables) or [None]
+    assert (found_one and found_one.severity) == severity
+
+
+def test_a_device_used_for_a_moment_does_not_make_a_finding_high(tmp_path):
+    trace = busy(TraceBuilder(), 201, 30 * US)
+    for at in (0, 90 * US):
+        trace.kernel("p2p", start_ns=at, end_ns=at + US, launch=(at - 9, at - 8), device_id=1)
+    (one,) = findings(run_on(tmp_path, trace))
+    # 30 of 1030 us, and not 89 of 91.
+    assert (one.severity, one.device_id) == ("low", 0)
+
+
+@pytest.mark.parametrize(("wait_us", "severity"), [(2, None), (4, "note"), (24, "low")])
+def test_a_wait_that_need_not_be_there_is_worth_a_note_before(tmp_path, wait_us, severity):
+    trace, at = TraceBuilder(), 0
+    for _ in range(401):
+        trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at - 900, at - 100))
+        trace.api("cudaStreamSynchronize_v3020", start_ns=at, end_ns=at + MS + wait_us * US)
+        at += MS + wait_us * US + 1000
+    found_ones = found(run_on(tmp_path, trace), "idle_host_sync")
+    assert [one.severity for one in found_ones] == ([severity] if severity else [])
+
+
 def test_gaps_between_queued_operations_are_not_the_host_s(tmp_path):
     trace, at = TraceBuilder(), 0
     for number in range(101):
@@ -221,6 +251,21 @@ def test_a_gpu_that_copies_is_not_idle(tmp_path):
         "Rank 0 copied for 89 ms without a kernel. Tools that look at kernels alone call it "
         "97.8 % idle; it was 0.0 %."
     ]
+
+
+@pytest.mark.parametrize(("short_us", "told"), [(9, False), (12, True)])
+def test_idle_time_that_is_not_compared_is_said(tmp_path, short_us, told):
+    # 100 us of idle time in long gaps, and some in gaps of 0.5 us, which are not compared.
+    traces = []
+    for _ in range(2):
+        trace, at = TraceBuilder(hostname="n", system_clock_ns=7), 0
+        for length in [50 * US] * 2 + [500] * (2 * short_us):
+            trace.kernel("k", start_ns=at, end_ns=at + US)
+            at += US + length
+        traces.append(trace.kernel("k", start_ns=at, end_ns=at + US))
+    told_texts = [text for text in caveats(run_on(tmp_path, *traces)) if "in shorter ones" in text]
+    assert len(told_texts) == told
+    assert all(f"up to {short_us} us of a rank's" in text for text in told_texts)
 
 
 def test_a_window_of_a_filter_is_said(tmp_path):

@@ -7,6 +7,8 @@ from results import plain, rows, tables_of
 
 from nsys_llm.manifest import load_manifest
 from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.view.figures import draw
+from nsys_llm.view.tables import read_fields
 
 
 def idle(folder, *paths, options=()):
@@ -159,6 +161,25 @@ def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_
     ]
 
 
+def test_a_rank_is_idle_when_all_its_devices_are(tmp_path):
+    first = TraceBuilder(hostname="n", system_clock_ns=5)
+    for device, (low, high) in enumerate([(10, 20), (12, 18)]):
+        first.kernel("a", start_ns=device, end_ns=low, device_id=device)
+        first.kernel("a", start_ns=high, end_ns=30 - device, device_id=device)
+    second = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+    second.kernel("a", start_ns=15, end_ns=30)
+    paths = [
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+        for rank, trace in enumerate((first, second))
+    ]
+    # Both devices were looked at from 1 to 29; rank 0 is idle 12-18, rank 1 10-15.
+    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank span_ns total_ns") == [
+        ("all idle", None, 28, 3),
+        ("one busy", 1, 28, 3),
+        ("one busy", 0, 28, 2),
+    ]
+
+
 def test_without_alignment_reports_are_not_compared(tmp_path):
     paths = [
         TraceBuilder(hostname="n", system_clock_ns=5)
@@ -213,6 +234,24 @@ def test_an_idle_map_adds_up_to_the_device(tables):
     first = parts[parts["rank"] == 0]
     assert first["start_ns"][first["idle_ns"] > 0].tolist() == [14, 15, 16, 17, 18, 19]
     assert set(first["busy_pct"]) == {0.0, 100.0}
+
+
+def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder().kernel("a", start_ns=0, end_ns=9, device_id=rank)
+        if rank == 1:
+            trace.kernel("a", start_ns=0, end_ns=9, device_id=5)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    parts = idle(tmp_path, *paths)["idle_map"]
+    fields = read_fields(tmp_path / "out", "idle_map")
+    names = ["rank0", "rank1, device 1", "rank1, device 5"]
+    assert parts["rank_device"].drop_duplicates().tolist() == names
+    sections = load_manifest("idle_gaps").sections
+    (spec,) = next(one.charts for one in sections if one.table == "idle_map")
+    plot = draw(parts, fields, spec)
+    assert "updatemenus" not in plot["layout"]
+    assert plot["data"][0]["x"] == names
 
 
 def test_an_operation_of_no_length_splits_a_gap(tmp_path):
@@ -324,6 +363,15 @@ def test_a_filter_by_range_keeps_what_else_ran_busy(tmp_path):
     # Launched in the ranges: the first and the third; between them the second ran all the same.
     assert device["windowed_by"] == "selected operations"
     assert (device["window_ns"], device["busy_ns"], device["idle_ns"]) == (24, 12, 12)
+
+
+def test_a_filter_that_chooses_operations_comes_before_the_whole_capture(tmp_path):
+    trace = TraceBuilder(duration_ns=90).kernel("a", start_ns=10, end_ns=14, launch=(1, 2))
+    trace.kernel("a", start_ns=30, end_ns=34, launch=(8, 9))
+    trace.nvtx_ranges(["mine"], start_ns=[0], end_ns=[3])
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    tables = idle(tmp_path, path, options=["--filter-nvtx", "mine", "--whole-capture"])
+    assert rows(tables["devices"], "windowed_by window_ns") == [("selected operations", 4)]
 
 
 def test_broken_calls_and_operations_do_no_harm(tmp_path):

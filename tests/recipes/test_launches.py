@@ -113,6 +113,17 @@ def test_active_time_leaves_out_gaps_of_10_ms_and_more(tmp_path):
     assert found["rate_active"].tolist() == pytest.approx([3 / active_s])
 
 
+@pytest.mark.parametrize("filters", [[], ["--filter-time", f"0/{13 * MS}"]])
+def test_an_operation_of_no_length_ends_a_gap_and_begins_the_next(tmp_path, filters):
+    # Between the kernels 12 ms; a fill after 7 of them leaves no gap of 10.
+    trace = TraceBuilder().kernel("k", start_ns=0, duration_ns=MS)
+    trace.memset(start_ns=8 * MS, end_ns=8 * MS, size_bytes=1)
+    trace.kernel("k", start_ns=13 * MS, duration_ns=MS)
+    found = launches(tmp_path, trace, *filters)
+    window_ns = 13 * MS if filters else 14 * MS
+    assert rows(found, "window_ns active_ns long_gaps_n") == [(window_ns, window_ns, 0)]
+
+
 def test_an_idle_begin_of_the_window_is_no_active_time_either(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=20 * MS, duration_ns=MS)
     found = launches(tmp_path, trace, "--filter-time", f"0/{22 * MS}")

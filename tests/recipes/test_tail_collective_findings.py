@@ -25,6 +25,8 @@ def rank(number, **cells):
         "pattern": "none", "caused_wait_ns": 3 * MS, "caused_pct": 10.0,
         "suffered_wait_ns": 9 * MS, "wait_ns": 30 * MS, "span_ns": 100 * MS, "residual_ns": 0,
         "late_first_third_pct": 10.0, "late_second_third_pct": 12.0, "late_last_third_pct": 11.0,
+        "caused_first_third_pct": 80.0, "caused_second_third_pct": 90.0,
+        "caused_last_third_pct": 70.0,
         "worst_late_by_ns": 700, "window_start_ns": 5_000, "window_end_ns": 9_000,
     }  # fmt: skip
     return {**usual, **cells}
@@ -38,6 +40,7 @@ def sequence(**cells):
         "sequence_id": 0, "communicator": "0-3", "operation": "all_reduce", "kernel": "nccl",
         "ranks_n": 4, "collectives_n": 90, "class": "skew", "total_ns": 40 * MS,
         "wait_ns": 30 * MS, "wait_pct": 75.0, "transfer_ns": 2 * MS, "transfer_rank_ns": 8 * MS,
+        "confidence": "high",
         "span_ns": 100 * MS,
     }  # fmt: skip
     return {**usual, **cells}
@@ -48,8 +51,10 @@ def cover(**cells):
     return {**usual, "kernels_n": 90, "unmatched_n": 0, "over_limit_n": 0, **cells}
 
 
-def tables(*ranks, sequences=(), coverage=()):
+def tables(*ranks, sequences=(), coverage=(), paces=()):
+    devices = [{"rank": number, "device_id": 0, "p50_all_p50": one} for number, one in paces]
     return {
+        "tail_ranks": table("tail_ranks", *devices),
         "stragglers": table("stragglers", *ranks),
         "communicators": table("communicators", *(sequences or [sequence()])),
         "collective_coverage": table("collective_coverage", *(coverage or [cover()])),
@@ -84,10 +89,22 @@ def test_a_straggler_that_costs_nothing_is_no_finding():
     assert found(tables(rank(2, **{**LATE, "caused_wait_ns": 200_000}))) == {}
 
 
-def test_a_transient_straggler_is_told_as_such():
-    (one,) = found(tables(rank(1, **{**LATE, "pattern": "transient"}))).values()
+@pytest.mark.parametrize(
+    ("last_third_pct", "when"), [(44.0, "again and again"), (43.0, "for a part of the run")]
+)
+def test_a_transient_straggler_is_told_as_such(last_third_pct, when):
+    # Of 4 ranks, one stands out from 43.75 % on.
+    shares = {"pattern": "transient", "caused_last_third_pct": last_third_pct}
+    (one,) = found(tables(rank(1, **{**LATE, **shares}))).values()
     assert one.rule == "transient_straggler"
-    assert "for a part of the run" in one.title
+    assert one.title == f"Rank 1 makes the other ranks of 0-3 wait {when}"
+    assert f"with 80.0 %, 90.0 %, {last_third_pct:.1f} % of the waiting" in one.evidence
+
+
+@pytest.mark.parametrize(("pace", "told"), [(1.2, True), (1.04, False), (None, False)])
+def test_slow_kernels_of_a_straggler_are_told_with_it(pace, told):
+    (one,) = found(tables(rank(2, **LATE), paces=[(2, pace), (1, 1.9)])).values()
+    assert ("its own kernels are 20.0 % above" in one.evidence) == told
 
 
 def test_skew_that_no_rank_stands_out_in_is_told_of_the_communicator():
@@ -114,6 +131,14 @@ def test_collectives_that_transfer_for_long_blame_nobody():
     heavy = sequence(**{"class": "transfer", "transfer_ns": 10 * MS, "wait_pct": 5.0})
     one = found(tables(rank(0), sequences=[heavy]))["transfer_bound_collectives"]
     assert (one.scope, one.name, one.rank) == ("kernel", "nccl", None)
+    # Many communicators that run the same kernel are one finding, the costliest in front.
+    more = {**heavy, "sequence_id": 1, "communicator": "4-7", "transfer_rank_ns": 90 * MS}
+    one = found(tables(rank(0), sequences=[heavy, more]))["transfer_bound_collectives"]
+    assert one.title == "all_reduce of ranks 4-7 and 1 more communicator is transfer, not waiting"
+    assert one.impact_ns == 98 * MS
+    # One collective that may have been matched by chance says nothing.
+    unsure = {**heavy, "confidence": "low"}
+    assert found(tables(rank(0), sequences=[unsure])) == {}
     light = sequence(**{"class": "transfer", "transfer_ns": 9 * MS})
     assert found(tables(rank(0), sequences=[light])) == {}
 
@@ -137,6 +162,7 @@ def test_the_answer_tells_how_much_is_waiting_and_for_whom_where_that_can_be_tol
     assert waiting_words(tables(rank(0))).endswith(")")
     nothing = {
         "stragglers": table("stragglers"),
+        "tail_ranks": table("tail_ranks"),
         "communicators": table("communicators"),
         "collective_coverage": table("collective_coverage"),
     }

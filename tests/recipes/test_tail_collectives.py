@@ -145,6 +145,17 @@ def test_waits_caused_and_suffered_are_all_waits(tmp_path):
     assert (counts["matched_n"] + counts["cut_n"] + counts["unmatched_n"]).tolist() == [15] * 3
 
 
+def test_lateness_and_waiting_are_told_by_thirds_of_the_run(tmp_path):
+    # Rank 1 comes 1 us later, then 2 us; in the last five thrice by 1 us, and twice rank 0 by 3 us.
+    late = [8_000] * 5 + [7_000] * 5 + [8_000] * 3 + [9_000] * 2
+    first = [9_000] * 13 + [6_000] * 2
+    tables = found(write_ranks(tmp_path / "ranks", [first, late]), tmp_path / "o")
+    own = tables["stragglers"].set_index("rank").loc[1]
+    thirds = ("first", "second", "last")
+    assert [own[f"late_{third}_third_pct"] for third in thirds] == [100, 100, 60]
+    assert [own[f"caused_{third}_third_pct"] for third in thirds] == [100, 100, 100 * 3 / 9]
+
+
 @pytest.mark.parametrize("seconds", [4, -3])
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_clock_that_is_shifted_by_seconds_changes_nothing_but_offsets(rank, seconds, tmp_path):

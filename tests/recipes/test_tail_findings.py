@@ -11,6 +11,7 @@ from nsys_llm.demo import write_demo
 from nsys_llm.manifest import load_manifest
 from nsys_llm.recipes.tail_stats.caveats import caveats
 from nsys_llm.recipes.tail_stats.findings import answer, findings
+from nsys_llm.recipes.tail_stats.tail_findings import outlying_rank
 
 COMMON = {"files", "coverage", "findings"}
 TABLES = [table.file for table in load_manifest("tail_stats").writes if table.file not in COMMON]
@@ -235,10 +236,60 @@ def test_empty_tables_give_no_finding_and_an_answer():
 
 def test_the_answer_keeps_waiting_apart():
     waits = {**TAIL, "name": "nccl", "communication": True, "excess_ns": 760_000}
-    text = answer(made(tails=[waits, TAIL], tail_ranks=[rank(0, excess_ns=240_000)]))
+    text = answer(made(tails=[waits, TAIL]))
     assert "6 launches of 2,000 took more than twice" in text
-    assert "1 ms (4.9 %) of 20.5 ms beyond their medians; 760 us are in communication" in text
-    assert "Of the rest, `k` in configuration 1x1x1 / 32x1x1 has the most with 240 us." in text
+    assert "1 ms (4.9 %) of 20.5 ms beyond their medians; of that 760 us in communication" in text
+    assert text.endswith(
+        "Of the rest (240 us, 3 outliers), `k` in configuration 1x1x1 / 32x1x1 has the most with "
+        "240 us."
+    )
+    # With nothing apart, there is no rest to speak of.
+    assert "Of all that (240 us, 3 outliers), `k`" in answer(made(tails=[TAIL]))
+
+
+def test_the_answer_keeps_two_kinds_of_work_apart():
+    heap = {**TAIL, "name": "two", "second_heap": True, "excess_ns": 760_000}
+    text = answer(made(tails=[heap, TAIL]))
+    assert "; of that 760 us in 1 configuration with two kinds of work, which is no tail." in text
+    assert "Of the rest (240 us, 3 outliers), `k`" in text
+    text = answer(made(tails=[heap]))
+    assert (
+        "All of it is 760 us in 1 configuration with two kinds of work, which is no tail." in text
+    )
+
+
+@pytest.mark.parametrize(("shares", "told"), [((59, 181), True), ((60, 180), False)])
+def test_the_answer_names_a_rank_with_far_more_than_its_share(shares, told):
+    own = [rank_tail(number, excess_ns=1_000 * one) for number, one in enumerate(shares)]
+    # 180 is 1.5 times the half of 240. What is apart does not count.
+    own.append(rank_tail(0, name="two", excess_ns=900_000))
+    heap = {**TAIL, "name": "two", "second_heap": True, "excess_ns": 900_000}
+    text = answer(made(tails=[heap, TAIL], rank_tails=own))
+    assert ("rank 1 has 75.4 % of all of it" in text) == told
+    assert "rank 0" not in text
+
+
+@pytest.mark.parametrize(
+    ("outliers", "rank"),
+    [
+        ((0, 3), 1),  # all of them
+        ((0, 1), None),  # one is always on one rank
+        ((1, 3), None),
+        ((5, 40), 1),  # chance gives 22.5 and three times its root, 36.7
+        ((9, 36), None),
+        ((2, *[0, 1] * 30), None),  # of 64 ranks one has twice of them before long
+        ((12, *[0, 1] * 30), 0),
+        ((3,), None),
+    ],
+)
+def test_a_rank_is_named_for_its_outliers_where_chance_would_not_do(outliers, rank):
+    assert outlying_rank(pd.Series(outliers)) == rank
+
+
+def test_a_step_counts_once_for_a_rank_with_two_devices():
+    devices = [rank(0, steps_n=10), rank(0, device_id=1, steps_n=10)]
+    (one,) = found("rare_outliers", tails=[TAIL], rank_tails=[rank_tail(0)], tail_ranks=devices)
+    assert "24 us a step" in one.evidence
 
 
 def test_captures_with_little_to_count_are_told():

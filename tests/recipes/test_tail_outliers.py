@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 from results import rows, tables_of
@@ -92,7 +95,19 @@ def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
     expected = [(0, 300, 300), (1, 300, 600)]
     assert rows(found["outliers"], "rank start_ns aligned_start_ns") == expected
     found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])
-    assert found["outliers"]["aligned_start_ns"].isna().all()
+    assert found["outliers"]["aligned_start_ns"].tolist() == [300, 300]
+
+
+def test_one_report_needs_no_clock_to_be_told_on_its_own(tmp_path):
+    builder = TraceBuilder()
+    for index, duration in enumerate([4, 4, 4, 9]):
+        builder.kernel("k", start_ns=100 * index, duration_ns=duration)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE TARGET_INFO_SESSION_START_TIME")
+        database.commit()
+    found = tables(tmp_path / "o", path)
+    assert found["outliers"]["aligned_start_ns"].tolist() == [300]
 
 
 def test_communication_stands_after_what_computes(tmp_path):
@@ -105,6 +120,21 @@ def test_communication_stands_after_what_computes(tmp_path):
     assert rows(found["outliers"], "name excess_ns likely_cause") == [
         ("k", 5, "ran alone"),
         ("ncclDevKernel_AllReduce", 86, "waits for other ranks"),
+    ]
+
+
+def test_two_kinds_of_work_do_not_crowd_out_what_is_slow(tmp_path):
+    # Ten of 60 launches of `two` take 90 ns and none lies between: another kind of work.
+    builder = TraceBuilder()
+    for index in range(60):
+        builder.kernel("two", start_ns=1_000 * index, duration_ns=90 if index % 6 == 5 else 4)
+        builder.kernel("k", start_ns=1_000 * index + 500, duration_ns=9 if index == 30 else 4)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--top", "3"])["outliers"]
+    assert rows(found, "name excess_ns likely_cause") == [
+        ("k", 5, "ran alone"),
+        ("two", 86, "another kind of work"),
+        ("two", 86, "another kind of work"),
     ]
 
 
@@ -169,3 +199,19 @@ def test_outliers_of_many_ranks_at_one_time_are_one_cluster(tmp_path):
     assert rows(found, "ranks_n ranks outliers_n") == expected
     found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])["outlier_clusters"]
     assert found.empty  # two on each rank are no run, and the ranks cannot be compared
+
+
+def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
+    # Twice, all ranks but the second come 20 us before it: their collectives are outliers together.
+    for rank in range(4):
+        durations = np.full(2_000, 4_000)
+        durations[[900, 905]] += 20_000 * (rank != 1)
+        ends = 1_000 + 30_000 * np.arange(1, 2_001)
+        builder = TraceBuilder().kernels(
+            ["ncclDevKernel_AllReduce"], np.zeros(2_000, dtype=int), start_ns=ends - durations,
+            end_ns=ends,
+        )  # fmt: skip
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    found = tables(tmp_path / "o", tmp_path)
+    assert found["tails"]["outliers_n"].tolist() == [6]
+    assert found["outlier_clusters"].empty

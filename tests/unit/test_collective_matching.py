@@ -22,8 +22,8 @@ def track(*spans):
     return Track.ordered(*(np.array(column, dtype=np.int64) for column in zip(*spans, strict=True)))
 
 
-def lane(owner, *spans, clock=None, stream=7, communicator=None):
-    return Lane(owner, owner if clock is None else clock, "k", communicator, stream, track(*spans))
+def lane(owner, *spans, clock=None, stream=7):
+    return Lane(owner, owner if clock is None else clock, "k", stream, track(*spans))
 
 
 def matched(*lanes):
@@ -51,12 +51,10 @@ def test_a_rank_that_nobody_meets_is_left_out():
     assert matched() == []
 
 
-def test_other_kernels_and_other_communicators_are_other_sequences():
+def test_other_kernels_are_other_sequences():
     lanes = [lane(owner, *FIRST, clock=0) for owner in (0, 1)]
     other = [replace(one, kernel="j") for one in lanes]
     assert [one[0] for one in matched(*lanes, *other)] == [[0, 1], [0, 1]]
-    named = [lane(owner, *FIRST, communicator=name) for owner, name in enumerate("abab")]
-    assert [one[0] for one in matched(*named)] == [[0, 2], [1, 3]]
 
 
 def test_windows_that_cut_each_rank_elsewhere_leave_what_all_have():
@@ -219,5 +217,3 @@ def test_tracks_of_other_work_do_not_line_up():
     apart = np.array([-40, 35, 10, -25, 30] * 4)
     steady = Track(ends - 90, ends)
     assert align(steady, Track(ends + apart - 90, ends + apart), WALL_CLOCK_NS) is None
-    # Where a communicator's id says so, they are paired all the same.
-    assert align(ours, theirs, WALL_CLOCK_NS, known=True) is not None

@@ -84,6 +84,22 @@ def test_integers_of_every_width_are_read(export, kind):
         assert report.read("kernels", ("start_ns",))["start_ns"].tolist() == [1, NULL_INT, 100]
 
 
+def test_what_is_true_or_false_is_1_or_0_as_in_sqlite(tmp_path):
+    trace = one_kernel()
+    for start_ns, goes_on in ((5, True), (9, False)):
+        trace.thread_switch(start_ns=start_ns, goes_on=goes_on)
+    columns = ("start_ns", "goes_on")
+    found = []
+    for reader, path in (
+        (ParquetReport, trace.write_parquet(tmp_path / "r_pqtdir")),
+        (SqliteReport, trace.write_sqlite(tmp_path / "r.sqlite")),
+    ):
+        with reader(path) as report:
+            table = report.read("thread_switches", columns)
+            found.append([table[name].tolist() for name in columns])
+    assert found == [[[5, 9], [1, 0]]] * 2
+
+
 def test_a_column_without_a_type_is_null_throughout(export):
     replace(export, KERNEL, start=pa.nulls(2))
     with ParquetReport(export) as report:

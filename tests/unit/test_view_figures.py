@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
+from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.view.charts import MOST_LINES
 from nsys_llm.view.figures import KINDS, draw
 from nsys_llm.view.palette import color_map
@@ -39,6 +40,12 @@ def many(ranks_n):
     labels = [f"rank{n:04}" for n in range(ranks_n)]
     return {"file": labels * 2, "category": ["gemm"] * ranks_n + ["norm"] * ranks_n,
             "time_ns": list(range(2 * ranks_n))}  # fmt: skip
+
+
+def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():
+    names = [*CAUSE_NAMES, "kernel", "memcpy", "memset", "graph", "OS call"]
+    assert len(set(color_map(names).values())) == len(names)
+    assert all(color_map([name])[name] == color_map(names)[name] for name in names)
 
 
 def test_bars_keep_the_order_of_the_table_with_the_first_on_top():
@@ -226,6 +233,15 @@ def test_lines_have_one_colour_a_rank_and_a_unit_an_axis():
     assert len({one["line"]["color"] for one in plot["data"]}) == 2
 
 
+def test_lines_on_a_log_axis_leave_no_single_point_out():
+    frame = {"name": ["a", "a", "b"], "time_ns": [1, 100, 7], "share_pct": [50, 100, 100]}
+    spec = {"x": "time_ns", "y": "share_pct", "series": "name"}
+    plot = plotted(frame, kind="lines", log=True, step=True, **spec)
+    assert plot["layout"]["xaxis"]["type"] == "log"
+    assert [one["mode"] for one in plot["data"]] == ["lines", "markers"]
+    assert plotted(frame, kind="lines", **spec)["layout"]["xaxis"]["type"] == "linear"
+
+
 def test_many_lines_become_bands_that_hold_all_of_them():
     ranks = [f"r{n}" for n in range(21)]
     frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}
@@ -253,3 +269,23 @@ def test_points_keep_what_is_shown_on_hover_with_them():
         ([5.0], ["5 ns<br>1 ns<br>gemm<br>a"]),
         ([6.0], ["6 ns<br>2 ns<br>norm<br>b"]),
     ]
+
+
+def test_points_may_have_bars_from_a_low_to_a_high_end():
+    frame = {"time_ns": [5, 6], "file": ["r0", "r1"], "median_ns": [3_000, 4_000],
+             "low_ns": [1_000, 4_000], "high_ns": [9_000, 5_000]}  # fmt: skip
+    spec = {"x": "time_ns", "y": "median_ns", "low": "low_ns", "high": "high_ns"}
+    plot = plotted(frame, kind="points", color="file", log=True, y_title="duration", **spec)
+    drawn = [
+        (one["y"], one["error_y"]["arrayminus"], one["error_y"]["array"]) for one in plot["data"]
+    ]
+    assert drawn == [([3.0], [2.0], [6.0]), ([4.0], [0.0], [1.0])]
+    assert plot["layout"]["yaxis"]["title"]["text"] == "duration (us)"
+    assert plot["data"][0]["hovertext"] == ["5 ns<br>3 us<br>1 us<br>9 us<br>r0"]
+
+
+def test_points_of_ranks_have_their_colours_whatever_comes_first():
+    for first in (0, 1):
+        frame = {"time_ns": [5, 6], "low_ns": [1, 2], "rank": [first, 1 - first]}
+        plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="rank")
+        assert [one["name"] for one in plot["data"]] == ["0", "1"]

@@ -24,6 +24,7 @@ FIELDS = {
     "rank": Field("rank", None, "Rank.", True),
     "storm": Field("storm", None, "Whether.", False),
 }
+START = Field("first_start_ns", "ns", "When.", True)
 COLUMNS = (
     Column("Rank", "int64", "Number of the rank.", nullable=True),
     Column("File", "string", "Label <b>.", nullable=False),
@@ -221,3 +222,10 @@ def test_what_jupyter_would_typeset_stands_in_code():
     page = rows_html(frame(name=names), FIELDS, ["name"], 10)
     assert page.count("<code>") == 2
     assert "<code>main::$_0(bar::$_1)</code>" in page
+
+
+def test_instants_are_shown_so_that_they_can_be_found_again():
+    table = frame(first_start_ns=[60_119_037_527, 60_119_037_528], busy_ns=[60_119_037_527] * 2)
+    fields = {"first_start_ns": START, "busy_ns": TIME}
+    page = Markup(rows_html(table, fields, list(fields), 10))
+    assert page.rows[1:] == [["60.119037527 s", "60.1 s"], ["60.119037528 s", "60.1 s"]]

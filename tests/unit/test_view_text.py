@@ -12,6 +12,7 @@ from nsys_llm.view.text import (
     NOT_KNOWN,
     format_bytes,
     format_count,
+    format_instant,
     format_ns,
     format_percent,
     format_value,
@@ -117,3 +118,10 @@ def test_a_long_name_keeps_its_begin_and_its_end():
 @given(st.text(max_size=200), st.integers(10, 80))
 def test_a_shortened_name_never_exceeds_its_length(name, length):
     assert len(shortened(name, length)) <= length
+
+
+def test_instants_keep_every_nanosecond():
+    assert format_instant(60_119_037_527) == "60.119037527 s"
+    assert format_instant(5) == "0.000000005 s"
+    assert format_instant(-1_500_000_000) == "-1.500000000 s"
+    assert format_instant(pd.NA) == format_instant(None) == NOT_KNOWN
