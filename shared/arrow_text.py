@@ -25,9 +25,22 @@ def texts(column: Any) -> npt.NDArray[Any]:
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
     if not any(is_kind(column.type) for is_kind in kinds):
         raise pa.ArrowInvalid(f"{column.type} stands where texts belong")
+    if isinstance(column, pa.ChunkedArray):
+        parts = [texts(chunk) for chunk in column.chunks]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=object)
     try:
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=object)
+        return _decoded(column)
     except (pa.ArrowException, UnicodeDecodeError):
         raw = column.cast(pa.large_binary()).to_pylist()
         decoded = [one if one is None else one.decode("utf-8", "backslashreplace") for one in raw]
         return np.array(decoded, dtype=object)
+
+
+def _decoded(column: pa.Array) -> npt.NDArray[Any]:
+    """Return texts of which each distinct one is decoded, and kept, once."""
+    if pa.types.is_null(column.type):
+        return np.full(len(column), None, dtype=object)
+    encoded = column.dictionary_encode()
+    words = np.asarray(encoded.dictionary.to_numpy(zero_copy_only=False), dtype=object)
+    place = encoded.indices.fill_null(len(words)).to_numpy()
+    return np.append(words, np.array([None], dtype=object))[place]

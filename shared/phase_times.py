@@ -232,6 +232,8 @@ def owners(ops: RangedOps, chosen: npt.NDArray[np.bool_]) -> IntArray:
         chosen: Shape (pieces,).
     """
     every, forest = ops.every, ops.forest
+    if chosen.all():
+        return every.piece.astype(np.int64)
     owner = np.append(forest.nearest(chosen), -1)[every.piece]
     # Start/end ranges nest in nothing: another one that is open may be chosen.
     free = np.flatnonzero((every.piece >= forest.pushed_n) & (owner < 0))

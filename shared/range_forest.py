@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.enclosing import innermost, last_open
-from nsys_llm.grouping import order_by_code
+from nsys_llm.grouping import distinct, order_by_code
 from nsys_llm.intervals import IntArray
 from nsys_llm.ranges import PUSH_POP, START_END, closed_ends
 from nsys_llm.tables import Table
@@ -76,7 +76,7 @@ class RangeForest:
         ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
         real = is_range & (ends > starts)
         pushed = np.flatnonzero(real & (kind == PUSH_POP))
-        threads = np.unique(tids[pushed])
+        threads = distinct(tids[pushed])
         parts = [
             _tree(own, starts[own], ends[own])
             for own in (pushed[tids[pushed] == one] for one in threads.tolist())

@@ -21,6 +21,7 @@ import pandas as pd
 
 from nsys_llm.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.coded_names import text_of
+from nsys_llm.grouping import distinct
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.nvtx_phase_attribution import tabulation
@@ -75,7 +76,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Pha
         missing=range_missing(ops),
         marks=_marks(ops),
     )
-    ids = np.unique(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
+    ids = distinct(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
     return PhasePartial(
         ranks={rank: one},
         kernels=sums.kernels,

@@ -94,24 +94,11 @@ def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
     phases_n, unmapped = len(ops.phase_names), len(ops.phases.phases)
     of_piece = np.append(own, unmapped)[forest.nearest(own >= 0)]
     wall_ns = exact_sums(of_piece[counted], forest.self_wall_ns()[counted], phases_n)
-    roots = np.flatnonzero((_roots(ops) == np.arange(len(forest))) & (own >= 0) & counted)
+    roots = np.flatnonzero((ops.roots == np.arange(len(forest))) & (own >= 0) & counted)
     # A range in pieces is one range.
     _, first = np.unique(forest.event[roots], return_index=True)
     instances_n = np.bincount(own[roots[first]], minlength=phases_n)
     return {"wall_ns": wall_ns, "instances_n": instances_n.astype(np.int64)}
-
-
-def _roots(ops: RankOps) -> IntArray:
-    """Return for each piece with a phase the outermost one around it of which all have that."""
-    forest = ops.ranged.forest
-    own = ops.own_phase
-    around = forest.around(own >= 0)
-    root = np.arange(len(forest))
-    for level in forest.levels:
-        rows = level[(own[level] >= 0) & (around[level] >= 0)]
-        rows = rows[own[rows] == own[around[rows]]]
-        root[rows] = root[around[rows]]
-    return root
 
 
 def map_instances(ops: RankOps, most: int) -> PhaseInstances:
@@ -125,7 +112,7 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
     # A range that captured a graph holds all of its runs: that is no length of the range.
     captured = ops.ranged.selected.method == GRAPH_CAPTURE
     rows = np.flatnonzero((ops.phase_owner >= 0) & ~captured)
-    event, instance = distinct_codes(forest.event[_roots(ops)[ops.phase_owner[rows]]])
+    event, instance = distinct_codes(forest.event[ops.roots[ops.phase_owner[rows]]])
     phase = np.zeros(event.size, dtype=np.int64)
     phase[instance] = ops.phase[rows]
     gpu_ns = exact_sums(instance, ops.clipped_ns[rows], event.size)

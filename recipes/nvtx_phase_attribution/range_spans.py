@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nsys_llm.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import KERNEL_TABLE, RankOps
+from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
 
 __all__ = ["Spans", "free_inclusive", "gpu_spans", "range_spans"]
 
@@ -91,7 +91,7 @@ def free_inclusive(
     rows = np.flatnonzero(one.piece >= forest.pushed_n)
     rows = rows[np.argsort(one.evidence_ns[rows], kind="stable")]
     at_ns, inside = one.evidence_ns[rows], ops.inside[rows]
-    kernel = inside & ops.of_tables(KERNEL_TABLE)[rows]
+    kernel = inside & ops.is_kernel[rows]
     columns = {"ops_n": inside, "kernels_n": kernel, "inclusive_ns": ops.clipped_ns[rows]}
     until = {
         name: np.concatenate(([0], np.cumsum(values.astype(np.int64))))

@@ -136,7 +136,7 @@ def _labels(ops: RankOps, counted: _Mask, numbers: str) -> _Labels:
     counting = counting_keys(names.texts, ranges_n) if numbers == "auto" else frozenset()
     shown = [shown_name(text, counting, numbers) for text in names.texts]
     free = np.arange(len(forest)) >= forest.pushed_n
-    of_text = [ops.phases.phase_of(text) for text in names.texts]
+    of_text = ops.text_phase.tolist()
     domains_n, texts_n = len(names.domains), len(names.texts)
     used, code = distinct_codes((free * domains_n + names.domain) * texts_n + names.code)
     keys: list[Key] = []

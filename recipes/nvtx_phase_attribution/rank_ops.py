@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -27,10 +28,9 @@ from nsys_llm.phase_times import (
 from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 
-__all__ = ["COPY_TABLES", "GRAPH_TABLE", "KERNEL_TABLE", "RankOps"]
+__all__ = ["GRAPH_TABLE", "KERNEL_TABLE", "RankOps"]
 
 KERNEL_TABLE: Final = "kernels"
-COPY_TABLES: Final = ("memcpys", "memsets")
 GRAPH_TABLE: Final = "graph_traces"
 
 _Mask = npt.NDArray[np.bool_]
@@ -45,7 +45,8 @@ class RankOps:
     Attributes:
         ranged: All operations with their ranges.
         phases: The phase map.
-        own_phase: Shape (pieces,), the phase that each range's own name has; -1 for none.
+        text_phase: Shape (names of ranges,), the phase that each name has; -1 for none.
+        own_phase: Shape (pieces,), that of each range's own name.
         names: What operations are called: distinct texts.
         kinds: What kind of operation each name is of.
         full_names: The demangled name of each that is a kernel's; of several kernels of one short
@@ -66,6 +67,7 @@ class RankOps:
 
     ranged: RangedOps
     phases: PhaseMap
+    text_phase: IntArray
     own_phase: IntArray
     names: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -87,7 +89,8 @@ class RankOps:
     def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
         """Look at one rank."""
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
-        own = ranged.names.told(phases.phase_of)
+        text_phase = np.array([phases.phase_of(one) for one in ranged.names.texts], dtype=np.int64)
+        own = text_phase[ranged.names.code]
         owner = owners(ranged, own >= 0)
         every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
         phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
@@ -101,6 +104,7 @@ class RankOps:
         return cls(
             ranged=ranged,
             phases=phases,
+            text_phase=text_phase,
             own_phase=own,
             names=names,
             kinds=kinds,
@@ -134,10 +138,28 @@ class RankOps:
         """What the codes of `phase` stand for."""
         return phase_names(self.phases)
 
-    def of_tables(self, *tables: str) -> _Mask:
-        """Tell which operations are of some tables."""
-        wanted = np.array([name in tables for name in self.ranged.tables], dtype=bool)
-        return np.asarray(wanted[self.table])
+    @cached_property
+    def is_kernel(self) -> _Mask:
+        """Tell which operations are kernels."""
+        return np.asarray(self.table == list(self.ranged.tables).index(KERNEL_TABLE))
+
+    def of_graphs(self, rows: IntArray) -> _Mask:
+        """Tell which of some operations are whole graphs."""
+        tables = list(self.ranged.tables)
+        code = tables.index(GRAPH_TABLE) if GRAPH_TABLE in tables else -1
+        return np.asarray(self.table[rows] == code)
+
+    @cached_property
+    def roots(self) -> IntArray:
+        """For each piece with a phase, the outermost one around it of which all have that."""
+        forest, own = self.ranged.forest, self.own_phase
+        around = forest.around(own >= 0)
+        root = np.arange(len(forest))
+        for level in forest.levels:
+            rows = level[(own[level] >= 0) & (around[level] >= 0)]
+            rows = rows[own[rows] == own[around[rows]]]
+            root[rows] = root[around[rows]]
+        return root
 
     def sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
         """Return operations, kernels and times by code; operations with a code below 0 are none.
@@ -152,19 +174,21 @@ class RankOps:
         return self._sums(code, codes_n)
 
     def _sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
-        kernel, copy = self.of_tables(KERNEL_TABLE), self.of_tables(*COPY_TABLES)
+        # Nearly all operations are kernels that start inside: the others are taken away.
+        ops_n = np.bincount(code if self.inside.all() else code[self.inside], minlength=codes_n)
+        others = np.flatnonzero(~self.is_kernel)
+        others_n = np.bincount(code[others[self.inside[others]]], minlength=codes_n)
         gpu_ns = exact_sums(code, self.clipped_ns, codes_n)
-        talking = np.flatnonzero(self.talks[self.name])
-        memop_ns = exact_sums(code[copy], self.clipped_ns[copy], codes_n)
-        graph = self.of_tables(GRAPH_TABLE)
+        graph = others[self.of_graphs(others)]
         whole_graph_ns = exact_sums(code[graph], self.clipped_ns[graph], codes_n)
-        counted = code if self.inside.all() else code[self.inside]
+        others_ns = exact_sums(code[others], self.clipped_ns[others], codes_n)
+        talking = np.flatnonzero(self.talks[self.name])
         return {
-            "ops_n": np.bincount(counted, minlength=codes_n),
-            "kernels_n": np.bincount(code[self.inside & kernel], minlength=codes_n),
+            "ops_n": ops_n,
+            "kernels_n": ops_n - others_n,
             "gpu_ns": gpu_ns,
-            "kernel_ns": gpu_ns - memop_ns - whole_graph_ns,
-            "memop_ns": memop_ns,
+            "kernel_ns": gpu_ns - others_ns,
+            "memop_ns": others_ns - whole_graph_ns,
             "whole_graph_ns": whole_graph_ns,
             "communication_ns": exact_sums(code[talking], self.clipped_ns[talking], codes_n),
             "exclusive_ns": exact_sums(code, self.exclusive_ns, codes_n),

@@ -13,7 +13,7 @@ from nsys_llm.intervals import IntArray
 from nsys_llm.names import step_key
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.nvtx_phase_attribution.range_spans import gpu_spans
-from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import KERNEL_TABLE, RankOps
+from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
 from nsys_llm.tables import NULL_INT
 
 __all__ = ["StepRows", "map_steps"]
@@ -83,7 +83,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     rows = np.flatnonzero(ops.step >= 0)
     step = ops.step[rows].astype(np.int64)
     inside = ops.inside[rows]
-    kernel = inside & ops.of_tables(KERNEL_TABLE)[rows]
+    kernel = inside & ops.is_kernel[rows]
     code = step * phases_n + ops.phase[rows]
     work_ns = np.where(ops.talks[ops.name[rows]], 0, ops.clipped_ns[rows])
     by_phase, work_by_phase = (

@@ -12,7 +12,7 @@ from nsys_llm.grouping import exact_sums
 from nsys_llm.intervals import IntArray
 from nsys_llm.keyed_sums import KeyedSums
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
-from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import KERNEL_TABLE, RankOps
+from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
 
 __all__ = ["PARTS", "Part", "map_attribution", "range_missing"]
 
@@ -71,7 +71,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 def map_attribution(trace: RankTrace, ops: RankOps) -> KeyedSums:
     """Add up the operations of one rank that the filters leave, by part."""
     part = ops.ranged.chosen(_parts(trace, ops))
-    kernel = ops.of_tables(KERNEL_TABLE)
+    kernel = ops.is_kernel
     return KeyedSums.of(
         [(name,) for name in _NAMES],
         {

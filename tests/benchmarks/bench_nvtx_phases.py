@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from bench_llm_hotspots import KERNEL_NAMES, timed
+from beside_nvidia import KERNEL_NAMES, timed
 
 from nsys_llm.trace_builder import TraceBuilder
 
