@@ -111,10 +111,10 @@ def _unmapped(tables: _Tables) -> list[Finding]:
             "is a phase",
             evidence=f"{format_ns(one['gpu_ns'])}. The outermost ranges with most of it: {names}.",
             tables=("phases", "range_tree"),
-            recommendation="Say which ranges are phases: --phase-map with a JSON file like "
-            '{"attention": "re:^aten::scaled_dot", "mlp": ["linear", "gelu"]}; or mark phases '
-            "in the program (torch.cuda.nvtx.range_push, VLLM_NVTX_SCOPES_FOR_PROFILING=1 in "
-            "vLLM, SGLANG_ENABLE_NVTX_SCHEDULER=1 in SGLang).",
+            recommendation="Say which ranges are phases, with `--phase-map FILE` and a file like "
+            '`{"attention": "re:^aten::scaled_dot", "mlp": ["linear", "gelu"]}`; or mark phases in '
+            "the code: `torch.cuda.nvtx.range_push`, in vLLM `VLLM_NVTX_SCOPES_FOR_PROFILING=1`, "
+            "in SGLang `SGLANG_ENABLE_NVTX_SCHEDULER=1`.",
             impact_ns=int(one["gpu_ns"]),
         )
     ]

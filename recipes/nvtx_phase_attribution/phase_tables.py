@@ -117,6 +117,10 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
     extremes: Columns = {name: [None] * n for name in _EXTREMES}
     if ranks:
         extremes = rank_extremes(every, at, value, n, ranks)
+        # Where no rank has anything, none has most.
+        nothing = np.asarray(extremes["most_ns"]) == 0
+        for name in ("most_rank", "least_rank"):
+            extremes[name] = pd.arrays.IntegerArray(np.asarray(extremes[name]).copy(), nothing)
     return {
         "phase": names,
         "mapped": found,
