@@ -3,7 +3,7 @@
     times = phase_times(trace, options)
     dict(zip(times.phases, times.gpu_ns))        # adds up to the GPU time of the rank
 
-The pieces it is made of (`ranged_ops`, `phase_codes`, `rank_steps`) serve those who need more.
+The pieces it is made of (`ranged_ops`, `phase_codes`) serve those who need more.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.attributed_ops import NO_API, NO_RANGE, AttributedOps, attribute
-from nsys_llm.enclosing import innermost
 from nsys_llm.graph_nodes import NodeCaptures
 from nsys_llm.grouping import exact_sums
 from nsys_llm.intervals import IntArray
-from nsys_llm.launch_ranges import event_text, find_steps
+from nsys_llm.launch_ranges import event_text
 from nsys_llm.phase_maps import NO_API as NO_API_PHASE
 from nsys_llm.phase_maps import NO_RANGE as NO_RANGE_PHASE
 from nsys_llm.phase_maps import UNMAPPED, PhaseMap, phase_map
 from nsys_llm.range_forest import RangeForest
 from nsys_llm.range_names import RangeNames
-from nsys_llm.ranges import Ranges, parse_choice
+from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import GRAPH_NODE_TABLES, OP_TABLES, RankTrace
-from nsys_llm.tables import NULL_INT, Table
+from nsys_llm.step_finding import rank_steps
+from nsys_llm.tables import Table
 
 __all__ = [
     "PhaseTimes",
@@ -40,12 +40,8 @@ __all__ = [
     "phase_names",
     "phase_times",
     "ranged_ops",
-    "rank_steps",
     "selected_times",
 ]
-
-#: Share of the launched GPU time that repeated ranges must hold to be the steps of a job; ours.
-_LEAST_HELD_PCT: Final = 50
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,8 @@ def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
         options: phase_map (None for the built-in ones), step, graph_ranges; absent ones are None.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
-    steps, step = rank_steps(trace, ops.every, options)
+    every = ops.every
+    steps, step = rank_steps(trace, every.launched_ns, every.end_ns - every.start_ns, options)
     names = phase_names(phases)
     phase = phase_codes(ops, phases)
     step, phase = ops.chosen(step), ops.chosen(phase)
@@ -162,37 +159,6 @@ def selected_times(trace: RankTrace, ops: RangedOps) -> tuple[IntArray, npt.NDAr
     """Return the time of each selected operation in the windows, and whether it starts in one."""
     line = Table({"start_ns": ops.selected.start_ns, "end_ns": ops.selected.end_ns})
     return trace.clipped_ns(line), trace.starts_inside(line)
-
-
-def rank_steps(
-    trace: RankTrace, every: AttributedOps, options: Mapping[str, Any]
-) -> tuple[Ranges | None, IntArray]:
-    """Return the steps of a rank, and the step in which each operation was launched, -1 for none.
-
-    Without --step, the outermost range that repeats is a step only if the steps hold at least half
-    of the GPU time that was launched by a recorded call: where operators alone are marked, the most
-    frequent of them is no step. None where there is no step.
-
-    Args:
-        trace: The rank.
-        every: All of its operations.
-        options: step.
-    """
-    events = trace.tables.get("nvtx_events")
-    nothing = np.full(every.start_ns.shape, -1, dtype=np.int64)
-    if events is None or not len(events):
-        return None, nothing
-    choice = parse_choice(options["step"]) if options.get("step") else None
-    steps = find_steps(events, trace.strings, trace.last_end_ns, choice)
-    if not len(steps.start_ns):
-        return None, nothing
-    known = every.launched_ns != NULL_INT
-    found = np.where(known, innermost(every.launched_ns, steps.start_ns, steps.end_ns), -1)
-    time_ns = every.end_ns - every.start_ns
-    held_ns, launched_ns = int(time_ns[found >= 0].sum()), int(time_ns[known].sum())
-    if choice is None and 100 * held_ns < _LEAST_HELD_PCT * launched_ns:
-        return None, nothing
-    return steps, found
 
 
 def phase_names(phases: PhaseMap) -> tuple[str, ...]:

@@ -22,11 +22,11 @@ from nsys_llm.phase_times import (
     owners,
     phase_names,
     ranged_ops,
-    rank_steps,
     selected_times,
 )
 from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.step_finding import rank_steps
 
 __all__ = ["GRAPH_TABLE", "KERNEL_TABLE", "RankOps"]
 
@@ -95,7 +95,9 @@ class RankOps:
         every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
         phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
         del owner
-        steps, step = rank_steps(trace, ranged.every, options)
+        steps, step = rank_steps(
+            trace, ranged.every.launched_ns, ranged.every.end_ns - ranged.every.start_ns, options
+        )
         narrow_step: npt.NDArray[np.int32] = ranged.chosen(step.astype(np.int32))
         names, kinds, every_name = _names(trace, ranged, options)
         full_names = _full_names(trace, names, every_name, options)

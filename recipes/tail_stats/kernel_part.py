@@ -25,7 +25,7 @@ from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.tail_stats.instances import Instances, merged_instances
 from nsys_llm.recipes.tail_stats.launches import Key, Launches, key_codes
-from nsys_llm.recipes.tail_stats.surroundings import around, rank_steps
+from nsys_llm.recipes.tail_stats.surroundings import around, kernel_steps
 from nsys_llm.recipes.tail_stats.time_parts import TimeParts, time_parts
 from nsys_llm.tables import NULL_INT, is_set
 
@@ -119,7 +119,7 @@ def map_kernels(
         options: step names the steps; top is how many launches may be listed.
     """
     launches, every = launched
-    steps = rank_steps(trace, options)
+    steps, _ = kernel_steps(trace, every, options)
     inside = trace.starts_inside(launches.rows)
     durations = launches.duration_ns
     devices, device = distinct_codes(launches.rows["device_id"])

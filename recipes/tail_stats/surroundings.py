@@ -12,13 +12,14 @@ from nsys_llm.concurrency import Timeline
 from nsys_llm.cuda_codes import copy_kind_name
 from nsys_llm.grouping import distinct_codes, order_by_code
 from nsys_llm.intervals import IntArray
-from nsys_llm.launch_ranges import event_text, find_steps, innermost_events
-from nsys_llm.ranges import Ranges, parse_choice
+from nsys_llm.launch_ranges import event_text, innermost_events
+from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.tail_stats.launches import Launches
+from nsys_llm.step_finding import rank_steps
 from nsys_llm.tables import NULL_INT, Table
 
-__all__ = ["around", "rank_steps"]
+__all__ = ["around", "kernel_steps"]
 
 #: Classes of operations that may run beside a launch, in the order of their codes.
 _COMPUTE, _COMMUNICATION, _COPY, _GRAPH = range(4)
@@ -48,14 +49,12 @@ def around(
     return {**numbers, **beside}, texts
 
 
-def rank_steps(trace: RankTrace, options: Mapping[str, Any]) -> Ranges | None:
-    """Return the steps of a rank, or None where no NVTX range repeats or is named by --step."""
-    events = trace.tables.get("nvtx_events")
-    if events is None or not len(events):
-        return None
-    choice = parse_choice(options["step"]) if options.get("step") else None
-    steps = find_steps(events, trace.strings, _last_end(trace), choice)
-    return steps if len(steps.start_ns) else None
+def kernel_steps(
+    trace: RankTrace, every: Launches, options: Mapping[str, Any]
+) -> tuple[Ranges | None, IntArray]:
+    """Return the steps of a rank and the step of each of its kernels; see `rank_steps`."""
+    at_ns, _, known = _launched(trace, every.rows)
+    return rank_steps(trace, np.where(known, at_ns, NULL_INT), every.duration_ns, options)
 
 
 def _last_end(trace: RankTrace) -> int:

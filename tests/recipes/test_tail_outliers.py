@@ -37,7 +37,7 @@ def busy_rank(tmp_path_factory):
     builder.nvtx_ranges(["serve", "decode"], start_ns=[40, 740], end_ns=[1000, 770])
     builder.nvtx_ranges(["step"] * 3, start_ns=[870, 872, 874], end_ns=[871, 873, 875])
     builder.write_sqlite(folder / "rank0.sqlite")
-    return tables(folder / "out", folder / "rank0.sqlite")
+    return tables(folder / "out", folder / "rank0.sqlite", options=["--step", "step"])
 
 
 def test_what_is_around_an_outlier_is_told(busy_rank):
@@ -74,6 +74,18 @@ def test_the_numbers_of_an_outlier_add_up(busy_rank):
         (9, 4.0, 2.25, 5, 803),
         (9, 4.0, 2.25, 5, 909),
     ]
+
+
+@pytest.mark.parametrize(("launched_in_step_n", "steps_n"), [(3, 3), (1, None)])
+def test_ranges_that_hold_little_of_the_work_are_no_steps(tmp_path, launched_in_step_n, steps_n):
+    # Three ranges of 10 ns; of four equal launches three are in one, or a single one is.
+    builder = TraceBuilder()
+    builder.nvtx_ranges(["op"] * 3, start_ns=[0, 100, 200], end_ns=[10, 110, 210])
+    for launch in range(4):
+        call_ns = 100 * launch + (5 if launch < launched_in_step_n else 50)
+        builder.kernel("k", start_ns=call_ns + 10, duration_ns=4, launch=(call_ns, call_ns + 2))
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(found["tail_ranks"], "steps_n") == [(steps_n,)]
 
 
 def test_without_steps_the_first_two_launches_of_a_configuration_are_warm_up(tmp_path):
