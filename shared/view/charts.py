@@ -48,7 +48,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         top = known.head(spec.get("top", 20))
     else:
         top = _longest(known, x.name, spec)
-    labels = axis_labels(top[y])
+    labels = axis_labels(top[y], top[spec["label"]] if "label" in spec else None)
     values, unit = axis_values(top[x.name], x)
     groups = groups_of(top, color)
     texts = hovers(top, fields, [y, spec.get("label"), x.name, color])

@@ -63,6 +63,7 @@ _FIXED: Final = {
     **{"pageable": 3, "pinned": 0, "device": 2, "managed": 4, "array": 5},
     **{"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3},
     **{"high": 3, "medium": 1, "low": 5},
+    **{"all idle": 3, "one busy": 0},
     # Classes of API functions that are no causes of idle time too.
     **{"launch": 5, "graph_launch": 8, "host_block": 3, "poll": 17, "stream_order": 10, "free": 7},
     **{"event": 16, "module": 11},

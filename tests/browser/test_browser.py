@@ -6,6 +6,7 @@ Chromium is found by NSYS_LLM_TEST_CHROMIUM or on PATH; these tests are skipped 
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 
 import pytest
@@ -36,6 +37,12 @@ TRACES = """[...document.querySelectorAll(
 ].map(one => one.parentElement.outerHTML.slice(0, 2000))"""
 
 
+#: Sections whose rows need a scroll bar.
+TOO_WIDE = """[...document.querySelectorAll('.rows')]
+  .filter(one => one.scrollWidth > one.clientWidth + 1)
+  .map(one => [...document.querySelectorAll('h2')].filter(
+    head => head.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING
+  ).pop().textContent)"""
 #: Of each cell of code in the open notebook: its execution count, and the types of its outputs.
 CODE_CELLS = """[...jupyterapp.shell.currentWidget.content.model.cells]
   .filter(one => one.type === 'code')
@@ -146,6 +153,14 @@ def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     assert page.told("Runtime.exceptionThrown") == []
     assert page.told("Log.entryAdded") == []
     assert_quiet(page, "file:")
+    # Of all that plotly offers nothing sends a figure away.
+    buttons = page.run(
+        "[...document.querySelectorAll('.modebar-btn')].map(one => one.dataset.title)"
+    )
+    assert "Reset axes" in buttons
+    assert [one for one in buttons if re.search("share|cloud|send|edit", one, re.I)] == []
+    # No table of the demo set is wider than the page.
+    assert page.run(TOO_WIDE) == []
 
 
 def test_links_and_menus_of_the_page_work(made, page):
