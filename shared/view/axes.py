@@ -39,6 +39,7 @@ RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "r
 RANK_TITLE: Final = "rank"
 #: Above this many names an axis shows some of them.
 MOST_TICKS: Final = 40
+_MOST_TICKS_ACROSS: Final = 14
 LABEL_LENGTH: Final = 44
 _BESIDE_LENGTH: Final = 24
 _HOVER_LENGTH: Final = 200
@@ -100,8 +101,9 @@ def category_axis(values_n: int, *, title: str = "", down: bool = False) -> Plot
         found["title"] = {"text": title}
     if down:
         found["autorange"] = "reversed"
-    if values_n > MOST_TICKS:
-        found |= {"tickmode": "auto", "nticks": MOST_TICKS if down else MOST_TICKS // 3}
+    most_n = MOST_TICKS if down else _MOST_TICKS_ACROSS
+    if values_n > most_n:
+        found |= {"tickmode": "auto", "nticks": most_n}
     return found
 
 

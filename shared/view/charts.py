@@ -33,6 +33,8 @@ __all__ = ["MOST_LINES", "bars", "heat", "parts", "spread", "stacked"]
 
 #: No map is higher than a screen.
 _MOST_HEIGHT: Final = 760
+#: Lower ones have no room for the numbers beside their colours.
+_LEAST_HEIGHT: Final = 260
 
 
 def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -162,7 +164,7 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     layout = {
         "xaxis": category_axis(columns_n, title=spec.get("x_title", title)),
         "yaxis": category_axis(len(wide), title=spec.get("y_title", ""), down=True),
-        "height": min(120 + 22 * max(len(wide), 3), _MOST_HEIGHT),
+        "height": max(min(120 + 22 * len(wide), _MOST_HEIGHT), _LEAST_HEIGHT),
     }
     return {"data": [trace], "layout": layout}
 
