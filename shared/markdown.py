@@ -11,7 +11,7 @@ from nsys_llm.page_parts import NAME_LENGTH
 from nsys_llm.report import Report, where_to_look
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import cells, chosen_rows, more_rows
+from nsys_llm.view.tables import Field, cells, chosen_rows, more_rows
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
 
 __all__ = [
@@ -29,6 +29,9 @@ _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
 
 #: What GitHub's Markdown makes a link of unasked: http://x, www.x, a@b.c.
 _LINKED: Final = re.compile(r"(://|(?<=www)\.|@)", re.IGNORECASE)
+
+#: A table is read in a terminal too; whole names are in the notebook and the files.
+_CELL_LENGTH: Final = 48
 
 Prose = Callable[[str], str]
 
@@ -87,15 +90,14 @@ def section_markdown(section: Section, results: Results) -> str:
         return "\n\n".join([*head, "No rows."])
     chosen = chosen_rows(frame, section.rows_n, section.by)
     headings = [fields[name].heading for name in section.columns]
-    marks = ["---:" if fields[name].numeric else "---" for name in section.columns]
     rows = [
-        [
-            _cell(shown, fields[name].numeric)
-            for (shown, _), name in zip(row, section.columns, strict=True)
-        ]
+        [_cell(shown, fields[name]) for (shown, _), name in zip(row, section.columns, strict=True)]
         for row in cells(chosen, fields, section.columns, section.rows_n)
     ]
-    lines = ["| " + " | ".join(row) + " |" for row in [headings, marks, *rows]]
+    lines = _aligned(
+        [headings, ["---"] * len(headings), *rows],
+        [fields[name].numeric for name in section.columns],
+    )
     more = len(frame) - section.rows_n
     told = more_rows(more, section.by, fields, f"`{section.table}.parquet`")
     note = [f"{told}."] if more > 0 else []
@@ -123,9 +125,26 @@ def _finding(number: int, finding: Finding) -> str:
     return "\n".join([head, *(f"{indent}- {detail}" for detail in details)])
 
 
-def _cell(text: str, numeric: bool) -> str:
-    if numeric or text == NOT_KNOWN:
+def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:
+    """Return the lines of a table whose columns stand below each other in plain text too."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for index, row in enumerate(rows):
+        if index == 1:
+            # The marks below the headings, as wide as their columns.
+            row = ["-" * (n - end) + ":" * end for n, end in zip(widths, right, strict=True)]
+        cells_of_row = (
+            text.rjust(n) if end else text.ljust(n)
+            for text, n, end in zip(row, widths, right, strict=True)
+        )
+        lines.append("| " + " | ".join(cells_of_row) + " |")
+    return lines
+
+
+def _cell(text: str, field: Field) -> str:
+    if field.numeric or field.flag or text == NOT_KNOWN:
         return text
+    text = shortened(text, _CELL_LENGTH)
     # Inside a table even code ends at a bar; a backslash before it is taken away again.
     return _code(text).replace("|", "\\|")
 

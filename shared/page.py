@@ -42,7 +42,7 @@ draw(0);
 """
 
 _STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1240px; margin: 0 auto;
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1280px; margin: 0 auto;
   padding: 0 24px 80px; overflow-wrap: break-word; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.2em; } .question { font-weight: 600; }
 summary { cursor: pointer; padding: 2px 0; } details ul { margin: 2px 0 10px; }

@@ -20,8 +20,10 @@ __all__ = ["NAME_LENGTH", "capture_html", "contents_html", "findings_html", "htm
 #: Names in prose are cut to this length; the whole name appears on hover.
 NAME_LENGTH: Final = 72
 
-#: What means something to HTML, to Markdown, or to a notebook that looks for formulas.
-_SPECIAL: Final = re.compile(r"[#&<>\"'$\\`*_~{}\[\]|]")
+#: What means something to HTML or Markdown; and what a notebook takes for a formula, which it looks
+#: for in the finished page too, everywhere but in code.
+_SPECIAL: Final = re.compile(r"[#&<>\"'`*_~{}\[\]|]|[$\\]+")
+_FORMULA: Final = frozenset("$\\")
 #: So many findings are unfolded, if they are severe.
 _UNFOLDED: Final = 3
 _SEVERE: Final = frozenset({"high", "medium"})
@@ -108,7 +110,12 @@ def _code(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", cleaned(text))
+    return _SPECIAL.sub(_reference, cleaned(text))
+
+
+def _reference(match: re.Match[str]) -> str:
+    shown = _attribute(match[0])
+    return f"<code>{shown}</code>" if _FORMULA.intersection(match[0]) else shown
 
 
 def _attribute(text: str) -> str:

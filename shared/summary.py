@@ -18,7 +18,6 @@ _MOST_FINDINGS: Final = 8
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
-_MOST_FACT_LINES: Final = 1
 _MOST_ANSWER_LINES: Final = 5
 #: What the command prints below the summary: a blank line, where the results are, and the prompt.
 _BELOW: Final = 4
@@ -42,8 +41,7 @@ def summary_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, _HEIGHT)
-    facts = "; ".join(f"{label}: {_plain(text)}" for label, text in report.facts[:_MOST_FACTS])
-    lines = [report.manifest.title, *_wrapped(facts, width, "  ", most=_MOST_FACT_LINES)]
+    lines = [report.manifest.title, *_fact_line(report, width)]
     lines += ["", *_wrapped(_plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
     notes = _notes(report)
     shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
@@ -60,6 +58,16 @@ def summary_lines(
         # The first table is what the recipe is about.
         rows_n = _FEW_ROWS
     return lines + notes
+
+
+def _fact_line(report: Report, width: int) -> list[str]:
+    """Return the first facts of the capture, as many as a line holds."""
+    line = ""
+    for label, text in report.facts[:_MOST_FACTS]:
+        longer = f"{line}; {label}: {_plain(text)}" if line else f"  {label}: {_plain(text)}"
+        if not line or len(longer) <= width:
+            line = longer
+    return [shortened(line, width)] if line else []
 
 
 def _notes(report: Report) -> list[str]:

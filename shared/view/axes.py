@@ -39,7 +39,9 @@ RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "r
 RANK_TITLE: Final = "rank"
 #: Above this many names an axis shows some of them.
 MOST_TICKS: Final = 40
+_MOST_TICKS_ACROSS: Final = 14
 LABEL_LENGTH: Final = 44
+_BESIDE_LENGTH: Final = 24
 _HOVER_LENGTH: Final = 200
 _AXES: Final = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us")),
@@ -99,16 +101,24 @@ def category_axis(values_n: int, *, title: str = "", down: bool = False) -> Plot
         found["title"] = {"text": title}
     if down:
         found["autorange"] = "reversed"
-    if values_n > MOST_TICKS:
-        found |= {"tickmode": "auto", "nticks": MOST_TICKS if down else MOST_TICKS // 3}
+    most_n = MOST_TICKS if down else _MOST_TICKS_ACROSS
+    if values_n > most_n:
+        found |= {"tickmode": "auto", "nticks": most_n}
     return found
 
 
-def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
+def axis_labels(
+    names: pd.Series, others: pd.Series | None = None, *, distinct: bool = True
+) -> list[str]:
     """Return labels of an axis: shortened, escaped, and each row with one of its own if wanted.
 
     Of a kernel with its launch configuration, `NAME [CONFIGURATION]`, the label is the name, with
     what tells its configurations apart where it has several.
+
+    Args:
+        names: One for each row.
+        others: What tells rows of one name apart, if there is something.
+        distinct: Whether rows of one name are to be told apart.
     """
     texts = [format_value(name, None) for name in names.tolist()]
     parts = [parted(text) for text in texts]
@@ -116,10 +126,13 @@ def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
     by_label: dict[str, list[list[str]]] = {}
     for label, (_, configuration) in zip(short, parts, strict=True):
         by_label.setdefault(label, []).append(configuration.split(" / "))
+    beside = groups_of(others.to_frame("other"), "other") if others is not None else None
     used: dict[str, int] = {}
     found = []
-    for label, (_, configuration) in zip(short, parts, strict=True):
+    for row, (label, (_, configuration)) in enumerate(zip(short, parts, strict=True)):
         told = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
+        if distinct and not told and beside is not None and len(by_label[label]) > 1:
+            told = shortened(beside[row], _BESIDE_LENGTH)
         whole = escaped(f"{label} [{told}]" if told else label)
         repeats = used[whole] = used.get(whole, 0) + 1 if distinct else 1
         # Two names may be shortened to the same text.

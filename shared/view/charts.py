@@ -33,6 +33,8 @@ __all__ = ["MOST_LINES", "bars", "heat", "parts", "spread", "stacked"]
 
 #: No map is higher than a screen.
 _MOST_HEIGHT: Final = 760
+#: Lower ones have no room for the numbers beside their colours.
+_LEAST_HEIGHT: Final = 260
 
 
 def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -48,7 +50,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         top = known.head(spec.get("top", 20))
     else:
         top = _longest(known, x.name, spec)
-    labels = axis_labels(top[y])
+    labels = axis_labels(top[y], top[spec["label"]] if "label" in spec else None)
     values, unit = axis_values(top[x.name], x)
     groups = groups_of(top, color)
     texts = hovers(top, fields, [y, spec.get("label"), x.name, color])
@@ -165,7 +167,7 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     layout = {
         "xaxis": category_axis(columns_n, title=spec.get("x_title", title)),
         "yaxis": category_axis(len(wide), title=spec.get("y_title", ""), down=True),
-        "height": min(120 + 22 * max(len(wide), 3), _MOST_HEIGHT),
+        "height": max(min(120 + 22 * len(wide), _MOST_HEIGHT), _LEAST_HEIGHT),
     }
     return {"data": [trace], "layout": layout}
 

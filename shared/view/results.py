@@ -34,7 +34,17 @@ __all__ = ["CONFIG", "PLOTLY_MIME", "Chart", "Results"]
 
 PLOTLY_MIME: Final = "application/vnd.plotly.v1+json"
 _FALLBACK_ROWS: Final = 10
-CONFIG: Final = {"displaylogo": False, "responsive": True, "typesetMath": False}
+#: Plotly offers to upload a figure to the cloud of its makers, since 4.1 of plotly.js unasked; a
+#: trace is nobody else's business.
+_UPLOADS: Final = ("sendChartToCloud", "sendDataToCloud", "editInChartStudio")
+CONFIG: Final = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": [*_UPLOADS, "select2d", "lasso2d"],
+    "plotlyServerURL": "",
+    "responsive": True,
+    "showSendToCloud": False,
+    "typesetMath": False,
+}
 
 
 class Chart:

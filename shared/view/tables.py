@@ -44,12 +44,21 @@ _SHORT_LENGTH: Final = 32
 
 @dataclass(frozen=True)
 class Field:
-    """One column. `numeric` columns are set right-aligned; `unit` is the manifest's, or None."""
+    """One column.
+
+    Attributes:
+        name: As in the table.
+        unit: The manifest's, or None.
+        meaning: In a sentence or two.
+        numeric: Whether it holds numbers, which are set right-aligned.
+        flag: Whether it holds yes or no.
+    """
 
     name: str
     unit: str | None
     meaning: str
     numeric: bool
+    flag: bool = False
 
     @property
     def instant(self) -> bool:
@@ -177,6 +186,7 @@ def _field(field: Any) -> Field:
         facts.get("unit") or None,
         facts.get("meaning", ""),
         kind.startswith(("int", "uint", "float", "double")),
+        kind == "bool",
     )
 
 

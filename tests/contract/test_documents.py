@@ -1,4 +1,4 @@
-"""Documents: what they link to is there."""
+"""Documents: what they link to is there, and what they show is what one gets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from command_line import run
+
+from nsys_llm.demo import write_demo
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,8 +22,17 @@ def test_every_relative_link_leads_somewhere(document):
     assert missing == []
 
 
-def test_the_readme_shows_a_picture():
-    picture = ROOT / "docs" / "notebook.png"
-    assert "](docs/notebook.png)" in (ROOT / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.png")), ids=lambda one: one.name)
+def test_pictures_are_small_and_shown(picture):
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert any(f"{picture.name})" in page.read_text("utf-8") for page in pages)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size < 300_000
+
+
+def test_the_readme_shows_what_the_demo_prints(tmp_path):
+    write_demo(tmp_path)
+    words = ["--mode", "none", "--output", tmp_path / "out"]
+    ended = run(*words, "--input", tmp_path / "baseline")
+    summary = "\n".join(ended.printed[: ended.printed.index("Generated:")])
+    assert summary in (ROOT / "README.md").read_text("utf-8")

@@ -34,6 +34,13 @@ def test_a_long_name_in_a_notebook_is_cut_and_whole_on_hover():
     assert len(markdown_text(text).strip()) == NAME_LENGTH
 
 
+def test_what_looks_like_a_formula_in_prose_is_code_where_no_notebook_looks_for_one():
+    # JupyterLab reads the finished page, in which a reference is the character itself.
+    assert html_text("file $y$: \\(z") == (
+        "file <code>&#36;</code>y<code>&#36;</code>: <code>&#92;</code>(z"
+    )
+
+
 def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
     full = replace(FINDING, rank=3, window_ns=(5, 9), capture="--trace=cuda")
     page = Markup(findings_html([full], LINKS))

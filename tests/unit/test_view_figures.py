@@ -91,6 +91,12 @@ def test_configurations_of_one_kernel_are_told_apart_by_what_differs():
     assert [one.rpartition(" ")[2] for one in plot["data"][0]["y"][:2]] == ["[132x1x1]", "[64x1x1]"]
 
 
+def test_rows_of_one_name_are_told_apart_by_their_label():
+    frame = {"name": ["a", "b", "b"], "file": ["x", "y", "z"], "time_ns": [3, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", label="file")
+    assert plot["data"][0]["y"] == ["a", "b [y]", "b [z]"]
+
+
 def test_columns_as_parts_add_up_to_the_bar_and_devices_of_a_rank_to_one():
     frame = {"file": ["r0", "r0", "r1"], "low_ns": [1, 2, 3], "high_ns": [10, 20, 30]}
     plot = plotted(frame, kind="parts", y="file", parts=["low_ns", "high_ns"])

@@ -1,0 +1,89 @@
+"""Makes the pictures of the README and of docs/ from the demo set, in a real browser.
+
+    python tests/browser/pictures.py
+
+Needs Chromium (found as the tests find it) and JupyterLab. Writes docs/notebook.png, the notebook
+of llm_hotspots in JupyterLab, and docs/RECIPE.png, the top of each recipe's page with a figure.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from devtools import Browser, find_chromium  # noqa: E402
+from lab_server import Lab  # noqa: E402
+from results import analyse, demo_inputs  # noqa: E402
+
+from nsys_llm.demo import write_demo  # noqa: E402
+from nsys_llm.manifest import recipe_names  # noqa: E402
+
+#: What each picture shows of a page: its head, and the figure that people know the recipe by.
+FIGURES = {
+    "llm_hotspots": "Categories by rank",
+    "tail_stats": "Waiting over time",
+    "idle_gaps": "Causes by rank",
+}
+#: Leaves the head and one section with one figure, all findings folded but the first.
+FOCUS = """title => {
+  const all = [...document.body.children];
+  const at = all.findIndex(one => one.tagName === 'H2' && one.textContent === title);
+  const figure = all.findIndex((one, index) => index > at && one.classList.contains('figure'));
+  const head = all.findIndex(one => one.tagName === 'DETAILS');
+  let folded = 0;
+  all.forEach((one, index) => {
+    if (one.tagName === 'DETAILS') one.open = folded++ === 0;
+    const kept = index < head || one.tagName === 'DETAILS' || index === at || index === figure;
+    if (!kept) one.hidden = true;
+  });
+  dispatchEvent(new Event('resize'));
+}"""
+
+
+def main() -> None:
+    """Make the pictures."""
+    program = find_chromium()
+    if program is None:
+        raise SystemExit("no Chromium was found.")
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work)
+        write_demo(folder / "demo")
+        for recipe in recipe_names():
+            inputs = demo_inputs(folder / "demo", recipe)
+            analyse(folder / recipe, *inputs, options=["--html"], recipe=recipe)
+        with Browser(program, folder / "profile") as browser:
+            _picture_notebook(browser, folder)
+            for recipe in recipe_names():
+                _picture_page(browser, folder / recipe, FIGURES.get(recipe))
+
+
+def _picture_page(browser: Browser, folder: Path, title: str | None) -> None:
+    page = browser.page(1200, 1000)
+    page.open((folder / "report.html").as_uri())
+    page.wait("document.documentElement.dataset.drawn")
+    if title is not None:
+        page.run(f"({FOCUS})({title!r})")
+    page.wait("new Promise(done => setTimeout(() => done(true), 500))")
+    (ROOT / "docs" / f"{folder.name}.png").write_bytes(page.screenshot())
+    page.close()
+
+
+def _picture_notebook(browser: Browser, folder: Path) -> None:
+    with Lab(folder, folder / "lab") as lab:
+        page = browser.page(1200, 900)
+        page.open(f"{lab.address}/lab/tree/llm_hotspots/analysis.ipynb?reset")
+        page.wait("window.jupyterapp && document.querySelector('.jp-MarkdownOutput h1')", 60)
+        page.wait("document.querySelectorAll('.main-svg').length > 20")
+        page.wait("jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus === 'idle'")
+        page.run("jupyterapp.shell.collapseLeft()")
+        page.wait("new Promise(done => setTimeout(() => done(true), 1500))")
+        (ROOT / "docs" / "notebook.png").write_bytes(page.screenshot())
+        page.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""What people see: every recipe's notebook in JupyterLab, and its page, in a real browser.
+
+Chromium is found by NSYS_LLM_TEST_CHROMIUM or on PATH; these tests are skipped where there is none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+
+import pytest
+from devtools import VARIABLE, Browser, find_chromium
+from hostile import write_hostile
+from lab_server import Lab
+from rendered import PLOTLY, read_notebook, shown_by
+from results import analyse, demo_inputs
+
+from nsys_llm.demo import write_demo
+from nsys_llm.manifest import recipe_names
+
+CHROMIUM = find_chromium()
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason=f"no Chromium: set {VARIABLE}, or put it on PATH"),
+]
+needs_lab = pytest.mark.skipif(
+    importlib.util.find_spec("jupyterlab") is None, reason="jupyterlab is not installed"
+)
+
+#: Elements in which plotly drew something.
+PLOTS = ".js-plotly-plot"
+DRAWN = "document.documentElement.dataset.drawn"
+#: What a script of a name would have left, and elements that only a name would bring.
+TRACES = """[...document.querySelectorAll(
+  'img[src="x"], iframe, object, a[href^="javascript"], a[href*="evil"], svg a, mjx-container')
+].map(one => one.parentElement.outerHTML.slice(0, 2000))"""
+
+
+#: Sections whose rows need a scroll bar.
+TOO_WIDE = """[...document.querySelectorAll('.rows')]
+  .filter(one => one.scrollWidth > one.clientWidth + 1)
+  .map(one => [...document.querySelectorAll('h2')].filter(
+    head => head.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING
+  ).pop().textContent)"""
+#: Of each cell of code in the open notebook: its execution count, and the types of its outputs.
+CODE_CELLS = """[...jupyterapp.shell.currentWidget.content.model.cells]
+  .filter(one => one.type === 'code')
+  .map(one => [one.executionCount, one.outputs.toJSON().map(output => output.output_type)])"""
+
+
+#: The kinds of elements in what each figure shows over its first points.
+HOVERS = """[...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
+  return plot._fullData.slice(0, 30).flatMap((trace, curveNumber) => {
+    if (trace.visible !== true || trace.type === 'heatmap') return [];
+    try { Plotly.Fx.hover(plot, [{curveNumber, pointNumber: 0}]); } catch { return []; }
+    return [...plot.querySelectorAll('.hoverlayer text')].map(
+      text => [...text.querySelectorAll('*')].map(one => one.tagName));
+  });
+})"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The results of all recipes: of the demo set, and of the hostile one in a folder below."""
+    folder = tmp_path_factory.mktemp("browser")
+    write_demo(folder, scale=0.1)
+    hostile = write_hostile(folder / "names")
+    (folder / "hostile").mkdir()
+    for recipe in recipe_names():
+        analyse(folder / recipe, *demo_inputs(folder, recipe), options=["--html"], recipe=recipe)
+        twice = [hostile] * (2 if recipe == "trace_diff" else 1)
+        options = ["--html", "--allow-missing-ranks"]
+        analyse(folder / "hostile" / recipe, *twice, options=options, recipe=recipe)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(CHROMIUM, tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def lab(made, tmp_path_factory):
+    with Lab(made, tmp_path_factory.mktemp("lab")) as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser):
+    # As high as eight figures: fewer pictures to take.
+    opened = browser.page(1400, 2400)
+    yield opened
+    opened.close()
+
+
+def figures_n(folder):
+    return sum(PLOTLY in data for data in shown_by(read_notebook(folder)))
+
+
+def blank(pictures):
+    """Return the figures that show next to nothing: axes alone have some ten shades of grey."""
+    return [(n, one) for n, one in enumerate(pictures) if one[0] < 20 or one[1] < 0.01]
+
+
+def assert_quiet(page, own):
+    """Check that nothing was run, asked or fetched that is not ours."""
+    assert page.told("Page.javascriptDialogOpening") == []
+    assert page.requested(lambda url: url.startswith(own)) == []
+    assert page.run(TRACES) == []
+
+
+@pytest.fixture(scope="module")
+def lab_page(browser, lab):
+    """JupyterLab, opened once for all notebooks."""
+    opened = browser.page(1400, 2400)
+    opened.open(f"{lab.address}/lab?reset")
+    opened.wait("window.jupyterapp && document.querySelector('.jp-Launcher')", 60)
+    yield opened
+    opened.close()
+
+
+def show_in_lab(lab_page, path):
+    """Open a notebook instead of the one before, and wait until its first cell is there."""
+    name = f"{path}/analysis.ipynb"
+    # One that has changed would be asked for before it is closed.
+    lab_page.run("""(() => {
+      const open = jupyterapp.shell.currentWidget;
+      if (open?.context) open.context.model.dirty = false;
+      return jupyterapp.commands.execute('application:close-all').then(() => true);
+    })()""")
+    lab_page.wait("!document.querySelector('.jp-Notebook')")
+    lab_page.run(
+        f"jupyterapp.commands.execute('docmanager:open', {{path: {name!r}}}).then(() => true)"
+    )
+    lab_page.wait("document.querySelector('.jp-Notebook .jp-MarkdownOutput h1')")
+
+
+def drawn(page, wanted_n):
+    page.wait(f"document.querySelectorAll('{PLOTS} .main-svg').length >= {wanted_n}")
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
+    page.open((made / recipe / "report.html").as_uri())
+    page.wait(DRAWN)
+    wanted_n = figures_n(made / recipe)
+    assert wanted_n >= 5
+    pictures = page.pictures(PLOTS)
+    assert len(pictures) == wanted_n
+    assert blank(pictures) == []
+    assert page.told("Runtime.exceptionThrown") == []
+    assert page.told("Log.entryAdded") == []
+    assert_quiet(page, "file:")
+    # Of all that plotly offers nothing sends a figure away.
+    buttons = page.run(
+        "[...document.querySelectorAll('.modebar-btn')].map(one => one.dataset.title)"
+    )
+    assert "Reset axes" in buttons
+    assert [one for one in buttons if re.search("share|cloud|send|edit", one, re.I)] == []
+    # No table of the demo set is wider than the page.
+    assert page.run(TOO_WIDE) == []
+
+
+def test_links_and_menus_of_the_page_work(made, page):
+    page.open((made / "idle_gaps" / "report.html").as_uri())
+    page.wait(DRAWN)
+    where = page.run("""(async () => {
+      const link = document.querySelector('details[open] a');
+      link.click();
+      await new Promise(requestAnimationFrame);
+      const heading = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      return [heading.tagName, Math.abs(heading.getBoundingClientRect().top) < 50];
+    })()""")
+    assert where == ["H2", True]
+    shown = page.run("""(async () => {
+      const plot = [...document.querySelectorAll('.js-plotly-plot')]
+        .find(one => one.layout.updatemenus);
+      const visible = () => plot.data.map(one => one.visible !== false).join();
+      const before = visible();
+      const [menu] = plot.layout.updatemenus;
+      await Plotly[menu.buttons[1].method](plot, ...menu.buttons[1].args);
+      return [before !== visible(), plot.querySelectorAll('.updatemenu-header').length];
+    })()""")
+    assert shown == [True, 1]
+
+
+@needs_lab
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_page, recipe):
+    wanted_n = figures_n(made / recipe)
+    show_in_lab(lab_page, recipe)
+    drawn(lab_page, wanted_n)
+    # All of them are looked at on the page, which draws the same.
+    pictures = lab_page.pictures(f".jp-Notebook {PLOTS}", 4)
+    assert len(pictures) >= 4
+    assert blank(pictures) == []
+    lab_page.run("jupyterapp.commands.execute('notebook:clear-all-cell-outputs').then(() => true)")
+    lab_page.wait(f"!document.querySelector('.jp-Notebook {PLOTS}')")
+    lab_page.run("jupyterapp.commands.execute('notebook:run-all-cells').then(() => true)")
+    counts = lab_page.run(CODE_CELLS)
+    assert [one[0] for one in counts] == list(range(1, len(counts) + 1))
+    # Every cell but the first, which imports, shows one thing, and none an error.
+    assert [one[1] for one in counts] == [[], *[["execute_result"]] * (len(counts) - 1)]
+    drawn(lab_page, wanted_n)
+    assert lab_page.run(f"document.querySelectorAll('.jp-Notebook {PLOTS}').length") == wanted_n
+    assert_quiet(lab_page, lab.address)
+
+
+@needs_lab
+def test_a_finding_in_jupyterlab_leads_to_its_section(lab_page):
+    show_in_lab(lab_page, "llm_hotspots")
+    lab_page.run("document.querySelector('.jp-MarkdownOutput details[open] a').click()")
+    name = lab_page.run("document.querySelector('.jp-MarkdownOutput details[open] a').hash")
+    top = f"""[...document.querySelectorAll('.jp-MarkdownOutput h2')].find(
+      one => '#' + one.dataset.jupyterId === decodeURIComponent({name!r})
+    )?.getBoundingClientRect().top"""
+    lab_page.wait(f"0 <= {top} && {top} < innerHeight")
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_no_name_does_anything_on_the_page(made, page, recipe):
+    page.open((made / "hostile" / recipe / "report.html").as_uri())
+    page.wait(DRAWN)
+    assert page.run(f"document.querySelectorAll('{PLOTS}').length") >= 3
+    assert "alert(1)" in page.run("document.body.innerText")
+    page.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    hovered = page.run(HOVERS)
+    assert len(hovered) >= 3
+    # Plotly sets text in tspans; elements of any other kind would be those of a name.
+    assert [one for one in hovered if set(one) - {"tspan"}] == []
+    assert page.told("Runtime.exceptionThrown") == []
+    assert_quiet(page, "file:")
+
+
+@needs_lab
+def test_no_name_does_anything_in_jupyterlab(made, lab, lab_page):
+    show_in_lab(lab_page, "hostile/llm_hotspots")
+    drawn(lab_page, figures_n(made / "hostile" / "llm_hotspots"))
+    assert "alert(1)" in lab_page.run("document.querySelector('.jp-Notebook').innerText")
+    assert_quiet(lab_page, lab.address)
+
+
+def test_a_name_that_is_let_loose_would_be_seen(page, tmp_path):
+    (tmp_path / "page.html").write_text(
+        "<body><img src=x onerror=alert(1)><a href='javascript:alert(2)'>x</a>", encoding="utf-8"
+    )
+    page.open((tmp_path / "page.html").as_uri())
+    page.wait("document.querySelector('a') && document.readyState === 'complete'")
+    assert [one["message"] for one in page.told("Page.javascriptDialogOpening")] == ["1"]
+    assert page.requested(lambda url: url.endswith("page.html")) == [(tmp_path / "x").as_uri()]
+    assert len(page.run(TRACES)) == 2
+
+
+def test_a_blank_figure_would_be_seen(page, tmp_path):
+    style = "width:600px;height:300px;background:white"
+    (tmp_path / "page.html").write_text(f"<div class=x style='{style}'></div>", encoding="utf-8")
+    page.open((tmp_path / "page.html").as_uri())
+    page.wait("document.querySelector('.x')")
+    assert len(blank(page.pictures(".x"))) == 1
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(request):
+    """Leave nothing of a run of cells behind for the next test."""
+    yield
+    if "made" in request.fixturenames:
+        folder = request.getfixturevalue("made")
+        for path in folder.rglob(".ipynb_checkpoints"):
+            shutil.rmtree(path, ignore_errors=True)
