@@ -16,8 +16,8 @@ _BROKEN = "rank2 `<img src=x>|$y$ www.evil.example\n\n# head\u202e\x1b[31m.sqlit
 _STEP_NS = 8_000
 
 
-def write_hostile(folder: Path) -> Path:
-    """Write two ranks and a file that is no report, and return their folder."""
+def write_hostile(folder: Path, *, longest: bool = True) -> Path:
+    """Write two ranks, with or without their longest kernels, and a file that is no report."""
     folder.mkdir()
     for rank, name in enumerate(_FILES):
         builder = TraceBuilder(
@@ -28,7 +28,8 @@ def write_hostile(folder: Path) -> Path:
         builder.thread(100 + rank, "</script><script>alert(1)</script>")
         stack = builder.call_stack([*HOSTILE_NAMES[:3], "0x12"], module="<b>lib</b>.so")
         for index, kernel in enumerate(HOSTILE_NAMES):
-            _add_kernel(builder, rank, index, kernel)
+            if longest or index != rank:
+                _add_kernel(builder, rank, index, kernel)
             builder.osrt(kernel, start_ns=_STEP_NS * index, duration_ns=40)
         # The GPU waits for the host in a range, before a kernel, with a call stack; all hostile.
         begin_ns = _STEP_NS * len(HOSTILE_NAMES)

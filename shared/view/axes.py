@@ -10,7 +10,7 @@ import pandas as pd
 
 from .kernel_names import parted
 from .tables import Field, shown
-from .text import format_value, shortened
+from .text import cleaned, format_value, shortened
 
 __all__ = [
     "LABEL_LENGTH",
@@ -24,6 +24,7 @@ __all__ = [
     "category_axis",
     "escaped",
     "groups_of",
+    "hover_text",
     "hovers",
     "legend_name",
     "legend_of",
@@ -172,7 +173,7 @@ def hovers(
     """Return what appears over each row's point: its cells in some columns, None left out."""
     chosen = [name for name in dict.fromkeys(columns) if name is not None]
     texts = [
-        [_hover_text(shown(value, fields[name])) for value in frame[name].tolist()]
+        [hover_text(shown(value, fields[name])) for value in frame[name].tolist()]
         for name in chosen
     ]
     return ["<br>".join(cells) for cells in zip(*texts, strict=True)]
@@ -185,5 +186,7 @@ def groups_of(frame: pd.DataFrame, column: str | None) -> list[str]:
     return [format_value(value, None) for value in frame[column].tolist()]
 
 
-def _hover_text(text: str) -> str:
+def hover_text(text: str) -> str:
+    """Return a text as what appears over a point: shortened, on one line, without markup."""
+    text = cleaned(text)
     return escaped(text if len(text) < _HOVER_LENGTH else f"{text[:_HOVER_LENGTH]}...")

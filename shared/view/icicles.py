@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from .axes import Plot, axis_values, escaped, legend_name
+from .axes import Plot, axis_values, hover_text, legend_name
 from .palette import color_map
 from .tables import Field
 from .text import format_percent, format_value
@@ -42,7 +42,7 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     ids = {one: str(index) for index, one in enumerate(top[path].tolist())}
     parents = [_WHOLE if pd.isna(one) else ids[one] for one in top[parent].tolist()]
     hover = [
-        f"{escaped(name)}<br>{format_value(ns, value.unit)}, "
+        f"{hover_text(name)}<br>{format_value(ns, value.unit)}, "
         f"{format_percent(100 * ns / whole if whole else None)}"
         for name, ns in zip(top[path].tolist(), top[value.name].tolist(), strict=True)
     ]

@@ -251,7 +251,7 @@ def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp
     (spec,) = next(one.charts for one in sections if one.table == "idle_map")
     plot = draw(parts, fields, spec)
     assert "updatemenus" not in plot["layout"]
-    assert plot["data"][0]["x"] == names
+    assert plot["data"][0]["y"] == names
 
 
 def test_an_operation_of_no_length_splits_a_gap(tmp_path):
