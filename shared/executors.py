@@ -158,7 +158,8 @@ class DaskFutures:
             ]
         for task in mapped:
             done(sizes[task.key])
-        return tasks[0].result()
+        # From the worker that has it: through the scheduler, its memory would hold it twice.
+        return self._client.gather(tasks[0], direct=True)
 
     def elsewhere(self, paths: Iterable[str]) -> str:
         """See `Executor.elsewhere`."""
