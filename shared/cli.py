@@ -12,7 +12,6 @@ from nsys_llm.executors import MODES, open_executor
 from nsys_llm.guard import RunOutcome, run_guarded
 from nsys_llm.manifest import load_manifest, recipe_names
 from nsys_llm.options import add_options, resolved_options
-from nsys_llm.runner import run_recipe
 
 __all__ = ["build_parser", "main"]
 
@@ -53,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(quiet=bool(given["quiet"]))
 
     def run() -> RunOutcome:
+        # After the options are found right: it brings pandas and pyarrow, 0.3 s.
+        from nsys_llm.runner import run_recipe
+
         options = resolved_options(load_manifest(given["recipe"]), given)
         with open_executor(given["mode"], given["scheduler_file"]) as executor:
             return run_recipe(given["recipe"], options, executor, console)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -48,8 +48,19 @@ class Executor(Protocol):
     ) -> T:
         """Return the merged results; `done` is told the size of each chunk as it is finished."""
 
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """Return which of these paths, none of them here, are where the work is done; else ""."""
 
-class Inline:
+
+class _Here:
+    """What works on this machine."""
+
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """See `Executor.elsewhere`."""
+        return ""
+
+
+class Inline(_Here):
     """One chunk after the other in this process."""
 
     mode: Final = "none"
@@ -70,7 +81,7 @@ class Inline:
         return merge(results)
 
 
-class Threads:
+class Threads(_Here):
     """Dask's threaded scheduler: no processes to start, and the readers release the GIL."""
 
     mode: Final = "concurrent"
@@ -135,18 +146,34 @@ class DaskFutures:
         """See `Executor.reduce`."""
         from distributed import as_completed
 
-        futures = self._client.map(function, chunks, pure=False)
-        sizes = {future.key: len(chunk) for future, chunk in zip(futures, chunks, strict=True)}
-        tasks = list(futures)
+        tasks = self._client.map(function, chunks, pure=False)
+        sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
+        # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
+        mapped = as_completed(tasks)
         while len(tasks) > 1:
             pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
             tasks = [
                 self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
                 for pair in pairs
             ]
-        for future in as_completed(futures):
-            done(sizes[future.key])
-        return tasks[0].result()
+        for task in mapped:
+            done(sizes[task.key])
+        # From the worker that has it: through the scheduler, its memory would hold it twice.
+        return self._client.gather(tasks[0], direct=True)
+
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """See `Executor.elsewhere`."""
+        for path in paths:
+            there = self._client.run(os.path.exists, path)
+            hosts = sorted({_host(worker) for worker, exists in there.items() if exists})
+            if hosts:
+                return f"{path} is there on {', '.join(hosts)}"
+        return ""
+
+
+def _host(worker: str) -> str:
+    """Return the host in a worker's address, `tcp://10.0.0.7:41233`."""
+    return worker.partition("://")[2].rpartition(":")[0]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import TracebackType
@@ -149,6 +149,10 @@ class _NsysExecutor:
         finally:
             # When interrupted, what has not begun never does; the pool holds no more than that.
             threads.shutdown(wait=False, cancel_futures=True)
+
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """See `nsys_llm.executors.Executor.elsewhere`; the pool is on this machine."""
+        return ""
 
     def _wait_for(self, function: Callable[[Any], T], chunk: Any) -> T:
         return self._context.wait(self._context.launch(function, chunk))

@@ -13,7 +13,6 @@ from nsys_llm.gates import parse_gates
 from nsys_llm.manifest import Manifest, Option
 from nsys_llm.patterns import parse_pattern
 from nsys_llm.phase_maps import read_phase_map
-from nsys_llm.ranges import parse_choice
 from nsys_llm.units import parse_duration_ns
 from nsys_llm.weights import read_weights
 
@@ -75,6 +74,8 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         )
     for name in _RANGE_TEXTS:
         if options[name] is not None:
+            from nsys_llm.ranges import parse_choice  # brings numpy, which --help does not need
+
             parse_choice(options[name])
     for name in _PATTERN_TEXTS:
         if options.get(name) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import Any
 
 from nsys_llm import __version__
 from nsys_llm.console import Console
-from nsys_llm.errors import ExitCode
+from nsys_llm.errors import ExitCode, UsageError
 from nsys_llm.executors import Executor, chunked
 from nsys_llm.guard import RunOutcome
 from nsys_llm.identity import Rank, RankKey
@@ -73,7 +74,7 @@ def run_recipe(
     """
     started = datetime.now()
     manifest = load_manifest(recipe)
-    inputs, notes = expand_sides(entries_by_side(options))
+    inputs, notes = _expanded(options, executor)
     rank_maps = read_rank_maps(options["rank_map"], inputs)
     for note in notes:
         console.note(note)
@@ -107,6 +108,24 @@ def run_recipe(
             }
         )
     return RunOutcome(code, place, summary)
+
+
+def _expanded(
+    options: Mapping[str, Any], executor: Executor
+) -> tuple[list[ReportInput], list[str]]:
+    """Return the reports, and what was left out; of one that only workers see, say so."""
+    sides = entries_by_side(options)
+    try:
+        return expand_sides(sides)
+    except UsageError as error:
+        entries = (os.path.abspath(one) for side in sides.values() for one in side)
+        absent = [one for one in entries if not os.path.exists(one)]
+        if not (where := executor.elsewhere(absent)):
+            raise
+        raise UsageError(
+            f"{error.message} {where}, and not here: give a path that this machine and all workers "
+            "share, or run there."
+        ) from error
 
 
 def _mapped(

@@ -16,7 +16,7 @@ from nsys_llm.trace_export import Cells
 from nsys_llm.trace_host import event_end_ns
 from nsys_llm.trace_measured import MEMORY_KINDS, MeasuredTraceBuilder
 from nsys_llm.trace_metadata import global_tid
-from nsys_llm.trace_store import Queue, Thread
+from nsys_llm.trace_store import IntArray, Queue, Thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -159,7 +159,7 @@ class TraceBuilder(MeasuredTraceBuilder):
         tid: int | None = None,
         device_id: int = 0,
         context_id: int = 1,
-        stream_id: int = 7,
+        stream_id: int | IntArray = 7,
     ) -> TraceBuilder:
         identity = self._correlation_id(correlation_id, pid)
         columns |= {"correlationId": identity, "graphNodeId": graph_node_id}

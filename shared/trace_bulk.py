@@ -79,7 +79,7 @@ class BulkTraceBuilder(SyntheticReport):
             short_names: Base names for `names`; None derives them.
             mangled_names: Raw names for `names`; None leaves NULL.
             tid: Launching thread.
-            queue: Process, device, context and stream.
+            queue: Process, device, context and stream; `stream_id` may be one per kernel.
         """
         codes = np.asarray(name_codes, dtype=np.int64)
         count, pid = len(codes), queue.get("pid")

@@ -55,7 +55,7 @@ class Queue(TypedDict, total=False):
     pid: int | None
     device_id: int
     context_id: int
-    stream_id: int
+    stream_id: int | IntArray
 
 
 class SyntheticReport:
@@ -271,10 +271,10 @@ class SyntheticReport:
         pid: int | None = None,
         device_id: int = 0,
         context_id: int = 1,
-        stream_id: int = 7,
+        stream_id: int | IntArray = 7,
     ) -> dict[str, Cells]:
         process = self._process(pid)
-        process.streams.add((device_id, context_id, stream_id))
+        process.streams |= {(device_id, context_id, one) for one in np.unique(stream_id).tolist()}
         return {
             "deviceId": device_id,
             "contextId": context_id,

@@ -169,7 +169,9 @@ def under_nsys(
 
 
 @contextmanager
-def background(command: Iterable[str | Path], cwd: Path, **changes: str) -> Iterator[None]:
+def background(
+    command: Iterable[str | Path], cwd: Path, **changes: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command beside the block; it and its children end with the block."""
     with (cwd / "background.log").open("ab") as log:
         child = subprocess.Popen(
@@ -181,7 +183,7 @@ def background(command: Iterable[str | Path], cwd: Path, **changes: str) -> Iter
             start_new_session=True,
         )
     try:
-        yield
+        yield child
     finally:
         # Its own group: the block may have failed, and no process may outlive the test.
         if child.poll() is None:

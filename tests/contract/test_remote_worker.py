@@ -2,67 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from results import RECIPE, analyse, assert_same, background, read_report, run, under_nsys
-
-#: Asks a cluster: (tasks done so far, whether a worker sees NVIDIA's framework, its sys.path).
-ASK = """
-import sys
-from distributed import Client
-
-def framework():
-    import importlib.util
-    return importlib.util.find_spec("nsys_recipe") is not None
-
-def places():
-    import sys
-    return sys.path
-
-with Client(scheduler_file=sys.argv[1]) as client:
-    client.wait_for_workers(1, timeout=30)
-    done = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
-    seen = list(client.run(framework).values())
-    paths = list(client.run(places).values())
-print(done, len(seen), any(seen), sys.argv[2] in paths[0])
-"""
-
-
-@contextmanager
-def cluster(folder: Path, **changes: str) -> Iterator[Path]:
-    """Start a scheduler and a worker elsewhere; yield the scheduler file, and end both."""
-    away = folder / "away"
-    away.mkdir()
-    file = away / "scheduler.json"
-    dask = [sys.executable, "-m", "dask"]
-    scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-    worker = [*dask, "worker", "--scheduler-file", file, "--nthreads", "2", "--no-dashboard"]
-    worker += ["--no-nanny", "--local-directory", away]
-    with background([*scheduler, "--scheduler-file", file], away, **changes):
-        wait_for(file)
-        with background(worker, away, **changes):
-            yield file
-
-
-def wait_for(file: Path) -> None:
-    limit = time.monotonic() + 60
-    while not (file.is_file() and file.read_text().endswith("}")):
-        assert time.monotonic() < limit, (file.parent / "background.log").read_text()
-        time.sleep(0.05)
-
-
-def ask(file: Path, folder: Path) -> tuple[int, list[str]]:
-    """Return how many steps tasks took so far, and the rest of what `ASK` prints."""
-    done = run([sys.executable, "-c", ASK, file, folder], folder)
-    assert done.returncode == 0, done.stdout
-    steps, *rest = done.stdout.split()
-    return int(steps), rest
+from dask_cluster import address, ask, cluster
+from results import RECIPE, analyse, assert_same, read_report, run, under_nsys
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +86,3 @@ def test_a_separate_worker_serves_the_recipe_under_nsys(nsys, rank_set, tmp_path
         after, _ = ask(file, tmp_path)
     assert after > before, "the work was not done by this cluster"
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set))
-
-
-def address(file: Path) -> str:
-    return json.loads(file.read_text())["address"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 
 import pytest
 
@@ -166,3 +168,10 @@ def test_options_of_others_are_ignored_and_missing_ones_take_their_default():
 def test_the_input_must_be_given():
     with pytest.raises((argparse.ArgumentError, SystemExit)):
         parser().parse_args([])
+
+
+def test_help_brings_no_package_that_takes_long_to_import():
+    heavy = {"numpy", "pandas", "pyarrow", "tqdm", "dask", "plotly", "nbformat"}
+    script = "import sys, nsys_llm.cli; nsys_llm.cli.build_parser(); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert not heavy & set(found.stdout.decode().split())

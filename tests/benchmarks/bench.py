@@ -1,0 +1,287 @@
+"""Measures our recipes beside NVIDIA's and other tools, as whole processes on the same input.
+
+    python tests/benchmarks/bench.py --nsys PATH/bin/nsys
+
+Traces are made first (see traces.py). Every line of a table comes from runs in turn, a warm-up of
+each before them; ratios are formed turn by turn, and told as the median with the least and the
+most. The tables go to standard output, and with --into FILE between the marks of that file, as the
+README and docs/performance.md have them. Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from processes import Command, Run, Spread, in_turn
+
+HERE: Final = Path(__file__).parent
+IMPORTS: Final = "import pandas, pyarrow.parquet, plotly.graph_objects, nbformat"
+RECIPES: Final = (
+    "llm_hotspots",
+    "tail_stats",
+    "idle_gaps",
+    "nvtx_phase_attribution",
+)
+MARKS: Final = ("<!-- benchmark: {} -->", "<!-- end of benchmark -->")
+
+
+class Match(NamedTuple):
+    """A recipe of ours, and recipes of NVIDIA that together answer part of its question."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    goal: float
+    parquet: bool = False
+
+
+MATCHES: Final = (
+    Match(
+        "llm_hotspots",
+        ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"),
+        5,
+    ),
+    Match("tail_stats", ("cuda_gpu_kern_sum",), 4),
+    Match("idle_gaps", ("gpu_gaps --gap 0 --rows -1",), 10),
+    Match("nvtx_phase_attribution", ("nvtx_gpu_proj_trace",), 12),
+    Match("nvtx_phase_attribution", ("nvtx_gpu_proj_sum",), 6, parquet=True),
+)
+
+#: Other tools, by the command that has to be installed: its words for one trace, or for two.
+EXPLAIN: Final = ("nsys-llm-explain", "{0} --out {out}", 20)
+DIFF: Final = ("nsys-ai", "diff {0} {1} --format json", 20)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where traces are, what runs, and how often."""
+
+    folder: Path
+    nsys: str | None
+    nvidia_python: Path | None
+    runs_n: int
+
+    def trace(self, kernels_n: int, *, parquet: bool = False, seed: int = 1) -> Path:
+        """Return an export with so many kernels; made if it is not there yet."""
+        stem = f"k{kernels_n}_{seed}"
+        path = self.folder / (f"{stem}_pqtdir" if parquet else f"{stem}.sqlite")
+        if not path.exists():
+            # NVIDIA's recipes take a report only, and read an export whose inode changed later.
+            report = self.folder / f"{stem}.nsys-rep"
+            if not report.exists():
+                report.touch()
+            time.sleep(0.1)
+            self._make("write_trace", path, kernels_n, seed)
+        return path
+
+    def ranks(self, ranks_n: int, kernels_n: int) -> Path:
+        """Return a folder of ranks; made if it is not there yet."""
+        path = self.folder / f"ranks{ranks_n}_{kernels_n}"
+        if not path.exists():
+            self._make("write_set", path, ranks_n, kernels_n)
+        return path
+
+    def measured(self, commands: dict[str, Command]) -> dict[str, list[Run]]:
+        """Run commands in turn; those of NVIDIA's recipes with the Python given for them."""
+        results = {
+            name: Path(words[words.index("--output") + 1])
+            for name, words in commands.items()
+            if "--output" in words
+        }
+        environments = {name: self._environment(name) for name in commands}
+        return in_turn(commands, environments, results, self.runs_n)
+
+    def ours(self, recipe: str, *inputs: Path, under_nsys: bool = False) -> list[str]:
+        """Return the command of a recipe of ours."""
+        start = [sys.executable, "-m", "nsys_llm.cli", recipe]
+        if under_nsys and self.nsys:
+            start = [self.nsys, "recipe", recipe]
+        output = ["--output", str(self.folder / "ours"), "--force-overwrite", "--quiet"]
+        return [*start, "--input", *map(str, inputs), *output]
+
+    def theirs(self, words: str, export: Path) -> list[str]:
+        """Return the command of a recipe of NVIDIA's, on the report beside the export."""
+        report = export.with_name(f"{export.stem.removesuffix('_pqtdir')}.nsys-rep")
+        given = ["--input", str(report), "--output", str(self.folder / "theirs")]
+        return [str(self.nsys), "recipe", *words.split(), *given, "--force-overwrite"]
+
+    def _make(self, function: str, path: Path, *arguments: int) -> None:
+        # In a process of its own: a child's peak memory counts that of its parent when it forks.
+        call = (
+            f"import traces, pathlib; traces.{function}(pathlib.Path({str(path)!r}), *{arguments})"
+        )
+        subprocess.run([sys.executable, "-c", call], check=True, cwd=HERE)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        python = Path(sys.executable).parent
+        if self.nvidia_python and any(name in match.theirs for match in MATCHES):
+            python = self.nvidia_python
+        path = f"{python}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "NSYS_RECIPE_PATH": str(HERE.parents[1] / "recipes")}
+
+
+def beside_nvidia(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
+    """Yield a row for each match and size: whole processes through `nsys recipe` on both sides."""
+    yield ["work", "beside", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
+    for match in MATCHES if bench.nsys else ():
+        for size in sizes:
+            export = bench.trace(size, parquet=match.parquet)
+            commands: dict[str, Command] = {
+                match.ours: bench.ours(match.ours, export, under_nsys=True),
+                **{words: bench.theirs(words, export) for words in match.theirs},
+            }
+            kind = "parquet" if match.parquet else "SQLite"
+            yield [f"{match.ours}, {kind}", *_row(match, size, bench.measured(commands))]
+
+
+def _row(match: Match, size: int, found: dict[str, list[Run]]) -> list[str]:
+    names = " + ".join(f"`{words}`" for words in match.theirs)
+    ours, theirs = found[match.ours], [found[words] for words in match.theirs]
+    if not ours or not all(theirs):
+        return [names, f"{size:,}", *_cost(ours), *(["failed"] * 3), f"{match.goal:g}"]
+    together = [
+        Run(sum(wall_s), sum(cpu_s), max(peak_mb))
+        for wall_s, cpu_s, peak_mb in (
+            zip(*turn, strict=True) for turn in zip(*theirs, strict=True)
+        )
+    ]
+    ratios = (_ratio(together, ours, name) for name in ("wall_s", "cpu_s"))
+    return [names, f"{size:,}", *_cost(ours), *_cost(together), *ratios, f"{match.goal:g}"]
+
+
+def beside_others(bench: Bench, size: int) -> Iterator[list[str]]:
+    """Yield a row for each other tool that is installed."""
+    yield ["work", "beside", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
+    one, other = bench.trace(size), bench.trace(size, seed=2)
+    words = {"out": bench.folder / "explained"}
+    for (tool, arguments, goal), recipes in ((EXPLAIN, RECIPES[:4]), (DIFF, ("trace_diff",))):
+        if not (path := shutil.which(tool)):
+            continue
+        for recipe in recipes:
+            inputs = ["--baseline", one] if recipe == "trace_diff" else []
+            command = bench.ours(recipe, other if inputs else one) + list(map(str, inputs))
+            theirs = [path, *arguments.format(one, other, **words).split()]
+            found = bench.measured({recipe: command, tool: theirs})
+            yield [recipe, *_row(Match(recipe, (tool,), goal), size, found)]
+
+
+def alone(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
+    """Yield what our recipes take standalone, by size and kind of export."""
+    yield ["recipe", "kernels", "SQLite", "parquet"]
+    for recipe in RECIPES:
+        for size in sizes:
+            kinds = {
+                kind: bench.ours(recipe, bench.trace(size, parquet=kind == "parquet"))
+                for kind in ("SQLite", "parquet")
+            }
+            found = bench.measured(dict(kinds))
+            yield [recipe, f"{size:,}", *(cell for runs in found.values() for cell in _cost(runs))]
+
+
+def by_ranks(bench: Bench, counts: Sequence[int], size: int) -> Iterator[list[str]]:
+    """Yield what sets of ranks take, with the processor time of a rank as the number grows."""
+    yield ["recipe", "ranks", "kernels a rank", "all", "CPU ms a rank"]
+    for recipe in RECIPES:
+        for count in counts:
+            found = bench.measured({recipe: bench.ours(recipe, bench.ranks(count, size))})[recipe]
+            each = Spread.of([1e3 * one.cpu_s / count for one in found]) if found else None
+            cell = f"{each.median:.1f}" if each else "failed"
+            yield [recipe, f"{count:,}", f"{size:,}", *_cost(found), cell]
+
+
+def start_up(bench: Bench) -> Iterator[list[str]]:
+    """Yield what starts take that do hardly anything, beside the imports that they need."""
+    yield ["process", "takes", "of the imports"]
+    small = bench.trace(10_000)
+    commands: dict[str, Command] = {
+        f'`python -c "{IMPORTS}"`': [sys.executable, "-c", IMPORTS],
+        "`nsys-llm --help`": [sys.executable, "-m", "nsys_llm.cli", "--help"],
+        "`nsys-llm llm_hotspots --help`": [
+            sys.executable, "-m", "nsys_llm.cli", "llm_hotspots", "--help",
+        ],
+        **{f"{recipe}, 10,000 kernels": bench.ours(recipe, small) for recipe in RECIPES},
+    }  # fmt: skip
+    found = bench.measured(commands)
+    imports = next(iter(found.values()))
+    for name, runs in found.items():
+        yield [name, *_cost(runs), _ratio(runs, imports, "cpu_s") if runs else "failed"]
+
+
+def _cost(runs: Sequence[Run]) -> list[str]:
+    """Return wall and processor seconds and peak memory, medians, in a cell."""
+    if not runs:
+        return ["failed"]
+    wall, cpu, peak = (Spread.of(column).median for column in zip(*runs, strict=True))
+    return [f"{wall:.2f} s, {cpu:.2f} CPU s, {peak:,.0f} MB"]
+
+
+def _ratio(more: Sequence[Run], less: Sequence[Run], name: str) -> str:
+    """Return how many times as much the ones take as the others, turn by turn."""
+    pairs = zip(more, less, strict=True)
+    least, median, most = Spread.of([getattr(a, name) / getattr(b, name) for a, b in pairs])
+    return f"{median:.1f} x ({least:.1f}-{most:.1f})"
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as Markdown, the first as the head; each is printed as it comes."""
+    lines = []
+    for row in rows:
+        lines.append(f"| {' | '.join(row)} |")
+        if len(lines) == 1:
+            lines.append("|" + "---|" * len(row))
+        print(lines[-1] if len(lines) > 2 else "\n".join(lines), flush=True)
+    return "\n".join(lines)
+
+
+def put(path: Path, name: str, text: str) -> None:
+    """Replace what stands in a file between the marks of that name; a file without them stays."""
+    content = path.read_text("utf-8")
+    begin, end = MARKS[0].format(name), MARKS[1]
+    if begin in content:
+        head, _, rest = content.partition(begin)
+        tail = rest.partition(end)[2]
+        path.write_text(f"{head}{begin}\n\n{text}\n\n{end}{tail}", "utf-8")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[64, 1_024])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--nsys", default=shutil.which("nsys"), help="a real Nsight Systems")
+    parser.add_argument("--nvidia-python", type=Path, help="bin folder of a Python for its recipes")
+    parser.add_argument("--folder", type=Path, help="where traces are kept for the next time")
+    parser.add_argument("--into", type=Path, nargs="*", default=[], help="files with marks")
+    parser.add_argument("--only", nargs="+", help="names of tables")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nsys-llm-bench-") as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(folder.resolve(), given.nsys, given.nvidia_python, given.runs)
+        tables = {
+            "NVIDIA's recipes": lambda: beside_nvidia(bench, given.kernels),
+            "other tools": lambda: beside_others(bench, min(given.kernels)),
+            "sizes": lambda: alone(bench, given.kernels),
+            "ranks": lambda: by_ranks(bench, given.ranks, 10_000),
+            "start": lambda: start_up(bench),
+        }
+        for name, rows in tables.items():
+            if given.only is None or name in given.only:
+                print(f"\n## {name}\n", flush=True)
+                text = table(rows())
+                for path in given.into:
+                    put(path, name, text)
+
+
+if __name__ == "__main__":
+    main()

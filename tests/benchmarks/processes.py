@@ -1,0 +1,86 @@
+"""Runs commands as whole processes, in turn, and tells what they took."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+Command = Sequence[str]
+
+
+class Run(NamedTuple):
+    """One run: wall time, processor time of the process and its children, and peak memory."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+class Spread(NamedTuple):
+    """Least, median and most of some values."""
+
+    least: float
+    median: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(min(values), statistics.median(values), max(values))
+
+
+def run(command: Command, environment: Mapping[str, str], result: Path | None) -> Run | None:
+    """Run a command; None if it fails, or does not make the folder that it should.
+
+    A peak of memory counts that of the parent, too, so keep that small.
+    """
+    if result is not None:
+        shutil.rmtree(result, ignore_errors=True)
+    before = time.perf_counter()
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    wall_s = time.perf_counter() - before
+    # Recipes of NVIDIA that fail may end with 0.
+    if process.returncode or not (result is None or result.exists()):
+        return None
+    return Run(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def in_turn(
+    commands: Mapping[str, Command],
+    environments: Mapping[str, Mapping[str, str]],
+    results: Mapping[str, Path],
+    runs_n: int,
+) -> dict[str, list[Run]]:
+    """Run all commands, then all again, and so on, so that a slow minute falls on all of them.
+
+    Args:
+        commands: By name.
+        environments: By name of a command.
+        results: Which folder a command makes, by its name; any that is there is removed.
+        runs_n: How often, after a first run of each that does not count.
+
+    Returns:
+        The runs of each, in order; none of a command that fails.
+    """
+    found: dict[str, list[Run]] = {name: [] for name in commands}
+    broken = set[str]()
+    for turn in range(runs_n + 1):
+        for name, command in commands.items():
+            if name in broken:
+                continue
+            one = run(command, environments[name], results.get(name))
+            if one is None:
+                broken.add(name)
+                found[name] = []
+            elif turn:
+                found[name].append(one)
+    return found

@@ -1,0 +1,110 @@
+"""Writes traces like those of an LLM server, of any size: `python traces.py PATH KERNELS [SEED]`.
+
+A path that ends in .sqlite becomes an SQLite export, any other a folder of parquet files.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from nsys_llm.intervals import IntArray
+from nsys_llm.trace_builder import TraceBuilder
+
+NAMES = [f"void kernel_{i}<int, float>(int, float *)" for i in range(200)]
+#: Kernels of an operator, a layer and a step: a range for every three or four kernels.
+OPERATOR, LAYER, STEP = 4, 24, 768
+#: Every so many operators the host does something else for 30 us; else it is ahead of the GPU.
+PAUSE_EVERY, PAUSE_NS = 4, 30_000
+#: Of eight steps one is a prefill and two are replayed as CUDA graphs.
+PHASES = ("prefill", "decode", "decode", "decode", "decode", "decode", "replay", "replay")
+#: Every layer ends with a collective on a stream of its own, which a second thread waits for.
+COLLECTIVE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+FILES_OF_A_SET = 8
+
+
+def write_trace(path: Path, kernels_n: int, seed: int = 1) -> None:
+    """Write one rank: two threads, two streams, graphs, nested NVTX ranges, one call a launch."""
+    random = np.random.default_rng(seed)
+    duration_ns = random.integers(40, 300, kernels_n) * 32
+    gap_ns = random.integers(0, 50, kernels_n) * 32
+    gap_ns[:: OPERATOR * PAUSE_EVERY] += PAUSE_NS
+    start_ns = np.cumsum(duration_ns + gap_ns) - duration_ns + 40_000
+    # A thread is in one call at a time: a launch returns before the next begins.
+    call_ns = start_ns - 9_000
+    returned_ns = call_ns + random.integers(1_100, 1_270, kernels_n)
+    builder = TraceBuilder(schema="3.7.2", lazy=False, duration_ns=int(start_ns[-1]) + 100_000)
+    row = np.arange(kernels_n)
+    replayed = np.array([phase == "replay" for phase in PHASES])[row // STEP % len(PHASES)]
+    launch = np.where(replayed, row - row % STEP, row)
+    collective = row % LAYER == LAYER - 1
+    # A collective runs on beside the kernels that follow it.
+    end_ns = start_ns + np.where(collective, 3 * duration_ns, duration_ns)
+    builder.kernels(
+        [*NAMES, COLLECTIVE],
+        np.where(collective, len(NAMES), random.integers(0, len(NAMES), kernels_n)),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        correlation_ids=launch + 1,
+        graph_node_ids=np.where(replayed, (7 << 32) + row % STEP + 1, 0),
+        grid=np.column_stack([132 * random.integers(1, 3, kernels_n), row * 0 + 1, row * 0 + 1]),
+        tid=101,
+        stream_id=np.where(collective, 20, 7),
+    )
+    called = np.flatnonzero(launch == row)
+    builder.apis(
+        ["cudaLaunchKernel_v7000", "cudaGraphLaunch_v10000"],
+        replayed[called].astype(np.int64),
+        start_ns=call_ns[called],
+        end_ns=returned_ns[called],
+        correlation_ids=launch[called] + 1,
+        tid=101,
+    )
+    asked_ns = start_ns[::LAYER]
+    builder.apis(
+        ["cudaEventQuery_v3020"],
+        np.zeros(asked_ns.size, dtype=np.int64),
+        start_ns=asked_ns,
+        end_ns=asked_ns + 700,
+        tid=102,
+    )
+    _add_ranges(builder, call_ns, returned_ns)
+    for one in range(3):
+        builder.memcpy("HtoD", start_ns=1_000 + 5_000 * one, duration_ns=2_000, size_bytes=4_096)
+    builder.write_sqlite(path) if path.suffix else builder.write_parquet(path)
+
+
+def write_set(folder: Path, ranks_n: int, kernels_n: int) -> None:
+    """Write ranks, of which some share a file under several names."""
+    folder.mkdir(parents=True)
+    for rank in range(ranks_n):
+        path = folder / f"rank{rank}.sqlite"
+        if rank < FILES_OF_A_SET:
+            write_trace(path, kernels_n, seed=rank + 1)
+        else:
+            path.hardlink_to(folder / f"rank{rank % FILES_OF_A_SET}.sqlite")
+
+
+def _add_ranges(builder: TraceBuilder, call_ns: IntArray, returned_ns: IntArray) -> None:
+    """Add a range around the launches of every operator, layer, phase and step."""
+    for length, margin_ns, texts in (
+        (OPERATOR, 20, [f"aten::op_{i}" for i in range(40)]),
+        (LAYER, 60, [f"layer_{i}" for i in range(32)]),
+        (STEP, 100, PHASES),
+        (STEP, 140, ["step"]),
+    ):
+        first = np.arange(0, call_ns.size, length)
+        last = np.minimum(first + length, call_ns.size) - 1
+        builder.nvtx_ranges(
+            [texts[i % len(texts)] for i in range(first.size)],
+            start_ns=call_ns[first] - margin_ns,
+            end_ns=returned_ns[last] + margin_ns,
+            tid=101,
+        )
+
+
+if __name__ == "__main__":
+    target, size, *seed = sys.argv[1:]
+    write_trace(Path(target), int(size), *map(int, seed))
