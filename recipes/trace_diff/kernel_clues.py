@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from nsys_llm.recipes.trace_diff.amounts import ALIKE_PCT, common_ratio
 from nsys_llm.recipes.trace_diff.basis import Basis
 from nsys_llm.recipes.trace_diff.clue import STANDS_OUT, Clue, changed, matters, times
 from nsys_llm.recipes.trace_diff.verdicts import IMPROVE, REGRESS
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 __all__ = ["alike_ratio", "kernel_clues"]
-
-#: Launch counts that change alike: their ratios differ by so little, for so much of the time; ours.
-_ALIKE_PCT: Final = 5.0
-_ALIKE_SHARE_PCT: Final = 70.0
-_LEAST_CHANGE_PCT: Final = 2.0
-_LEAST_LAUNCHES: Final = 8
 
 
 def kernel_clues(basis: Basis) -> list[Clue]:
@@ -33,15 +29,10 @@ def alike_ratio(basis: Basis) -> float | None:
     """
     kernels = basis.kernels
     both = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
-    if basis.per_step or both.empty or both["baseline_n"].sum() < _LEAST_LAUNCHES:
+    if basis.per_step:
         return None
-    ratio = float(both["input_n"].sum() / both["baseline_n"].sum())
-    apart = (both["input_n"] / both["baseline_n"] / ratio - 1).abs() * 100
-    alike_ns = float(both.loc[apart <= _ALIKE_PCT, "before"].sum())
-    if 100 * abs(ratio - 1) < _LEAST_CHANGE_PCT or ratio <= 0:
-        return None
-    enough = alike_ns >= _ALIKE_SHARE_PCT / 100 * float(both["before"].sum())
-    return ratio if enough else None
+    columns = (both[name].to_numpy(np.float64) for name in ("baseline_n", "input_n", "before"))
+    return common_ratio(*columns)
 
 
 def _fewer_of_all(basis: Basis) -> Iterator[Clue]:
@@ -101,7 +92,7 @@ def _counts(basis: Basis) -> Iterator[Clue]:
     own = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
     for row in _records(own, "count"):
         beyond = row["input_n"] / row["baseline_n"] / alike - 1
-        if 100 * abs(beyond) <= _ALIKE_PCT or not matters(row["count"], basis):
+        if 100 * abs(beyond) <= ALIKE_PCT or not matters(row["count"], basis):
             continue
         rule = "more_calls" if row["count"] > 0 else "fewer_calls"
         yield Clue(
