@@ -39,6 +39,17 @@ _KINDS: Final = {
         "kernel",
         "Check in `configs` that it still does the same work: other grids are other shapes.",
     ),
+    "few_calls": (
+        "{name} takes other times in few calls",
+        "kernel",
+        "Capture more steps: a test needs eight calls on each side.",
+    ),
+    "uneven_calls": (
+        "Some calls of {name} changed, and not the usual one",
+        "kernel",
+        "Find out which: `configs` and `rank_kernels` tell shapes and ranks apart, tail_stats "
+        "lists the outliers.",
+    ),
     "more_calls": (
         "{name} runs more often",
         "kernel",
@@ -123,7 +134,7 @@ def _finding(clue: Clue, basis: Basis) -> Finding | None:
     severity = severity_of(share, _SEVERITY_PCT)
     if severity is None:
         severity = "low" if clue.stands_out and clue.impact_ns > 0 else "note"
-    if clue.rule in ("more_of_all", "less_of_all"):
+    if clue.rule in ("more_of_all", "less_of_all") or not clue.sure:
         severity = "note"
     return Finding(
         rule=clue.rule,

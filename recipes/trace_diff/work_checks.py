@@ -38,7 +38,7 @@ def kernels_row(runs: Runs) -> Row:
     if ratio is not None:
         less = "less" if ratio < 1 else "more"
         share = format_percent(100 * abs(ratio - 1))
-        meaning = f"nearly all kernels run {share} {less} often alike: other amounts of one work"
+        meaning = f"nearly all kernels run {share} {less} often alike"
         return check_row("kernels", shown, TOTALS, meaning)
     if apart_pct(*found) > SAME_WORK_PCT:
         return check_row("kernels", shown, DIFFERS, "more or less was done: look at count effects")
