@@ -31,7 +31,7 @@ _WORDS: Final = {
     ExitCode.GATE_FAILED: "fail",
     ExitCode.INCOMPLETE: "not_comparable",
 }
-_BLOCKING: Final = ("all", "totals")
+_BLOCKING: Final = ("all", "totals", "per_step")
 
 
 def gated(code: ExitCode, gates: pd.DataFrame) -> ExitCode:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of, both_sides
+from nsys_llm.recipes.trace_diff.checks import BLOCKING, STEPS, WINDOW
 from nsys_llm.recipes.trace_diff.clue import Clue, changed, matters
 from nsys_llm.recipes.trace_diff.clues import find_clues
-from nsys_llm.recipes.trace_diff.comparability import ALL, STEPS, TOTALS
 from nsys_llm.recipes.trace_diff.conclusions import conclusions
 from nsys_llm.recipes.trace_diff.kernel_clues import alike_ratio
+from nsys_llm.sides import COMPARED
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
 __all__ = ["answer"]
@@ -19,6 +20,8 @@ _MOST_CLUES: Final = 5
 _MOST_OF_A_KIND: Final = 2
 #: A change of the kernel time, or of the number of launches, that rounds to none.
 _NOTHING_PCT: Final = 0.05
+#: Tables whose changes are all 0 where nothing changed.
+_SUMS: Final = ("memops", "apis", "phases", "idle", "collectives")
 
 
 def answer(tables: Tables) -> str:
@@ -27,12 +30,13 @@ def answer(tables: Tables) -> str:
     if basis.kernels.empty:
         return "Neither run has a kernel in what was looked at: there is nothing to compare."
     blocked = _blocked(tables, basis)
+    graphs = _graphs(tables, basis)
     if _nothing_changed(tables):
         same = "both runs have the same kernels, as often and as long, and the same idle time"
-        return f"{blocked}Nothing changed: {same}."
+        return f"{blocked}Nothing changed: {same}.{graphs}"
     clues = find_clues(tables, basis)
     told = _told(clues, basis)
-    parts = [blocked + _headline(tables, basis)]
+    parts = [blocked + _headline(tables, basis) + graphs]
     if told:
         kinds = "; ".join(clue.text for clue in told)
         parts.append(f"{'What changed most' if len(told) > 1 else 'What changed'}: {kinds}.")
@@ -45,15 +49,12 @@ def _blocked(tables: Tables, basis: Basis) -> str:
     rows = tables["comparability"]
     if basis.per_step:
         # What follows is told per step.
-        rows = rows[rows["check"] != STEPS]
-    for status, words in (
-        (ALL, "These runs are not comparable"),
-        (TOTALS, "Sums over these runs are not comparable"),
-    ):
+        rows = rows[~rows["check"].isin([STEPS, WINDOW])]
+    for status, what in BLOCKING.items():
         own = rows[rows["status"] == status]
         if len(own):
             told = [_check(row) for row in own.to_dict("records")]
-            return f"{words}: {'; '.join(told)}. "
+            return f"{what} are not comparable: {'; '.join(told)}. "
     return ""
 
 
@@ -101,6 +102,22 @@ def _split(basis: Basis) -> str:
     )
 
 
+def _graphs(tables: Tables, basis: Basis) -> str:
+    """Say what kernel times leave out where CUDA graphs were traced as a whole."""
+    runs = tables["runs"].set_index("side").loc[list(COMPARED)]
+    graphs = runs["whole_graphs_n"]
+    if not graphs.any():
+        return ""
+    busy = runs["busy_ns"] / (runs["steps_n"].astype("float64") if basis.per_step else 1)
+    before, after = (format_ns(float(ns)) for ns in busy)
+    counts = " and ".join(format_count(int(n)) for n in graphs)
+    return (
+        f" Kernels inside CUDA graphs are not seen ({counts} graphs were traced as a whole; record "
+        f"with --cuda-graph-trace=node): with them the GPUs are busy for {before} in the baseline "
+        f"and {after} in the input{basis.a_step}."
+    )
+
+
 def _told(clues: Sequence[Clue], basis: Basis) -> list[Clue]:
     """Return the largest clues, few of a kind, and of other kinds what stands out."""
     told: list[Clue] = []
@@ -119,5 +136,7 @@ def _nothing_changed(tables: Tables) -> bool:
     same = (kernels["change_ns"] == 0) & (
         kernels["baseline_launches_n"] == kernels["input_launches_n"]
     )
-    others = (tables[name]["change_ns"].fillna(0) == 0 for name in ("memops", "apis", "idle"))
-    return bool(same.all()) and all(bool(one.all()) for one in others)
+    others = (tables[name]["change_ns"].fillna(0) == 0 for name in _SUMS)
+    runs = tables["runs"].set_index("side").loc[list(COMPARED), ["window_ns", "busy_ns"]]
+    alike = bool((runs.nunique() == 1).all())
+    return alike and bool(same.all()) and all(bool(one.all()) for one in others)

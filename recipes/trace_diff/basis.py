@@ -22,12 +22,24 @@ class Basis:
 
     Attributes:
         kernels: Columns name, category, operation, communication, status, verdict, baseline_n,
-            input_n, ratio (of means), and in ns before, after, change, count, per_call.
-        per_step: Whether times and numbers are a step and rank; else over all ranks.
+            input_n, ratio (of means), p50_pct (change of the median), q, and in ns before, after,
+            change, count, per_call.
+        steps: Steps of both sides where times and numbers are a step and rank; None where they are
+            over all ranks.
     """
 
     kernels: pd.DataFrame
-    per_step: bool
+    steps: tuple[int, int] | None
+
+    @property
+    def per_step(self) -> bool:
+        """Whether times and numbers are a step and rank."""
+        return self.steps is not None
+
+    @property
+    def shares(self) -> tuple[int, int]:
+        """What sums of both sides are divided by."""
+        return self.steps or (1, 1)
 
     @property
     def before_ns(self) -> float:
@@ -49,7 +61,9 @@ def basis_of(tables: Tables) -> Basis:
     """Return the kernels per step where steps differ in number, else as sums."""
     kernels = tables["kernels"]
     steps = _steps(tables)
-    per_step = steps is not None and steps[0] != steps[1] and bool(len(kernels))
+    if steps is not None and steps[0] == steps[1]:
+        steps = None
+    divisors = steps or (1, 1)
     columns = {
         name: kernels[name]
         for name in ("name", "category", "operation", "communication", "status", "verdict")
@@ -69,20 +83,22 @@ def basis_of(tables: Tables) -> Basis:
         "step_count_effect_ns",
         "step_per_call_effect_ns",
     )
-    chosen = steps_of if per_step else sums
+    chosen = sums if steps is None else steps_of
     frame = pd.DataFrame(
         {
             **columns,
             "ratio": kernels["mean_ratio"].astype("float64"),
-            "baseline_n": kernels["baseline_launches_n"] / (steps[0] if per_step and steps else 1),
-            "input_n": kernels["input_launches_n"] / (steps[1] if per_step and steps else 1),
+            "p50_pct": kernels["p50_change_pct"].astype("float64"),
+            "q": kernels["q_value"].astype("float64"),
+            "baseline_n": kernels["baseline_launches_n"] / divisors[0],
+            "input_n": kernels["input_launches_n"] / divisors[1],
             **{
                 name: kernels[column].astype("float64")
                 for name, column in zip(numbers, chosen, strict=True)
             },
         }
     )
-    return Basis(frame, per_step)
+    return Basis(frame, steps)
 
 
 def both_sides(row: Mapping[str, Any]) -> tuple[str, str]:

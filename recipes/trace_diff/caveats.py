@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_llm.recipes.trace_diff.basis import Tables, both_sides
-from nsys_llm.recipes.trace_diff.comparability import DIFFERS, SAME, UNKNOWN
+from nsys_llm.recipes.trace_diff.checks import DIFFERS, SAME, UNKNOWN
 from nsys_llm.view.text import counted
 
 __all__ = ["caveats"]

@@ -29,6 +29,7 @@ class Clue:
         category: Kind of work.
         stands_out: Whether it is worth a word however little time it is about.
         rank: Rank that it is about.
+        sure: Whether it is more than chance, as far as one run can tell.
     """
 
     rule: str
@@ -39,6 +40,7 @@ class Clue:
     category: str | None = None
     stands_out: bool = False
     rank: int | None = None
+    sure: bool = True
 
 
 def changed(ns: float) -> str:
@@ -47,12 +49,15 @@ def changed(ns: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio of durations as people say it: `5.15 times as long`, `12.0 % longer`."""
+    """Return a ratio of durations as people say it.
+
+    `5.15 times as long`, `12.0 % longer`, `12.0 % less`.
+    """
     if ratio >= STANDS_OUT:
         return f"{ratio:.3g} times as long"
     if ratio >= 1:
         return f"{format_percent(100 * (ratio - 1))} longer"
-    return f"{format_percent(100 * (1 - ratio))} shorter"
+    return f"{format_percent(100 * (1 - ratio))} less"
 
 
 def matters(ns: float, basis: Basis) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables
 from nsys_llm.recipes.trace_diff.clue import Clue, changed, matters
-from nsys_llm.recipes.trace_diff.kernel_clues import alike_ratio, kernel_clues
+from nsys_llm.recipes.trace_diff.kernel_clues import kernel_clues, work_ratio
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
 
 __all__ = ["find_clues"]
@@ -40,7 +40,7 @@ def find_clues(tables: Tables, basis: Basis) -> list[Clue]:
         *_communication(tables, basis),
         *_copies(tables, basis),
         *_idle(tables, basis),
-        *_one_rank(tables),
+        *_one_rank(tables, basis),
     ]
     return sorted(found, key=lambda clue: (-abs(clue.impact_ns), clue.rule, clue.name or ""))
 
@@ -64,13 +64,16 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
         for name in ("comm_wait", "comm_transfer")
     )
     waits, late = abs(wait_ns) > abs(transfer_ns), ""
-    if waits and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
+    most_ns = wait_ns if waits else transfer_ns
+    # What is not matched is neither, as far as anyone knows.
+    told = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
+    if told and waits and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
         late = f"; most of the waiting is for rank {one['input_late_rank']}"
         if not pd.isna(one["baseline_late_rank"]):
             same = one["baseline_late_rank"] == one["input_late_rank"]
             late += ", as before" if same else f", and was for rank {one['baseline_late_rank']}"
     yield Clue(
-        "waiting" if waits else "transfer",
+        ("waiting" if waits else "transfer") if told else "communication",
         change_ns,
         f"{text}: waiting for late ranks {changed(wait_ns)}, transfer {changed(transfer_ns)}{late}",
         ("collectives", "kernels"),
@@ -81,42 +84,55 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
 
 def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:
     """Yield kinds of copies whose number or bytes changed beyond what everything did."""
-    alike = _work_ratio(tables, basis)
-    for row in tables["memops"].to_dict("records"):
+    alike = work_ratio(basis)
+    rows = tables["memops"]
+    often = set(rows.loc[rows["kind"].duplicated(), "kind"])
+    for row in rows.to_dict("records"):
         before, after = row["baseline_operations_n"], row["input_operations_n"]
         expected = before * alike
         apart_n = abs(after - expected)
         if apart_n < _LEAST_COPIES or 100 * apart_n < _COPIES_PCT * max(expected, 1):
             continue
         kind = _KINDS.get(row["kind"], f"{quoted(row['kind'])} copies")
-        share = f" ({100 * (after / before - 1):+.0f} %)" if before else ""
+        name = str(row["kind"])
+        if row["kind"] in often:
+            between = _between(row)
+            kind, name = f"{kind} ({between})", f"{name} {between}"
+        steps = basis.shares
+        more = after / before * steps[0] / steps[1] - 1 if before else 0.0
+        share = f" ({100 * more:+.0f} %)" if before else ""
         sizes = (row["baseline_size_bytes"], row["input_size_bytes"])
         yield Clue(
             "copies",
-            float(row["change_ns"]),
-            f"{kind} {format_count(before)} -> {format_count(after)}{share}, "
-            f"{format_bytes(sizes[0])} -> {format_bytes(sizes[1])}",
+            row["input_total_ns"] / steps[1] - row["baseline_total_ns"] / steps[0],
+            f"{kind} {_number(before / steps[0])} -> {_number(after / steps[1])}{basis.a_step}"
+            f"{share}, {format_bytes(sizes[0] / steps[0])} -> {format_bytes(sizes[1] / steps[1])}",
             ("memops",),
-            row["kind"],
+            name,
             stands_out=row["kind"] == "DtoD" and after > expected,
         )
 
 
-def _work_ratio(tables: Tables, basis: Basis) -> float:
-    """Return how much more of everything the input did."""
-    if basis.per_step:
-        steps = tables["runs"].set_index("side")["steps_n"]
-        return float(steps["input"] / steps["baseline"])
-    return alike_ratio(basis) or 1.0
+def _between(row: Any) -> str:
+    """Return the memories of a copy as people say it: `pageable to device`."""
+    found = [row[name] for name in ("source_memory", "target_memory") if not pd.isna(row[name])]
+    return " to ".join(found) or "memory not recorded"
 
 
-def _one_rank(tables: Tables) -> Iterator[Clue]:
+def _number(value: float) -> str:
+    return format_count(value) if float(value).is_integer() else f"{value:.3g}"
+
+
+def _one_rank(tables: Tables, basis: Basis) -> Iterator[Clue]:
     """Yield the rank whose computation changed unlike that of the others."""
-    ranks = tables["ranks"]
-    before = ranks["baseline_total_ns"].astype("float64")
+    ranks, steps = tables["ranks"], basis.shares
+    before = ranks["baseline_total_ns"].astype("float64") / steps[0]
     if len(ranks) < 2 or not (before > 0).all():
         return
-    share = 100 * ranks["compute_change_ns"].astype("float64") / before
+    rows, talks = tables["rank_kernels"], basis.kernels.loc[basis.kernels["communication"], "name"]
+    own = rows[~rows["name"].isin(talks)].groupby("rank")[["baseline_total_ns", "input_total_ns"]]
+    compute = own.sum().reindex(ranks["rank"], fill_value=0).to_numpy("float64") / steps
+    share = 100 * pd.Series(compute[:, 1] - compute[:, 0], index=before.index) / before
     # Of two ranks, the one that changed less is what to compare with.
     usual = float(
         share.median() if len(share) > 2 else share.iloc[int(share.abs().to_numpy().argmin())]
@@ -145,11 +161,16 @@ def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
     if pd.isna(share["change"]) or abs(share["change"]) < _IDLE_POINTS:
         return
     causes = tables["idle"]
-    same = causes[(causes["change_ns"] > 0) == (share["change"] > 0)]
+    # Of their windows, which may differ in length.
+    points = causes["window_change_pct"] * (1 if share["change"] > 0 else -1)
     most = ""
-    if len(same):
-        one = same.iloc[0]
-        most = f", mostly {quoted(one['cause'])} ({one['meaning']}; {changed(one['change_ns'])})"
+    if len(points) and points.max() > 0:
+        one = causes.iloc[int(points.to_numpy().argmax())]
+        point = f"{one['window_change_pct']:+.1f} points"
+        most = f", mostly {quoted(one['cause'])} ({one['meaning']}; {point})"
+    idle = metrics.loc["idle_time"]
+    if share["change"] > 0 and idle["input"] / work_ratio(basis) <= idle["baseline"]:
+        most += "; there is no more idle time for as much work, the windows are shorter"
     yield Clue(
         "more_idle" if share["change"] > 0 else "less_idle",
         float(metrics.loc[time, "change"]),

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from nsys_llm.capture import CaptureFacts
 from nsys_llm.columns import Columns
 from nsys_llm.idle_causes import PROFILER_OVERHEAD
+from nsys_llm.recipes.trace_diff.amounts import other_work
+from nsys_llm.recipes.trace_diff.checks import (
+    ALL,
+    DIFFERS,
+    SAME,
+    TOTALS,
+    UNKNOWN,
+    Row,
+    check_row,
+)
 from nsys_llm.recipes.trace_diff.runs import Run, Runs
+from nsys_llm.recipes.trace_diff.work_checks import (
+    kernels_row,
+    outside_row,
+    steps_row,
+    window_row,
+)
 from nsys_llm.run_record import absent_ranks
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent
+from nsys_llm.view.text import counted, format_count, format_percent
 
-__all__ = ["ALL", "DIFFERS", "SAME", "STEPS", "TOTALS", "UNKNOWN", "comparability_columns"]
+__all__ = ["comparability_columns"]
 
-SAME: Final = "same"
-#: Not recorded, so that nobody knows.
-UNKNOWN: Final = "unknown"
-DIFFERS: Final = "differs"
-#: Sums over a run mean nothing against those of the other; what is per step or a share does.
-TOTALS: Final = "totals"
-ALL: Final = "all"
-
-#: The check of steps.
-STEPS: Final = "steps"
-
-#: Windows, and numbers of launches, that differ by more are not those of the same work; ours.
-_SAME_WORK_PCT: Final = 5.0
 #: Share of the kernel time in names that both sides have, below which a word is due; nsys-ai asks
 #: for a comparability of one half.
 _COMMON_PCT: Final = 50.0
 #: Percentage points of the windows by which the profiler's time may differ; ours.
 _OVERHEAD_POINTS: Final = 1.0
-#: Steps below which one that a window cuts weighs more than ordinary limits of gates; ours.
-_FEW_STEPS: Final = 20
-
-Row = dict[str, str | None]
 
 
 def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
@@ -47,7 +46,7 @@ def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     """
     rows = [
         _reports(runs, options),
-        _gpu_work(runs),
+        kernels_row(runs),
         _ranks(runs),
         _fact(runs, "GPU", lambda one: ", ".join(sorted(set(one.gpus))), ALL, "other hardware"),
         _graphs(runs),
@@ -76,25 +75,15 @@ def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
             "what else is traced slows the host, and may look like a change",
         ),
         _overhead(runs),
-        _steps(runs),
-        _windows(runs),
+        steps_row(runs),
+        outside_row(runs),
+        window_row(runs),
         _names(runs),
         *_repeats(runs),
     ]
     return {
         name: [row[name] for row in rows]
         for name in ("check", "baseline", "input", "status", "meaning")
-    }
-
-
-def _row(check: str, sides: Sequence[str | None], status: str, meaning: str) -> Row:
-    before, after = sides
-    return {
-        "check": check,
-        "baseline": before,
-        "input": after,
-        "status": status,
-        "meaning": meaning,
     }
 
 
@@ -110,25 +99,15 @@ def _reports(runs: Runs, options: Mapping[str, Any]) -> Row:
         for failed, absent in counts
     ]
     if any(failed or absent for failed, absent in counts):
-        return _row("reports read", shown, ALL, "a run that is not whole passes no gate")
-    return _row("reports read", shown, SAME, "every report could be read")
-
-
-def _gpu_work(runs: Runs) -> Row:
-    found = [run.launches_n for run in (runs.baseline, runs.input)]
-    shown = [f"{format_count(n)} launches" for n in found]
-    if not all(found):
-        return _row("kernels", shown, ALL, "an empty run passes no gate")
-    if _apart_pct(*found) > _SAME_WORK_PCT:
-        return _row("kernels", shown, DIFFERS, "more or less was done: look at count effects")
-    return _row("kernels", shown, SAME, "about as many launches")
+        return check_row("reports read", shown, ALL, "a run that is not whole passes no gate")
+    return check_row("reports read", shown, SAME, "every report could be read")
 
 
 def _ranks(runs: Runs) -> Row:
     sides = [[rank.number for rank, _ in run.ranks] for run in (runs.baseline, runs.input)]
     shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
     if len(sides[0]) != len(sides[1]):
-        return _row(
+        return check_row(
             "ranks", shown, TOTALS, "compared over all ranks; by rank only those on both sides"
         )
     rules = [{rank.source for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
@@ -137,12 +116,14 @@ def _ranks(runs: Runs) -> Row:
             f"{numbers}, by {', '.join(sorted(str(one) for one in rule))}"
             for numbers, rule in zip(shown, rules, strict=True)
         ]
-        return _row("ranks", told, DIFFERS, "numbered by other rules: what is by rank may be off")
+        return check_row(
+            "ranks", told, DIFFERS, "numbered by other rules: what is by rank may be off"
+        )
     if sides[0] != sides[1]:
-        return _row(
+        return check_row(
             "ranks", shown, DIFFERS, "as many, but with other numbers: by rank only common ones"
         )
-    return _row("ranks", shown, SAME, "paired by number")
+    return check_row("ranks", shown, SAME, "paired by number")
 
 
 def _fact(
@@ -154,27 +135,31 @@ def _fact(
 ) -> Row:
     found = [_values(run, of) for run in (runs.baseline, runs.input)]
     if None in found:
-        return _row(check, found, UNKNOWN, "not recorded on both sides, so not compared")
+        return check_row(check, found, UNKNOWN, "not recorded on both sides, so not compared")
     same = found[0] == found[1]
-    return _row(check, found, SAME if same else status, "alike" if same else meaning)
+    return check_row(check, found, SAME if same else status, "alike" if same else meaning)
 
 
 def _graphs(runs: Runs) -> Row:
     both = (runs.baseline, runs.input)
     nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in both]
-    whole_n = [sum(sums.whole_graphs_n for _, sums in run.ranks) for run in both]
+    whole_n = [run.whole_graphs_n for run in both]
     shown = [
         f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
         for nodes, whole in zip(nodes_n, whole_n, strict=True)
     ]
     check = "CUDA graphs"
     if bool(whole_n[0]) != bool(whole_n[1]):
-        return _row(check, shown, ALL, "kernels in graphs are seen on one side only")
+        return check_row(check, shown, ALL, "kernels in graphs are seen on one side only")
     if any(whole_n):
-        return _row(check, shown, DIFFERS, "kernels in graphs are not seen on either side")
+        return check_row(
+            check, shown, DIFFERS, "kernels in graphs are not seen: no gate on kernels"
+        )
     if bool(nodes_n[0]) != bool(nodes_n[1]):
-        return _row(check, shown, DIFFERS, "one side alone runs CUDA graphs: a change of its own")
-    return _row(check, shown, SAME, "alike")
+        return check_row(
+            check, shown, DIFFERS, "one side alone runs CUDA graphs: a change of its own"
+        )
+    return check_row(check, shown, SAME, "alike")
 
 
 def _work_unseen(runs: Runs) -> Row:
@@ -186,8 +171,8 @@ def _work_unseen(runs: Runs) -> Row:
         [f"{format_count(n)} graph launches" for n in unseen],
     )
     if not any(unseen):
-        return _row(check, shown, SAME, "all launched work is there")
-    return _row(check, shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
+        return check_row(check, shown, SAME, "all launched work is there")
+    return check_row(check, shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
 
 
 def _overhead(runs: Runs) -> Row:
@@ -196,46 +181,15 @@ def _overhead(runs: Runs) -> Row:
     shown = [None if share is None else format_percent(share) for share in shares]
     check = "time the profiler took"
     if len(known) < 2 or abs(known[0] - known[1]) < _OVERHEAD_POINTS:
-        return _row(check, shown, SAME, "about alike, and no idle time")
-    return _row(check, shown, DIFFERS, "it stretches windows, not kernels")
+        return check_row(check, shown, SAME, "about alike, and no idle time")
+    return check_row(check, shown, DIFFERS, "it stretches windows, not kernels")
 
 
 def _overhead_pct(run: Run) -> float | None:
-    window_ns, idle_ns = run.total(lambda one: one.window_ns), run.idle_ns
+    window_ns, idle_ns = run.window_ns, run.idle_ns
     if idle_ns is None or not window_ns:
         return None
     return 100.0 * int(idle_ns[PROFILER_OVERHEAD]) / window_ns
-
-
-def _steps(runs: Runs) -> Row:
-    both = (runs.baseline, runs.input)
-    shown = [
-        run.step_note if run.steps_n is None else f"{run.steps_n} x {run.step}" for run in both
-    ]
-    if runs.steps is None:
-        if all(run.steps_n is None for run in both):
-            return _row(STEPS, shown, SAME, "not counted: there is no time per step")
-        return _row(STEPS, shown, DIFFERS, "not the same steps: there is no time per step")
-    before, after = runs.steps
-    few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
-    if before != after:
-        return _row(STEPS, shown, TOTALS, f"another number of steps: compare per step{few}")
-    return _row(STEPS, shown, SAME, f"as many steps{few}")
-
-
-def _windows(runs: Runs) -> Row:
-    lengths = []
-    for run in (runs.baseline, runs.input):
-        total_ns = run.total(lambda one: one.window_ns)
-        lengths.append(total_ns // len(run.devices) if run.devices else 0)
-    shown = [f"{format_ns(length)} a device" for length in lengths]
-    if _apart_pct(*lengths) <= _SAME_WORK_PCT:
-        return _row("window", shown, SAME, "about as long")
-    if runs.steps is not None and runs.steps[0] == runs.steps[1]:
-        return _row("window", shown, DIFFERS, "as many steps took another time")
-    if _apart_pct(runs.baseline.launches_n, runs.input.launches_n) <= _SAME_WORK_PCT:
-        return _row("window", shown, DIFFERS, "as many launches took another time")
-    return _row("window", shown, TOTALS, "another length, and other work in it")
 
 
 def _names(runs: Runs) -> Row:
@@ -249,8 +203,10 @@ def _names(runs: Runs) -> Row:
         shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
     if min(shares) < _COMMON_PCT:
-        return _row("kernel names in common", shown, DIFFERS, "mostly other kernels: other code")
-    return _row("kernel names in common", shown, SAME, "largely the same kernels")
+        return check_row(
+            "kernel names in common", shown, DIFFERS, "mostly other kernels: other code"
+        )
+    return check_row("kernel names in common", shown, SAME, "largely the same kernels")
 
 
 def _repeats(runs: Runs) -> Iterable[Row]:
@@ -258,25 +214,21 @@ def _repeats(runs: Runs) -> Iterable[Row]:
         counts = [counted(len(one.ranks), "rank") for one in (runs.baseline, run)]
         check = f"{run.side}, for noise"
         if run not in runs.noise:
-            yield _row(check, counts, DIFFERS, "empty, incomplete or of other ranks: left out")
-        elif _gpus(run) != _gpus(runs.baseline):
-            yield _row(check, counts, DIFFERS, "on another GPU: noise says little")
+            yield check_row(
+                check, counts, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"
+            )
+        elif other_work(runs.baseline, run):
+            yield check_row(
+                check, counts, DIFFERS, "of another amount of work: no noise of sums over a run"
+            )
         else:
-            yield _row(check, counts, SAME, "a run like the baseline")
-
-
-def _gpus(run: Run) -> str | None:
-    return _values(run, lambda one: ", ".join(sorted(set(one.gpus))))
+            yield check_row(check, counts, SAME, "a run like the baseline")
 
 
 def _values(run: Run, of: Callable[[CaptureFacts], str | None]) -> str | None:
     """Return the distinct values that the reports of a run have; None if none says anything."""
     found = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
     return "; ".join(sorted(found)) or None
-
-
-def _apart_pct(before: int, after: int) -> float:
-    return 100.0 * abs(after - before) / max(before, after, 1)
 
 
 def _listed(numbers: list[int]) -> str:

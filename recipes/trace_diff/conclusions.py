@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables
 from nsys_llm.recipes.trace_diff.clue import Clue
+from nsys_llm.recipes.trace_diff.kernel_clues import work_ratio
 from nsys_llm.view.text import format_percent, quoted
 
 __all__ = ["conclusions", "conclusive"]
@@ -62,7 +63,7 @@ def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[
                 "The baseline ran CUDA graphs and the input launches kernels one by one: that is "
                 "where the idle time comes from.",
             )
-        elif cause := _host_bound(tables):
+        elif cause := _host_bound(tables, basis):
             yield (
                 "host_bound",
                 f"The GPU waits for the host more than before ({quoted(cause)}): what slowed down "
@@ -140,12 +141,12 @@ def _graphs_lost(tables: Tables) -> bool:
     return before > 0 and after == 0
 
 
-def _host_bound(tables: Tables) -> str | None:
+def _host_bound(tables: Tables, basis: Basis) -> str | None:
+    """Return the cause on the host that most of the additional idle time has, for as much work."""
     idle = tables["idle"]
-    more = idle[idle["change_ns"].fillna(0) > 0]
-    if more.empty:
+    more = idle["input_total_ns"].astype("float64") / work_ratio(basis) - idle["baseline_total_ns"]
+    found = idle.assign(more_ns=more.astype("float64")).query("more_ns > 0")
+    host: pd.DataFrame = found[found["cause"].isin(_HOST_CAUSES)]
+    if host.empty or 2 * host["more_ns"].sum() <= found["more_ns"].sum():
         return None
-    host: pd.DataFrame = more[more["cause"].isin(_HOST_CAUSES)]
-    if 2 * int(host["change_ns"].sum()) <= int(more["change_ns"].sum()):
-        return None
-    return str(host.iloc[0]["cause"])
+    return str(host.sort_values("more_ns", ascending=False, kind="stable")["cause"].iloc[0])

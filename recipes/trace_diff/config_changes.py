@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.categories import Classification
@@ -21,6 +21,8 @@ _PARTS: Final = (
     ("dynamic shared memory", slice(8, 9)),
 )
 _GRID: Final = slice(0, 3)
+#: Pairs of names of one category and grid, above which nothing tells which of them belong together.
+_MOST_PAIRS: Final = 300_000
 
 Config = tuple[int, ...]
 
@@ -52,17 +54,30 @@ def likely_renames(
     kind = {name: one.category for name, one in zip(names, classes, strict=True)}
     gone = [name for name, here in zip(names, status, strict=True) if here == "vanished"]
     come = [name for name, here in zip(names, status, strict=True) if here == "new"]
-    candidates = sorted(
-        (abs(counts[0][old] - counts[1][new]), old, new)
-        for old in gone
-        for new in come
-        if kind[old] == kind[new] and _grids(before[old]) == _grids(after[new])
-    )
+    alike: dict[tuple[str, frozenset[Config]], tuple[list[str], list[str]]] = {}
+    for side, found, configs in ((0, gone, before), (1, come, after)):
+        for name in found:
+            key = kind[name], _grids(configs[name])
+            alike.setdefault(key, ([], []))[side].append(name)
     partner: dict[str, str] = {}
-    for _, old, new in candidates:
+    for olds, news in alike.values():
+        partner |= _paired(olds, news, counts)
+    return [partner.get(name) for name in names]
+
+
+def _paired(
+    olds: Sequence[str], news: Sequence[str], counts: Sequence[Mapping[str, int]]
+) -> dict[str, str]:
+    """Pair names that are alike, those of the nearest numbers of launches first."""
+    if len(olds) * len(news) > _MOST_PAIRS:
+        return {}
+    partner: dict[str, str] = {}
+    for _, old, new in sorted(
+        (abs(counts[0][old] - counts[1][new]), old, new) for old in olds for new in news
+    ):
         if old not in partner and new not in partner:
             partner[old], partner[new] = new, old
-    return [partner.get(name) for name in names]
+    return partner
 
 
 def _configs(run: Run) -> dict[str, set[Config]]:
@@ -72,8 +87,8 @@ def _configs(run: Run) -> dict[str, set[Config]]:
     return found
 
 
-def _grids(configs: set[Config]) -> set[Config]:
-    return {config[_GRID] for config in configs}
+def _grids(configs: set[Config]) -> frozenset[Config]:
+    return frozenset(config[_GRID] for config in configs)
 
 
 def _change(before: set[Config], after: set[Config]) -> str | None:

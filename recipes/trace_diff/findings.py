@@ -7,9 +7,9 @@ from typing import Final
 
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of, both_sides
+from nsys_llm.recipes.trace_diff.checks import ALL, BLOCKING, STEP_TIMES, TOTALS
 from nsys_llm.recipes.trace_diff.clue import Clue
 from nsys_llm.recipes.trace_diff.clues import find_clues
-from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS
 from nsys_llm.recipes.trace_diff.conclusions import conclusive
 from nsys_llm.records import severity_of
 from nsys_llm.view.text import format_percent, quoted
@@ -19,6 +19,12 @@ __all__ = ["findings"]
 #: Share of the baseline's kernel time from which a change for the worse has a severity; nsys-ai
 #: calls 5 % a regression and 2 % noise, high is ours.
 _SEVERITY_PCT: Final = {"high": 10.0, "medium": 5.0, "low": 2.0}
+
+_RECOMMENDED: Final = {
+    ALL: "Repeat one of the captures like the other.",
+    TOTALS: "Read times per call, shares, and times per step.",
+    STEP_TIMES: "Leave out what runs outside of the steps: `--steps 0:`, or a filter by time.",
+}
 
 #: Title, scope and advice of each kind of change.
 _KINDS: Final = {
@@ -32,6 +38,17 @@ _KINDS: Final = {
         "{name} got faster per call",
         "kernel",
         "Check in `configs` that it still does the same work: other grids are other shapes.",
+    ),
+    "few_calls": (
+        "{name} takes other times in few calls",
+        "kernel",
+        "Capture more steps: a test needs eight calls on each side.",
+    ),
+    "uneven_calls": (
+        "Some calls of {name} changed, and not the usual one",
+        "kernel",
+        "Find out which: `configs` and `rank_kernels` tell shapes and ranks apart, tail_stats "
+        "lists the outliers.",
     ),
     "more_calls": (
         "{name} runs more often",
@@ -117,7 +134,7 @@ def _finding(clue: Clue, basis: Basis) -> Finding | None:
     severity = severity_of(share, _SEVERITY_PCT)
     if severity is None:
         severity = "low" if clue.stands_out and clue.impact_ns > 0 else "note"
-    if clue.rule in ("more_of_all", "less_of_all"):
+    if clue.rule in ("more_of_all", "less_of_all") or not clue.sure:
         severity = "note"
     return Finding(
         rule=clue.rule,
@@ -157,7 +174,7 @@ def _conclusions(tables: Tables, basis: Basis, clues: list[Clue]) -> Iterator[Fi
 
 def _not_comparable(tables: Tables) -> Iterator[Finding]:
     rows = tables["comparability"]
-    for row in rows[rows["status"].isin([ALL, TOTALS])].to_dict("records"):
+    for row in rows[rows["status"].isin(BLOCKING)].to_dict("records"):
         before, after = both_sides(row)
         whole = row["status"] == ALL
         yield Finding(
@@ -165,11 +182,8 @@ def _not_comparable(tables: Tables) -> Iterator[Finding]:
             severity="high" if whole else "medium",
             scope="run",
             name=row["check"],
-            title=f"{'The runs' if whole else 'Sums over the runs'} are not comparable: "
-            f"{row['check']}",
+            title=f"{BLOCKING[row['status']]} are not comparable: {row['check']}",
             evidence=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
             tables=("comparability",),
-            recommendation="Repeat one of the captures like the other."
-            if whole
-            else "Read times per call, shares, and times per step.",
+            recommendation=_RECOMMENDED[row["status"]],
         )

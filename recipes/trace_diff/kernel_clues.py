@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
+from nsys_llm.recipes.trace_diff.amounts import ALIKE_PCT, LEAST_CHANGE_PCT, common_ratio
 from nsys_llm.recipes.trace_diff.basis import Basis
 from nsys_llm.recipes.trace_diff.clue import STANDS_OUT, Clue, changed, matters, times
-from nsys_llm.recipes.trace_diff.verdicts import IMPROVE, REGRESS
+from nsys_llm.recipes.trace_diff.verdicts import IMPROVE, INSUFFICIENT, REGRESS
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
-__all__ = ["alike_ratio", "kernel_clues"]
+__all__ = ["alike_ratio", "kernel_clues", "work_ratio"]
 
-#: Launch counts that change alike: their ratios differ by so little, for so much of the time; ours.
-_ALIKE_PCT: Final = 5.0
-_ALIKE_SHARE_PCT: Final = 70.0
-_LEAST_CHANGE_PCT: Final = 2.0
-_LEAST_LAUNCHES: Final = 8
+#: q below which calls differ by more than chance; the default of --alpha.
+_SURE: Final = 0.05
 
 
 def kernel_clues(basis: Basis) -> list[Clue]:
     """Return the changes of kernels other than communication, in no order."""
-    return [*_fewer_of_all(basis), *_per_call(basis), *_counts(basis), *_other_kernels(basis)]
+    return [
+        *_fewer_of_all(basis),
+        *_per_call(basis),
+        *_few_calls(basis),
+        *_uneven_calls(basis),
+        *_counts(basis),
+        *_other_kernels(basis),
+    ]
 
 
 def alike_ratio(basis: Basis) -> float | None:
@@ -33,15 +39,17 @@ def alike_ratio(basis: Basis) -> float | None:
     """
     kernels = basis.kernels
     both = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
-    if basis.per_step or both.empty or both["baseline_n"].sum() < _LEAST_LAUNCHES:
+    if basis.per_step:
         return None
-    ratio = float(both["input_n"].sum() / both["baseline_n"].sum())
-    apart = (both["input_n"] / both["baseline_n"] / ratio - 1).abs() * 100
-    alike_ns = float(both.loc[apart <= _ALIKE_PCT, "before"].sum())
-    if 100 * abs(ratio - 1) < _LEAST_CHANGE_PCT or ratio <= 0:
-        return None
-    enough = alike_ns >= _ALIKE_SHARE_PCT / 100 * float(both["before"].sum())
-    return ratio if enough else None
+    columns = (both[name].to_numpy(np.float64) for name in ("baseline_n", "input_n", "before"))
+    return common_ratio(*columns)
+
+
+def work_ratio(basis: Basis) -> float:
+    """Return how much more of everything the input did, as far as sums tell of it."""
+    if basis.steps is not None:
+        return basis.steps[1] / basis.steps[0]
+    return alike_ratio(basis) or 1.0
 
 
 def _fewer_of_all(basis: Basis) -> Iterator[Clue]:
@@ -65,6 +73,8 @@ def _per_call(basis: Basis) -> Iterator[Clue]:
     kernels = basis.kernels
     own = kernels[kernels["verdict"].isin([REGRESS, IMPROVE]) & ~kernels["communication"]]
     for row in _records(own, "per_call"):
+        if row["per_call"] * row["p50_pct"] <= 0:
+            continue
         out = row["ratio"] >= STANDS_OUT or row["ratio"] <= 1 / STANDS_OUT
         if not out and not matters(row["per_call"], basis):
             continue
@@ -80,6 +90,64 @@ def _per_call(basis: Basis) -> Iterator[Clue]:
             row["category"],
             out,
         )
+
+
+def _few_calls(basis: Basis) -> Iterator[Clue]:
+    """Yield kernels whose calls got longer or shorter, with too few of them for a test."""
+    kernels = basis.kernels
+    own = kernels[(kernels["verdict"] == INSUFFICIENT) & (kernels["status"] == "both")]
+    for row in _records(own[~own["communication"]], "per_call"):
+        if not _moved(row) or not matters(row["per_call"], basis):
+            continue
+        yield Clue(
+            "few_calls",
+            row["per_call"],
+            f"{_named(row)} takes {times(row['ratio'])} per call in {_calls(row, basis)} "
+            f"({changed(row['per_call'])}), too few to tell from chance",
+            ("kernels", "configs"),
+            row["name"],
+            row["category"],
+            sure=False,
+        )
+
+
+def _uneven_calls(basis: Basis) -> Iterator[Clue]:
+    """Yield kernels of which some calls got longer or shorter, and the median did not.
+
+    Where a test does not tell that from chance, it has to be worth as much as a finding.
+    """
+    kernels = basis.kernels
+    own = kernels[~kernels["verdict"].isin([INSUFFICIENT]) & (kernels["status"] == "both")]
+    for row in _records(own[~own["communication"]], "per_call"):
+        p50_pct, sure = row["p50_pct"], bool(row["q"] < _SURE)
+        typical = abs(p50_pct) >= LEAST_CHANGE_PCT and row["per_call"] * p50_pct > 0
+        least_ns = 0.0 if sure else LEAST_CHANGE_PCT / 100 * basis.before_ns
+        if typical or not _moved(row) or abs(row["per_call"]) < least_ns:
+            continue
+        if not matters(row["per_call"], basis):
+            continue
+        yield Clue(
+            "uneven_calls",
+            row["per_call"],
+            f"some calls of {_named(row)} changed and not the usual one: in the mean it takes "
+            f"{times(row['ratio'])} in {_calls(row, basis)} ({changed(row['per_call'])}), at "
+            f"{_median(p50_pct)}",
+            ("durations", "configs"),
+            row["name"],
+            row["category"],
+            sure=sure,
+        )
+
+
+def _moved(row: Any) -> bool:
+    """Tell whether the mean of a kernel moved by more than is worth a word."""
+    return bool(100 * abs(row["ratio"] - 1) >= LEAST_CHANGE_PCT)
+
+
+def _median(p50_pct: float) -> str:
+    if abs(p50_pct) < 0.05:
+        return "the same median"
+    return f"a median that is {format_percent(abs(p50_pct))} {'longer' if p50_pct > 0 else 'less'}"
 
 
 def _calls(row: Any, basis: Basis) -> str:
@@ -101,7 +169,7 @@ def _counts(basis: Basis) -> Iterator[Clue]:
     own = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
     for row in _records(own, "count"):
         beyond = row["input_n"] / row["baseline_n"] / alike - 1
-        if 100 * abs(beyond) <= _ALIKE_PCT or not matters(row["count"], basis):
+        if 100 * abs(beyond) <= ALIKE_PCT or not matters(row["count"], basis):
             continue
         rule = "more_calls" if row["count"] > 0 else "fewer_calls"
         yield Clue(

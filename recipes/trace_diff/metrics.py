@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
-from nsys_llm.api_classes import classify_api
 from nsys_llm.categories import Classification
 from nsys_llm.columns import Columns
 from nsys_llm.gates import NOT_COMPARABLE, Gate, Judgement, judge
 from nsys_llm.manifest import Metric
+from nsys_llm.phase_maps import NO_API, NO_RANGE, UNMAPPED
+from nsys_llm.recipes.trace_diff.amounts import other_work
+from nsys_llm.recipes.trace_diff.checks import ALL, STEP_TIMES, TOTALS
 from nsys_llm.recipes.trace_diff.collective_sums import CollectiveSums
-from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS
+from nsys_llm.recipes.trace_diff.metric_values import (
+    PER_STEP,
+    PLAIN,
+    SHARES,
+    Value,
+    needs_kernels,
+)
 from nsys_llm.recipes.trace_diff.runs import Run, Runs
-from nsys_llm.recipes.trace_diff.sum_tables import idle_total_ns
 from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_percent, format_value
 
 __all__ = ["Measures", "gate_columns", "metric_columns"]
 
-_PER_STEP: Final = "_per_step"
-#: Metrics that are shares, or of one call: they compare runs of any length.
-_SHARES: Final = ("idle_pct", "exposed_comm_pct", "kernel_per_call")
 _PERCENTILES: Final = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
-
-Value = Fraction | None
+#: What stands for GPU time without a phase: it may be 0.
+_NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
 
 @dataclass(frozen=True)
@@ -74,25 +78,35 @@ class Measures:
 
     def of(self, metric: str, argument: str | None = None) -> Measured:
         """Return one metric."""
-        runs = (self.runs.baseline, self.runs.input, *self.runs.noise)
-        before, after, *others = (self._value(run, metric, argument) for run in runs)
+        before, after = (self._value(run, metric, argument) for run in self._compared)
+        repeats = self.runs.noise
+        if self._is_sum(metric, argument):
+            repeats = tuple(run for run in repeats if not other_work(self.runs.baseline, run))
+        others = [self._value(run, metric, argument) for run in repeats]
         known = [value for value in (before, *others) if value is not None]
         noise = max(known) - min(known) if others and len(known) == 1 + len(others) else None
         return Measured(before, after, noise, self._reason(metric, argument, before, after))
 
+    def _is_sum(self, metric: str, argument: str | None) -> bool:
+        """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
+        if metric in SHARES or metric in _PERCENTILES or metric.endswith(PER_STEP):
+            return False
+        return argument is None or self.runs.steps is None
+
     def _value(self, run: Run, metric: str, argument: str | None) -> Value:
         if argument is not None:
             return self._with_argument(run, metric, argument)
-        if metric.endswith(_PER_STEP):
-            return self._a_step(run, _PLAIN[metric.removesuffix(_PER_STEP)](self, run))
-        return _PLAIN[metric](self, run)
+        value = PLAIN[metric.removesuffix(PER_STEP)](run, self.collectives[run.side])
+        return self._a_step(run, value) if metric.endswith(PER_STEP) else value
 
     def _with_argument(self, run: Run, metric: str, argument: str) -> Value:
         if metric in _PERCENTILES:
             return run.phase_percentile(argument, _PERCENTILES[metric])
         if metric == "phase":
             found = run.summed_names(lambda sums: sums.phases).get(argument)
-            return None if found is None else self._usual(run, Fraction(found[1]))
+            if found is None or (not any(found) and argument not in _NO_PHASES):
+                return None
+            return self._usual(run, Fraction(found[1]))
         names = self._chosen(metric, argument)
         if not names:
             return None
@@ -111,6 +125,8 @@ class Measures:
     def _a_step(self, run: Run, value: Value) -> Value:
         if self.runs.steps is None or value is None or run.steps_n is None:
             return None
+        if run.step != self.runs.baseline.step:
+            return None
         return value / run.steps_n
 
     def _chosen(self, metric: str, argument: str) -> list[str]:
@@ -128,17 +144,29 @@ class Measures:
     def _reason(self, metric: str, argument: str | None, before: Value, after: Value) -> str | None:
         if checks := self.blocked[ALL]:
             return f"not comparable: {', '.join(checks)}"
-        a_step = metric.endswith(_PER_STEP) or metric in _PERCENTILES
+        if needs_kernels(metric) and any(run.whole_graphs_n for run in self._compared):
+            return (
+                "kernels in CUDA graphs that were traced as a whole are not seen; record with "
+                "--cuda-graph-trace=node"
+            )
         if before is None or after is None:
-            return self._unknown(metric, argument, a_step)
-        steps = self.runs.steps is not None and argument is not None
-        if not (a_step or steps or metric in _SHARES) and (checks := self.blocked[TOTALS]):
-            return f"sums over the runs are not comparable: {', '.join(checks)}"
-        return None
+            return self._unknown(metric, argument)
+        if metric in SHARES or metric in _PERCENTILES:
+            return None
+        what, status = "times per step", STEP_TIMES
+        if self._is_sum(metric, argument):
+            what, status = "sums over the runs", TOTALS
+        checks = self.blocked[status]
+        return f"{what} are not comparable: {', '.join(checks)}" if checks else None
 
-    def _unknown(self, metric: str, argument: str | None, a_step: bool) -> str:
+    @property
+    def _compared(self) -> tuple[Run, Run]:
+        return self.runs.baseline, self.runs.input
+
+    def _unknown(self, metric: str, argument: str | None) -> str:
+        a_step = metric.endswith(PER_STEP) or metric in _PERCENTILES
         if a_step and self.runs.steps is None:
-            return "steps are not counted alike on both sides; see --step and --step-kernel"
+            return self._steps_unknown()
         if argument is not None and metric.startswith("kernel"):
             return (
                 f"no kernel is called '{argument}'"
@@ -148,7 +176,18 @@ class Measures:
         if argument is not None:
             kind = "category" if metric == "category" else "phase"
             return f"there is no {kind} '{argument}' on both sides"
+        if metric.startswith("comm_"):
+            return "communication of the ranks given matches nothing; give the reports of all ranks"
+        if metric in ("api_time", "sync_time"):
+            return "one of the runs has no API call; record with --trace=cuda"
         return "it is not known for both runs"
+
+    def _steps_unknown(self) -> str:
+        uncounted = [run for run in self._compared if run.steps_n is None]
+        if not uncounted:
+            return "the runs do not count the same steps; see --step and --step-kernel"
+        notes = dict.fromkeys(run.step_note or "" for run in uncounted)
+        return f"steps are not counted: {'; '.join(notes)}"
 
 
 def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
@@ -244,45 +283,3 @@ def _real(one: Measured) -> bool | None:
     if one.noise is None or one.change is None:
         return None
     return abs(one.change) > one.noise
-
-
-def _sum(of: Callable[[Any], int]) -> Callable[[Measures, Run], Value]:
-    return lambda _, run: Fraction(run.total(of))
-
-
-def _share(part: int | None, whole: int) -> Value:
-    return None if part is None or not whole else Fraction(100 * part, whole)
-
-
-def _idle(_: Measures, run: Run) -> Value:
-    idle_ns = idle_total_ns(run)
-    return None if idle_ns is None else Fraction(idle_ns)
-
-
-def _api_ns(run: Run, wanted: str | None = None) -> Fraction:
-    apis = run.summed_names(lambda sums: sums.apis)
-    return Fraction(
-        sum(ns for name, (_, ns) in apis.items() if wanted is None or classify_api(name) == wanted)
-    )
-
-
-_PLAIN: Final[Mapping[str, Callable[[Measures, Run], Value]]] = {
-    "gpu_time": lambda _, run: Fraction(run.kernel_ns),
-    "kernel_launches": lambda _, run: Fraction(run.launches_n),
-    "idle_time": _idle,
-    "idle_pct": lambda _, run: _share(idle_total_ns(run), run.total(lambda one: one.window_ns)),
-    "exposed_comm": _sum(lambda one: one.exposed_ns),
-    "exposed_comm_pct": lambda _, run: _share(
-        run.total(lambda one: one.exposed_ns), run.total(lambda one: one.busy_ns)
-    ),
-    "comm_wait": lambda measures, run: measures.collectives[run.side].wait(),
-    "comm_transfer": lambda measures, run: measures.collectives[run.side].transfer(),
-    "copy_time": lambda _, run: Fraction(
-        sum(int(sums.moves.total_ns.sum()) for _, sums in run.ranks)
-    ),
-    "copy_bytes": lambda _, run: Fraction(
-        sum(int(sums.moves.size_bytes.sum()) for _, sums in run.ranks)
-    ),
-    "api_time": lambda _, run: _api_ns(run),
-    "sync_time": lambda _, run: _api_ns(run, "host_block"),
-}

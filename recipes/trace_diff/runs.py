@@ -69,6 +69,36 @@ class Run:
         return sum(of(device) for device in self.devices)
 
     @cached_property
+    def window_ns(self) -> int:
+        """Windows of all devices together."""
+        return self.total(lambda one: one.window_ns)
+
+    @cached_property
+    def gpus(self) -> frozenset[str]:
+        """Names of the GPUs that its reports tell of."""
+        facts = (rank.facts for rank, _ in self.ranks)
+        return frozenset(gpu for one in facts if one is not None for gpu in one.gpus)
+
+    @cached_property
+    def gpu_ns(self) -> int:
+        """Time in kernels, copies, fills and whole graphs."""
+        return sum(total for _, total in self.summed_names(lambda sums: sums.phases).values())
+
+    @cached_property
+    def outside_ns(self) -> int | None:
+        """The part of that which no step launched; None where steps are no ranges."""
+        found = [sums.steps.outside_ns for _, sums in self.ranks]
+        known = [ns for ns in found if ns is not None]
+        return sum(known) if len(known) == len(found) else None
+
+    @property
+    def outside_pct(self) -> float | None:
+        """The same in percent."""
+        if self.outside_ns is None or not self.gpu_ns:
+            return None
+        return 100.0 * self.outside_ns / self.gpu_ns
+
+    @cached_property
     def kernel_ns(self) -> int:
         """Time in kernels."""
         return int(self.part.total_ns.sum())
@@ -77,6 +107,11 @@ class Run:
     def launches_n(self) -> int:
         """Kernels that start in the windows."""
         return int(self.part.counts.count.sum())
+
+    @cached_property
+    def whole_graphs_n(self) -> int:
+        """CUDA graphs that were traced as a whole, so that their kernels are not seen."""
+        return sum(sums.whole_graphs_n for _, sums in self.ranks)
 
     @cached_property
     def steps_n(self) -> int | None:
@@ -159,13 +194,14 @@ class Runs:
 
     @cached_property
     def noise(self) -> tuple[Run, ...]:
-        """The further runs that tell noise: whole, not empty, with as many ranks."""
+        """The further runs that tell noise: whole, not empty, with as many ranks and like GPUs."""
         return tuple(
             run
             for run in self.repeats
             if run.launches_n
             and len(run.ranks) == len(self.baseline.ranks)
             and all(rank.facts is not None for rank in run.others)
+            and run.gpus == self.baseline.gpus
         )
 
     @cached_property

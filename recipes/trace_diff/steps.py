@@ -34,11 +34,13 @@ class StepCount:
         steps_n: How many; None where they cannot be counted.
         step: What was counted: name of the range without running numbers, or of the kernel.
         note: Why they cannot be counted.
+        outside_ns: GPU time that no step launched; None where steps are no ranges.
     """
 
     steps_n: int | None
     step: str | None = None
     note: str | None = None
+    outside_ns: int | None = None
 
 
 def count_steps(
@@ -59,8 +61,9 @@ def count_steps(
         if options["step"]:
             return StepCount(None, None, f"no NVTX range '{options['step']}'")
         return StepCount(None, None, _NO_STEP)
-    steps_n = int(chosen_steps(trace, times.steps, options).size)
-    return StepCount(steps_n, step_key(str(times.steps.name[0])))
+    chosen = chosen_steps(trace, times.steps, options)
+    outside_ns = int(times.gpu_ns.sum()) - int(times.step_gpu_ns[chosen].sum())
+    return StepCount(int(chosen.size), step_key(str(times.steps.name[0])), None, outside_ns)
 
 
 def chosen_steps(trace: RankTrace, steps: Ranges, options: Mapping[str, Any]) -> IntArray:

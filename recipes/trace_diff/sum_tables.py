@@ -196,6 +196,7 @@ def _run_row(run: Run) -> dict[str, Any]:
         "step": run.step,
         "step_note": run.step_note,
         "launches_n": run.launches_n,
+        "whole_graphs_n": run.whole_graphs_n,
         "kernel_ns": run.kernel_ns,
         "communication_ns": run.total(lambda one: one.communication_ns),
         "exposed_communication_ns": run.total(lambda one: one.exposed_ns),

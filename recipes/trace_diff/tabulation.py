@@ -14,8 +14,9 @@ from nsys_llm.identity import Rank
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
 from nsys_llm.recipes.trace_diff.chart_tables import duration_columns, waterfall_columns
+from nsys_llm.recipes.trace_diff.checks import BLOCKING
 from nsys_llm.recipes.trace_diff.collective_sums import collective_columns, sum_collectives
-from nsys_llm.recipes.trace_diff.comparability import ALL, TOTALS, comparability_columns
+from nsys_llm.recipes.trace_diff.comparability import comparability_columns
 from nsys_llm.recipes.trace_diff.kernel_tables import (
     config_columns,
     kernel_columns,
@@ -88,9 +89,9 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
 
 
 def _blocked(comparability: Columns) -> dict[str, list[str]]:
-    """Return the checks that make all, or sums over the runs, not comparable."""
+    """Return the checks that make all, sums over the runs, or times per step not comparable."""
     rows = list(zip(comparability["check"], comparability["status"], strict=True))
-    return {status: [check for check, own in rows if own == status] for status in (ALL, TOTALS)}
+    return {status: [check for check, own in rows if own == status] for status in BLOCKING}
 
 
 def _classes(runs: Runs, engine: str) -> dict[str, Classification]:

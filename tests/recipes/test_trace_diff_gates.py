@@ -26,7 +26,8 @@ def report(path, *lengths, name="k", **others):
     """Write a report with kernels of these lengths, 1,000 ns apart."""
     trace = TraceBuilder(**others)
     for index, length in enumerate(lengths):
-        trace.kernel(name, start_ns=1_000 * index, duration_ns=length)
+        at = 1_000 * (index + 1)
+        trace.kernel(name, start_ns=at, duration_ns=length, launch=(at - 50, at - 20))
     return trace.write_sqlite(path)
 
 
@@ -169,7 +170,7 @@ def test_another_gpu_is_not_comparable(tmp_path):
     assert [(row["check"], row["baseline"], row["input"]) for row in verdict["not_comparable"]] == [
         ("GPU", "H100", "H200")
     ]
-    assert verdict["answer"].startswith("These runs are not comparable: GPU (`H100`, then `H200`;")
+    assert verdict["answer"].startswith("The runs are not comparable: GPU (`H100`, then `H200`;")
 
 
 def test_sums_of_another_number_of_ranks_are_not_comparable_and_shares_are(tmp_path, pair):
