@@ -249,6 +249,13 @@ def test_steps_that_a_filter_leaves_keep_their_numbers(tmp_path):
     }
 
 
+def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):
+    trace = server()
+    trace.kernel("empty", start_ns=160, duration_ns=0, launch=(56, 57), device_id=1)
+    found = quick(written(trace, tmp_path), "--device", "1")
+    assert rows(found["steps"], "step name ops_n gpu_ns phase") == [(2, "step 2", 1, 0, None)]
+
+
 def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
     path = written(server(), tmp_path)
 
