@@ -256,6 +256,23 @@ def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):
     assert rows(found["steps"], "step name ops_n gpu_ns phase") == [(2, "step 2", 1, 0, None)]
 
 
+def test_every_path_of_the_tree_is_there_once(tmp_path):
+    trace = TraceBuilder().nvtx("a / b", 0, 10).nvtx("a", 20, 40).nvtx("b", 22, 30)
+    trace.nvtx("c", 50, 60, kind="start_end").nvtx("c [start/end]", 70, 80)
+    for number, at in enumerate([2, 24, 52, 72]):
+        trace.kernel("k", start_ns=100 + number, duration_ns=1, launch=(at, at + 1))
+    tree = quick(written(trace, tmp_path))["range_tree"]
+    assert tree["path"].is_unique
+    assert set(tree["parent_path"].dropna()) == {"a"}
+    assert sorted(rows(tree, "label depth inclusive_ns")) == [
+        ("a", 0, 1),
+        ("a / b", 0, 1),
+        ("b", 1, 1),
+        ("c", 0, 1),
+        ("c [start/end]", 0, 1),
+    ]
+
+
 def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
     path = written(server(), tmp_path)
 
