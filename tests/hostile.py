@@ -8,7 +8,7 @@ from rendered import HOSTILE_NAMES
 
 from nsys_llm.trace_builder import TraceBuilder
 
-__all__ = ["write_hostile"]
+__all__ = ["hostile_inputs", "write_hostile"]
 
 #: Labels of ranks follow from names of files; no slash and no null can be in one.
 _FILES = ("rank0 <b>`$x$|[a](b)&amp;", 'rank1 "&#60;i&#62; =1+1 %{x}')
@@ -43,6 +43,13 @@ def write_hostile(folder: Path, *, longest: bool = True) -> Path:
         builder.write_sqlite(folder / f"{name}.sqlite")
     (folder / _BROKEN).write_bytes(b"no database")
     return folder
+
+
+def hostile_inputs(ranks: Path, recipe: str) -> list[Path]:
+    """Return what a recipe reads: hostile ranks, and for a comparison others before them."""
+    if recipe != "trace_diff":
+        return [ranks]
+    return [write_hostile(ranks.with_name("shorter"), longest=False), ranks]
 
 
 def _add_kernel(builder: TraceBuilder, rank: int, index: int, name: str) -> None:

@@ -11,7 +11,7 @@ import shutil
 
 import pytest
 from devtools import VARIABLE, Browser, find_chromium
-from hostile import write_hostile
+from hostile import hostile_inputs, write_hostile
 from lab_server import Lab
 from rendered import PLOTLY, read_notebook, shown_by
 from results import analyse, demo_inputs
@@ -69,9 +69,9 @@ def made(tmp_path_factory):
     (folder / "hostile").mkdir()
     for recipe in recipe_names():
         analyse(folder / recipe, *demo_inputs(folder, recipe), options=["--html"], recipe=recipe)
-        twice = [hostile] * (2 if recipe == "trace_diff" else 1)
+        inputs = hostile_inputs(hostile, recipe)
         options = ["--html", "--allow-missing-ranks"]
-        analyse(folder / "hostile" / recipe, *twice, options=options, recipe=recipe)
+        analyse(folder / "hostile" / recipe, *inputs, options=options, recipe=recipe)
     return folder
 
 

@@ -8,7 +8,7 @@ import re
 import pandas as pd
 import pytest
 from command_line import run
-from hostile import write_hostile
+from hostile import hostile_inputs, write_hostile
 from rendered import (
     HOSTILE_NAMES,
     INVISIBLE,
@@ -63,9 +63,7 @@ def recipe(request):
 def hostile_run(hostile_set, recipe):
     """A run on ranks in which every name that a trace can bring is hostile."""
     out = hostile_set.parent / recipe
-    inputs = [hostile_set]
-    if recipe == "trace_diff":
-        inputs.insert(0, write_hostile(hostile_set.parent / "before", longest=False))
+    inputs = hostile_inputs(hostile_set, recipe)
     words = ["--mode", "none", "--allow-missing-ranks", "--csv", "--html", "--output", out]
     ended = run(*words, "--input", *inputs, recipe=recipe)
     assert ended.code == 0, ended.said
