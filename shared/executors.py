@@ -193,11 +193,15 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
     elif mode == "concurrent":
         yield Threads()
     else:
+        from dask import config
         from distributed import Client
 
         address = _scheduler_address(scheduler_file) if scheduler_file else None
+        local = address is None and config.get("scheduler-address", None) is None
+        # A second local cluster on this machine finds the usual port of the dashboard taken.
+        own = {"dashboard_address": ":0"} if local else {}
         try:
-            client = Client(address)
+            client = Client(address, **own)
             client.wait_for_workers(1, timeout=_SECONDS_FOR_WORKERS)
         except (OSError, TimeoutError, ValueError) as error:
             reason = str(error) or f"no worker within {_SECONDS_FOR_WORKERS} s"

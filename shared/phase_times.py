@@ -190,19 +190,24 @@ def codes_of_owners(ops: RangedOps, own: IntArray, owner: IntArray, phases_n: in
     return codes
 
 
-def owners(ops: RangedOps, chosen: npt.NDArray[np.bool_]) -> IntArray:
+def owners(
+    ops: RangedOps, chosen: npt.NDArray[np.bool_], *, any_start_end: bool = False
+) -> IntArray:
     """Return the nearest chosen range around each operation, whatever the filters leave, or -1.
 
     Args:
         ops: The operations.
         chosen: Shape (pieces,).
+        any_start_end: Whether a launch in push/pop ranges of which none is chosen may count to a
+            start/end range, as it would if the others had not been recorded.
     """
     every, forest = ops.every, ops.forest
     if chosen.all():
         return every.piece.astype(np.int64)
     owner = np.append(forest.nearest(chosen), -1)[every.piece]
     # Start/end ranges nest in nothing: another one that is open may be chosen.
-    free = np.flatnonzero((every.piece >= forest.pushed_n) & (owner < 0))
+    least = 0 if any_start_end else forest.pushed_n
+    free = np.flatnonzero((every.piece >= least) & (owner < 0))
     if free.size:
         thread = np.full(free.shape, forest.free, dtype=np.int64)
         owner[free] = forest.innermost(thread, every.evidence_ns[free], chosen)

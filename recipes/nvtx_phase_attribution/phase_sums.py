@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.collective_names import operation_of
@@ -15,6 +16,7 @@ from nsys_llm.intervals import IntArray, covered_ns, intersect_intervals, union_
 from nsys_llm.keyed_sums import Key, KeyedSums
 from nsys_llm.longest_rows import longest_of_each
 from nsys_llm.named_counts import NamedCounts
+from nsys_llm.range_forest import RangeForest
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import KERNEL_TABLE, RankOps
 
@@ -22,6 +24,8 @@ __all__ = ["InstanceRow", "PhaseInstances", "PhaseSums", "map_instances", "map_p
 
 #: Ranges of a phase up to which a rank keeps the GPU time of each for the percentiles: 0.5 MB.
 _COUNTED_INSTANCES: Final = 20_000
+
+_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -89,16 +93,27 @@ def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
 
 def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
     """Return host time and number of ranges by phase."""
-    forest, counted = ops.ranged.forest, ops.counted_pieces()
+    forest = ops.ranged.forest
+    counted = ops.counted_pieces(ops.ranged.selected.piece)
     own = ops.own_phase
     phases_n, unmapped = len(ops.phase_names), len(ops.phases.phases)
-    of_piece = np.append(own, unmapped)[forest.nearest(own >= 0)]
-    wall_ns = exact_sums(of_piece[counted], forest.self_wall_ns()[counted], phases_n)
+    nearest = forest.nearest(own >= 0)
+    of_piece = np.append(own, unmapped)[nearest]
+    # The host time of a range that counts is whole, with what is inside and counts not.
+    outermost = forest.nearest(forest.parent < 0)
+    whole = _ranges_with(forest, counted)[np.where(nearest < 0, outermost, nearest)]
+    wall_ns = exact_sums(of_piece[whole], forest.self_wall_ns()[whole], phases_n)
     roots = np.flatnonzero((ops.roots == np.arange(len(forest))) & (own >= 0) & counted)
     # A range in pieces is one range.
     _, first = np.unique(forest.event[roots], return_index=True)
     instances_n = np.bincount(own[roots[first]], minlength=phases_n)
     return {"wall_ns": wall_ns, "instances_n": instances_n.astype(np.int64)}
+
+
+def _ranges_with(forest: RangeForest, chosen: _Mask) -> _Mask:
+    """Return all pieces of the ranges of which any piece is chosen; shape (pieces,)."""
+    events = np.bincount(forest.event[chosen], minlength=int(forest.event.max(initial=-1)) + 1)
+    return np.asarray(events[forest.event] > 0)
 
 
 def map_instances(ops: RankOps, most: int) -> PhaseInstances:

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from nsys_llm.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.intervals import IntArray, covered_ns, union_intervals
+from nsys_llm.range_forest import RangeForest
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
 
-__all__ = ["Spans", "free_inclusive", "gpu_spans", "range_spans"]
+__all__ = ["Shown", "Spans", "free_inclusive", "gpu_spans", "range_spans"]
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -21,11 +22,39 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Shown:
+    """The ranges that tables of ranges hold; arrays of shape (pieces,).
+
+    Attributes:
+        pieces: Whether a piece is one of theirs that the options leave, and holds an operation that
+            the filters leave.
+        home: Where each range counts: its first such piece; -1 for a range without one.
+        first: Whether a piece is that one.
+        whole: Pieces that the options leave, of ranges with such a piece: host time is whole.
+    """
+
+    pieces: _Mask
+    home: IntArray
+    first: _Mask
+    whole: _Mask
+
+    @classmethod
+    def of(cls, forest: RangeForest, chosen: _Mask, counted: _Mask) -> Shown:
+        """Look at the pieces that the options, and the filters, leave; shape (pieces,) each."""
+        pieces = chosen & counted
+        rows = np.flatnonzero(pieces)[::-1]
+        of_event = np.full(int(forest.event.max(initial=-1)) + 1, -1, dtype=np.int64)
+        of_event[forest.event[rows]] = rows  # the last assignment, the first piece, stays
+        home = of_event[forest.event]
+        return cls(pieces, home, home == np.arange(len(forest)), chosen & (home >= 0))
+
+
+@dataclass(frozen=True)
 class Spans:
     """Spans of the ranges with GPU work; arrays of shape (ranges,).
 
     Attributes:
-        piece: First piece of the range.
+        piece: The piece at which the range counts; see `Shown`.
         span_ns: From the first operation to the last, cut to the windows.
         idle_inside_ns: Of that, time in which nothing ran on any device of the rank.
     """
@@ -35,30 +64,34 @@ class Spans:
     idle_inside_ns: IntArray
 
 
-def range_spans(trace: RankTrace, ops: RankOps, chosen: _Mask) -> Spans:
-    """Return the span of each chosen range.
+def range_spans(trace: RankTrace, ops: RankOps, owner: IntArray, shown: Shown) -> Spans:
+    """Return the span of each range that is shown.
 
     What a range captured into a graph is left out: it runs whenever the graph is launched.
 
     Args:
         trace: The rank.
         ops: Its operations.
-        chosen: Shape (pieces,).
+        owner: Shape (operations,), the range that each counts to, or -1.
+        shown: The ranges.
     """
     forest, one = ops.ranged.forest, ops.ranged.selected
-    rows = np.flatnonzero((one.piece >= 0) & (one.method != GRAPH_CAPTURE))
+    rows = np.flatnonzero((owner >= 0) & (one.method != GRAPH_CAPTURE))
     first_ns = np.full(len(forest), _NEVER, dtype=np.int64)
     last_ns = np.full(len(forest), -1, dtype=np.int64)
-    pushed = rows[one.piece[rows] < forest.pushed_n]
+    pushed = rows[owner[rows] < forest.pushed_n]
     np.minimum.at(first_ns, one.piece[pushed], one.start_ns[pushed])
     np.maximum.at(last_ns, one.piece[pushed], one.end_ns[pushed])
     for level in reversed(forest.levels):
         np.minimum.at(first_ns, forest.parent[level], first_ns[level])
         np.maximum.at(last_ns, forest.parent[level], last_ns[level])
-    _free_spans(ops, rows[one.piece[rows] >= forest.pushed_n], first_ns, last_ns)
-    if not forest.first.all():
-        _join_pieces(ops, first_ns, last_ns)
-    piece = np.flatnonzero(chosen & forest.first & (first_ns < _NEVER))
+    _free_spans(ops, rows[owner[rows] >= forest.pushed_n], first_ns, last_ns)
+    # Any piece of a range holds for the range.
+    rest = np.flatnonzero(shown.pieces & ~shown.first)
+    home = shown.home[rest]
+    np.minimum.at(first_ns, home, first_ns[rest])
+    np.maximum.at(last_ns, home, last_ns[rest])
+    piece = np.flatnonzero(shown.first & (first_ns < _NEVER))
     span_ns, idle_ns = gpu_spans(trace, first_ns[piece], last_ns[piece])
     return Spans(piece, span_ns, idle_ns)
 
@@ -74,12 +107,13 @@ def gpu_spans(trace: RankTrace, first_ns: IntArray, last_ns: IntArray) -> tuple[
 
 
 def free_inclusive(
-    ops: RankOps, label: IntArray, chosen: _Mask, labels_n: int
+    ops: RankOps, owner: IntArray, label: IntArray, chosen: _Mask, labels_n: int
 ) -> dict[str, IntArray]:
     """Return what lies in start/end ranges by label, each operation once for a label.
 
     Args:
-        ops: The operations; those in push/pop ranges are in no start/end range.
+        ops: The operations; those that count to push/pop ranges are in no start/end range.
+        owner: Shape (operations,), the range that each counts to, or -1.
         label: Shape (pieces,), codes.
         chosen: Shape (pieces,).
         labels_n: Labels.
@@ -87,10 +121,9 @@ def free_inclusive(
     Returns:
         ops_n, kernels_n and inclusive_ns of shape (labels,); 0 for labels of other ranges.
     """
-    forest, one = ops.ranged.forest, ops.ranged.selected
-    rows = np.flatnonzero(one.piece >= forest.pushed_n)
-    rows = rows[np.argsort(one.evidence_ns[rows], kind="stable")]
-    at_ns, inside = one.evidence_ns[rows], ops.inside[rows]
+    forest = ops.ranged.forest
+    rows, _, _ = ops.held_by_free(np.flatnonzero(owner >= forest.pushed_n))
+    at_ns, inside = ops.ranged.selected.evidence_ns[rows], ops.inside[rows]
     kernel = inside & ops.is_kernel[rows]
     columns = {"ops_n": inside, "kernels_n": kernel, "inclusive_ns": ops.clipped_ns[rows]}
     until = {
@@ -113,25 +146,11 @@ def _free_spans(ops: RankOps, rows: IntArray, first_ns: IntArray, last_ns: IntAr
     forest, one = ops.ranged.forest, ops.ranged.selected
     if not rows.size:
         return
-    rows = rows[np.argsort(one.evidence_ns[rows], kind="stable")]
-    at_ns = one.evidence_ns[rows]
+    rows, low, high = ops.held_by_free(rows)
     free = np.arange(forest.pushed_n, len(forest))
-    low = np.searchsorted(at_ns, forest.start_ns[free], side="left")
-    high = np.searchsorted(at_ns, forest.end_ns[free], side="left")
     free, low, high = (values[high > low] for values in (free, low, high))
     # Every other slice of reduceat is one range's operations.
     bounds = np.column_stack((low, high)).ravel()
     starts, ends = np.append(one.start_ns[rows], _NEVER), np.append(one.end_ns[rows], -1)
     first_ns[free] = np.minimum.reduceat(starts, bounds)[::2]
     last_ns[free] = np.maximum.reduceat(ends, bounds)[::2]
-
-
-def _join_pieces(ops: RankOps, first_ns: IntArray, last_ns: IntArray) -> None:
-    """Give the first piece of each range what any of its pieces holds."""
-    forest = ops.ranged.forest
-    first = np.zeros(int(forest.event.max()) + 1, dtype=np.int64)
-    whole = np.flatnonzero(forest.first)
-    first[forest.event[whole]] = whole
-    rest = np.flatnonzero(~forest.first)
-    np.minimum.at(first_ns, first[forest.event[rest]], first_ns[rest])
-    np.maximum.at(last_ns, first[forest.event[rest]], last_ns[rest])

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.attributed_ops import METHODS, NO_RANGE
+from nsys_llm.attributed_ops import LAUNCH, METHODS, NO_RANGE
+from nsys_llm.attributed_ops import START_END as START_END_METHOD
 from nsys_llm.grouping import distinct_codes, exact_sums
 from nsys_llm.intervals import IntArray
 from nsys_llm.keyed_sums import Key, KeyedSums
@@ -19,7 +20,11 @@ from nsys_llm.range_forest import RangeForest
 from nsys_llm.range_labels import counting_keys, shown_name
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.nvtx_phase_attribution.range_paths import Paths, chosen_depth
-from nsys_llm.recipes.nvtx_phase_attribution.range_spans import free_inclusive, range_spans
+from nsys_llm.recipes.nvtx_phase_attribution.range_spans import (
+    Shown,
+    free_inclusive,
+    range_spans,
+)
 from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
 
 __all__ = ["PUSH_POP", "START_END", "RangeSums", "map_ranges"]
@@ -74,27 +79,20 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
         ops: Its operations.
         options: domain, match, depth and running_numbers.
     """
-    forest, counted = ops.ranged.forest, ops.counted_pieces()
+    forest = ops.ranged.forest
     chosen = _chosen(ops, options)
-    labels = _labels(ops, chosen & counted, options["running_numbers"])
+    owner = ops.ranged.chosen(owners(ops.ranged, chosen, any_start_end=True))
+    shown = Shown.of(forest, chosen, ops.counted_pieces(owner))
+    labels = _labels(ops, shown.first, options["running_numbers"])
     paths = Paths.of(forest, chosen, labels.code, len(labels.keys))
-    owner = ops.ranged.chosen(owners(ops.ranged, chosen))
-    path = np.append(paths.of_piece, -1)[owner]
-    sums = ops.sums(path, len(paths))
-    rows = np.flatnonzero(chosen & counted)
-    wall_ns, self_wall_ns = _walls(forest, chosen)
-    of_row = paths.of_piece[rows]
-    own = {
-        "instances_n": np.bincount(of_row[forest.first[rows]], minlength=len(paths)),
-        "wall_ns": exact_sums(of_row, wall_ns[rows], len(paths)),
-        "self_wall_ns": exact_sums(of_row, self_wall_ns[rows], len(paths)),
-    }
+    sums = ops.sums(np.append(paths.of_piece, -1)[owner], len(paths))
+    own = _own(forest, chosen, shown, paths)
     by_label = _by_label(paths, own, sums, labels)
     by_label |= _by_method(ops, labels, owner)
     is_free = np.array([key[0] == START_END for key in labels.keys], dtype=bool)
-    for name, values in free_inclusive(ops, labels.code, chosen, len(labels.keys)).items():
+    for name, values in free_inclusive(ops, owner, labels.code, chosen, len(labels.keys)).items():
         by_label[name] = np.where(is_free, values, by_label[name])
-    spans = range_spans(trace, ops, chosen & counted)
+    spans = range_spans(trace, ops, owner, shown)
     for name in ("span_ns", "idle_inside_ns"):
         by_label[name] = exact_sums(
             labels.code[spans.piece], getattr(spans, name), len(labels.keys)
@@ -129,9 +127,8 @@ def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
     return chosen
 
 
-def _labels(ops: RankOps, counted: _Mask, numbers: str) -> _Labels:
+def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:
     names, forest = ops.ranged.names, ops.ranged.forest
-    first = counted & forest.first
     ranges_n = np.bincount(names.code[first], minlength=len(names.texts))
     counting = counting_keys(names.texts, ranges_n) if numbers == "auto" else frozenset()
     shown = [shown_name(text, counting, numbers) for text in names.texts]
@@ -157,14 +154,23 @@ def _labels(ops: RankOps, counted: _Mask, numbers: str) -> _Labels:
     return _Labels(distinct, of_used[code], counting, examples, phases)
 
 
-def _walls(forest: RangeForest, chosen: _Mask) -> tuple[IntArray, IntArray]:
-    """Return the host time of each piece, and that without chosen ones inside."""
+def _own(forest: RangeForest, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str, IntArray]:
+    """Return the ranges of each path, and their host time: whole, and without chosen ones inside.
+
+    A piece that holds nothing that the filters leave counts where its range does.
+    """
     wall_ns = forest.end_ns - forest.start_ns
     around = forest.around(chosen)
     inner = np.flatnonzero(chosen & (around >= 0))
     within_ns = np.zeros(len(forest), dtype=np.int64)
     np.add.at(within_ns, around[inner], wall_ns[inner])
-    return wall_ns, wall_ns - within_ns
+    rows = np.flatnonzero(shown.whole)
+    of_row = paths.of_piece[np.where(shown.pieces[rows], rows, shown.home[rows])]
+    return {
+        "instances_n": np.bincount(paths.of_piece[shown.first], minlength=len(paths)),
+        "wall_ns": exact_sums(of_row, wall_ns[rows], len(paths)),
+        "self_wall_ns": exact_sums(of_row, (wall_ns - within_ns)[rows], len(paths)),
+    }
 
 
 def _by_label(
@@ -197,6 +203,7 @@ def _by_method(ops: RankOps, labels: _Labels, owner: IntArray) -> dict[str, IntA
     """Return the GPU time of each label's own by how it was attributed."""
     rows = np.flatnonzero(owner >= 0)
     method = ops.ranged.selected.method[rows].astype(np.int64)
+    method[(method == LAUNCH) & (owner[rows] >= ops.ranged.forest.pushed_n)] = START_END_METHOD
     code = labels.code[owner[rows]] * NO_RANGE + method
     sums = exact_sums(code, ops.clipped_ns[rows], len(labels.keys) * NO_RANGE)
     by_method = sums.reshape(len(labels.keys), NO_RANGE)

@@ -164,7 +164,7 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     own = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
     inclusive_ns = _rolled_up(own["self_ns"], parent, depth)
     ops_n = _rolled_up(own["self_ops_n"], parent, depth)
-    texts = [_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys]
+    texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
     order = np.array(
         sorted(
             range(len(texts)),
@@ -205,6 +205,20 @@ def _paths(one: RankPhases, path: Any) -> KeyedSums:
         for name, values in sums.sums.items()
     }
     return KeyedSums.of(keys, columns)
+
+
+def _unique(texts: Sequence[str]) -> list[str]:
+    """Return texts of which each occurs once: names may hold what stands between them."""
+    used = set(texts)
+    told: set[str] = set()
+    found = []
+    for text in texts:
+        one, number = text, 2
+        while one in told or (one != text and one in used):
+            one, number = f"{text} ({number})", number + 1
+        told.add(one)
+        found.append(one)
+    return found
 
 
 def _rolled_up(own: IntArray, parent: IntArray, depth: IntArray) -> IntArray:

@@ -196,14 +196,42 @@ class RankOps:
             "exclusive_ns": exact_sums(code, self.exclusive_ns, codes_n),
         }
 
-    def counted_pieces(self) -> _Mask:
-        """Tell which ranges count; with a filter, only those around an operation that it leaves."""
+    def held_by_free(self, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return which operations each start/end range holds, as if no push/pop range were open.
+
+        Args:
+            rows: Operations that the filters leave, in any order.
+
+        Returns:
+            The rows in order of their evidence; and for each start/end range, of shape (ranges,),
+            the first of these that it holds and the first behind them.
+        """
+        forest, evidence_ns = self.ranged.forest, self.ranged.selected.evidence_ns
+        rows = rows[np.argsort(evidence_ns[rows], kind="stable")]
+        free = slice(forest.pushed_n, None)
+        low, high = (
+            np.searchsorted(evidence_ns[rows], edges[free], side="left")
+            for edges in (forest.start_ns, forest.end_ns)
+        )
+        return rows, low, high
+
+    def counted_pieces(self, owner: npt.NDArray[Any]) -> _Mask:
+        """Tell which pieces hold an operation that the filters leave; without a filter, all do.
+
+        Args:
+            owner: Shape (operations,), the range of each; those whose range is a start/end one are
+                held by all such ranges that are open.
+        """
         forest = self.ranged.forest
         if self.ranged.kept is None:
             return np.ones(len(forest), dtype=bool)
         piece = self.ranged.selected.piece
-        own = np.bincount(piece[piece >= 0], minlength=len(forest)).astype(np.int64)
-        return np.asarray(forest.rolled_up(own) > 0)
+        pushed = piece[(piece >= 0) & (piece < forest.pushed_n)]
+        own = np.bincount(pushed, minlength=len(forest)).astype(np.int64)
+        counted = np.asarray(forest.rolled_up(own) > 0)
+        _, low, high = self.held_by_free(np.flatnonzero(owner >= forest.pushed_n))
+        counted[forest.pushed_n :] = high > low
+        return counted
 
 
 def _names(

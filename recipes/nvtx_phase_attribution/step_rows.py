@@ -101,9 +101,9 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     span_ns[some], idle_ns[some] = gpu_spans(trace, first_ns[some], last_ns[some])
     used = np.flatnonzero(by_phase.any(axis=0))
     phase_ns = by_phase[:, used]
-    phase = (
-        np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), -1) if used.size else kept * 0 - 1
-    )
+    phase = np.full(steps_n, -1, dtype=np.int64)
+    if used.size:
+        phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
     wall_ns = steps.end_ns - steps.start_ns
     return StepRows(
         key=step_key(str(steps.name[0])),

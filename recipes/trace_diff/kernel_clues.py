@@ -131,7 +131,7 @@ def _uneven_calls(basis: Basis) -> Iterator[Clue]:
             row["per_call"],
             f"some calls of {_named(row)} changed and not the usual one: in the mean it takes "
             f"{times(row['ratio'])} in {_calls(row, basis)} ({changed(row['per_call'])}), at "
-            f"{_median(p50_pct)}",
+            f"{_median(p50_pct)}{'' if sure else ', which may be chance'}",
             ("durations", "configs"),
             row["name"],
             row["category"],

@@ -13,7 +13,7 @@ from results import assert_same, read_frames, read_report, rows, run, under_nsys
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
 RECIPE = "trace_diff"
-GATES = ["--gate", "gpu_time:+3%", "--gate", "idle_pct:+2pp"]
+GATES = ["--gate", "kernel_per_call(flash*):+3%", "--gate", "idle_pct:+2pp"]
 
 
 @pytest.fixture(scope="module")

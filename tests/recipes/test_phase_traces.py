@@ -199,3 +199,48 @@ def test_what_a_filter_leaves_adds_up_too(ranges, ops, window):
         selected = tables["coverage"]["selected_ns"].sum()
         assert tables["phases"]["gpu_ns"].sum() == selected
         assert tables["phases"]["ops_n"].sum() == tables["coverage"]["selected_n"].sum()
+
+
+ALONE = (
+    "kind domain name instances_n wall_ns self_wall_ns ops_n kernels_n inclusive_ns self_ns "
+    "exclusive_ns memop_ns span_ns span_max_ns method other_method_ns"
+)
+
+
+def alone(ranges, ops, *words):
+    """Return the table of ranges, of those with GPU work, sorted."""
+    trace = TraceBuilder()
+    for text, start, length, tid, kind, domain in ranges:
+        end = None if length is None else start + length
+        trace.nvtx(text, start, end, tid=tid, kind=kind, domain=domain)
+    for at, tid, start, length, device in ops:
+        place = {"tid": tid, "device_id": int(device), "launch": (at, at + 1)}
+        trace.kernel("k", start_ns=50 + start, duration_ns=length, **place)
+    # The end of the capture, and a call between any two launches, are always there.
+    trace.kernel("last", start_ns=130, duration_ns=1)
+    for tid in (1, 2):
+        for at in range(42):
+            trace.api("cudaEventQuery_v3020", start_ns=at, end_ns=at + 1, tid=tid)
+    with tempfile.TemporaryDirectory() as folder:
+        path = trace.write_sqlite(Path(folder, "t.sqlite"))
+        table = quick(path, "--running-numbers", "keep", *words)["ranges"]
+    return sorted(rows(table[table["ops_n"] > 0], ALONE), key=str)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
+def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
+    for words, left in (
+        (["--match", "re:^[ap]"], [one for one in ranges if one[0][0] in "ap"]),
+        (["--domain", "NCCL"], [one for one in ranges if one[5] == "NCCL"]),
+    ):
+        assert alone(ranges, ops, *words) == alone(left, ops)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
+def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):
+    # Each by a name of its own: those without work left do not count.
+    named = [(f"{row}", *one[1:]) for row, one in enumerate(ranges)]
+    left = [one for one in ops if not one[4]]
+    assert alone(named, ops, "--device", "0") == alone(named, left)

@@ -249,6 +249,74 @@ def test_steps_that_a_filter_leaves_keep_their_numbers(tmp_path):
     }
 
 
+def test_host_time_of_a_phase_is_whole_under_a_filter(tmp_path):
+    # What is inside without GPU work is part of it; so is a step around it, which is no phase.
+    trace = TraceBuilder().nvtx("all", 0, 60).nvtx("idle", 50, 56)
+    trace.nvtx("decode", 1, 41).nvtx("aten::empty", 10, 30).nvtx("decode", 70, 80)
+    trace.kernel("a", start_ns=100, duration_ns=2, launch=(2, 3))
+    trace.kernel("a", start_ns=104, duration_ns=2, launch=(45, 46))
+    trace.kernel("b", start_ns=110, duration_ns=3, launch=(71, 72), device_id=1)
+    found = quick(written(trace, tmp_path), "--device", "0")
+    assert dict(rows(found["phases"], "phase wall_ns")) == {
+        "decode": 40,
+        "unmapped": 20,
+        "no_range": 0,
+        "no_api": 0,
+    }
+
+
+def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):
+    trace = server()
+    trace.kernel("empty", start_ns=160, duration_ns=0, launch=(56, 57), device_id=1)
+    found = quick(written(trace, tmp_path), "--device", "1")
+    assert rows(found["steps"], "step name ops_n gpu_ns phase") == [(2, "step 2", 1, 0, None)]
+
+
+def test_a_range_in_pieces_counts_where_it_is_seen_first(tmp_path):
+    trace = TraceBuilder().nvtx("a", 0, 20).nvtx("b", 10, 30, domain="N")
+    trace.kernel("k", start_ns=100, duration_ns=3, launch=(12, 13))
+    trace.kernel("k", start_ns=110, duration_ns=4, launch=(24, 25), device_id=1)
+    path = written(trace, tmp_path)
+    names = "label instances_n wall_ns self_ns inclusive_ns span_ns"
+    # Within one level, b is seen from 20 on.
+    assert rows(quick(path, "--depth", "1")["ranges"], names) == [
+        ("b@N", 1, 10, 4, 4, 4),
+        ("a", 1, 20, 3, 3, 3),
+    ]
+    # What is left was launched in the second piece; the host time is whole.
+    assert rows(quick(path, "--device", "1")["ranges"], names) == [("b@N", 1, 20, 4, 4, 4)]
+
+
+def test_start_end_ranges_around_another_one_count_under_a_filter(tmp_path):
+    trace = TraceBuilder().nvtx("prefill", 0, 50, kind="start_end")
+    trace.nvtx("request", 10, 40, kind="start_end")
+    trace.kernel("k", start_ns=100, duration_ns=3, launch=(12, 13))
+    trace.kernel("k", start_ns=110, duration_ns=4, launch=(60, 61), device_id=1)
+    found = quick(written(trace, tmp_path), "--device", "0")
+    assert sorted(rows(found["ranges"], "label instances_n wall_ns inclusive_ns span_ns")) == [
+        ("prefill", 1, 50, 3, 3),
+        ("request", 1, 30, 3, 3),
+    ]
+    assert rows(found["phases"], "phase gpu_ns instances_n")[0] == ("prefill", 3, 1)
+
+
+def test_every_path_of_the_tree_is_there_once(tmp_path):
+    trace = TraceBuilder().nvtx("a / b", 0, 10).nvtx("a", 20, 40).nvtx("b", 22, 30)
+    trace.nvtx("c", 50, 60, kind="start_end").nvtx("c [start/end]", 70, 80)
+    for number, at in enumerate([2, 24, 52, 72]):
+        trace.kernel("k", start_ns=100 + number, duration_ns=1, launch=(at, at + 1))
+    tree = quick(written(trace, tmp_path))["range_tree"]
+    assert tree["path"].is_unique
+    assert set(tree["parent_path"].dropna()) == {"a"}
+    assert sorted(rows(tree, "label depth inclusive_ns")) == [
+        ("a", 0, 1),
+        ("a / b", 0, 1),
+        ("b", 1, 1),
+        ("c", 0, 1),
+        ("c [start/end]", 0, 1),
+    ]
+
+
 def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
     path = written(server(), tmp_path)
 

@@ -111,6 +111,7 @@ def test_one_long_call_is_told_as_what_may_be_chance(tmp_path):
     after = run(tmp_path / "after.sqlite", 100, gemm=lambda step: 50_000 + 2_000_000 * (step == 9))
     answer, findings, _ = told(tmp_path, before, after)
     assert f"some calls of `{GEMM}`" in answer
+    assert "at the same median, which may be chance" in answer
     assert findings.loc["uneven_calls", "severity"] == "note"
 
 
