@@ -89,20 +89,23 @@ def axis(field: Field, unit: str, *, title: str | None = None, from_zero: bool =
     }
 
 
-def category_axis(values_n: int, *, title: str = "", down: bool = False) -> Plot:
+def category_axis(
+    values_n: int, *, title: str = "", down: bool = False, each: bool = False
+) -> Plot:
     """Return an axis of names; of many only some are written, so that they can be read.
 
     Args:
         values_n: How many.
         title: What they are.
         down: From top to bottom.
+        each: Leave out names only where there is no room for them.
     """
     found: Plot = {"type": "category", "automargin": True}
     if title:
         found["title"] = {"text": title}
     if down:
         found["autorange"] = "reversed"
-    most_n = MOST_TICKS if down else _MOST_TICKS_ACROSS
+    most_n = MOST_TICKS if down or each else _MOST_TICKS_ACROSS
     if values_n > most_n:
         found |= {"tickmode": "auto", "nticks": most_n}
     return found

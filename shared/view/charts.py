@@ -50,7 +50,8 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         top = known.head(spec.get("top", 20))
     else:
         top = _longest(known, x.name, spec)
-    labels = axis_labels(top[y], top[spec["label"]] if "label" in spec else None)
+    apart = next((name for name in (spec.get("label"), color) if name and name != y), None)
+    labels = axis_labels(top[y], top[apart] if apart else None)
     values, unit = axis_values(top[x.name], x)
     groups = groups_of(top, color)
     texts = hovers(top, fields, [y, spec.get("label"), x.name, color])
@@ -164,8 +165,10 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {unit}<extra></extra>",
     }
     title = RANK_TITLE if x.name in RANK_COLUMNS else x.heading
+    # Of ranks, times and lengths some say where the others are; names stand each for itself.
+    sequence = x.numeric or x.name in RANK_COLUMNS or in_order
     layout = {
-        "xaxis": category_axis(columns_n, title=spec.get("x_title", title)),
+        "xaxis": category_axis(columns_n, title=spec.get("x_title", title), each=not sequence),
         "yaxis": category_axis(len(wide), title=spec.get("y_title", ""), down=True),
         "height": max(min(120 + 22 * len(wide), _MOST_HEIGHT), _LEAST_HEIGHT),
     }
