@@ -3,7 +3,7 @@
 Method. Each rank is reduced to integers: how often each kernel had each duration, and how much of
 the device's busy time is its own. Over all ranks the counts add up, so that percentiles are those
 of all launches together, not a median of medians. The time that k kernels share on a device is
-split among them (see `nsys_llm.intervals.exclusive_ns`), so exclusive times add up to the union of
+split among them (see `nsys_llm.exclusive.exclusive_ns`), so exclusive times add up to the union of
 all kernels, exactly. Categories come from ordered rules (see `nsys_llm.categories`), applied to the
 demangled name whatever form is shown.
 
@@ -25,12 +25,12 @@ from nsys_llm.coded_names import coded_names
 from nsys_llm.communication import is_communication
 from nsys_llm.device_overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.distributions import ValueCounts
+from nsys_llm.exclusive import exclusive_ns
 from nsys_llm.grouping import distinct, distinct_codes, summed
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.intervals import (
     IntArray,
     clip_to_windows,
-    exclusive_ns,
     total_length_ns,
 )
 from nsys_llm.rank_trace import OP_TABLES, RankTrace

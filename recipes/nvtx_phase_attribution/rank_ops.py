@@ -13,8 +13,9 @@ import numpy.typing as npt
 from nsys_llm.coded_names import text_of
 from nsys_llm.communication import is_communication
 from nsys_llm.device_ops import op_names
+from nsys_llm.exclusive import exclusive_ns
 from nsys_llm.grouping import distinct, exact_sums, summed
-from nsys_llm.intervals import IntArray, clip_to_windows, exclusive_ns
+from nsys_llm.intervals import IntArray, clip_to_windows
 from nsys_llm.phase_maps import PhaseMap, phase_map
 from nsys_llm.phase_times import (
     RangedOps,

@@ -56,6 +56,7 @@ ALLOWED = {
     "effects": {"intervals"},
     "enclosing": {"intervals"},
     "errors": set(),
+    "exclusive": {"intervals"},
     "filters": {"intervals", "ranges"},
     "findings": {"errors"},
     "gaps": {"intervals"},

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_llm.errors import IntervalError
+from nsys_llm.exclusive import exclusive_ns
 from nsys_llm.intervals import (
     clip_to_windows,
     clipped_lengths,
     covered_ns,
-    exclusive_ns,
     gaps_within,
     intersect_intervals,
     starts_inside,
