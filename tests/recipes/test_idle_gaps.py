@@ -161,6 +161,20 @@ def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_
     ]
 
 
+def test_ranks_stand_still_together_only_where_every_rank_is_known(tmp_path):
+    paths = []
+    for rank in range(3):
+        trace = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+        trace.kernel("a", start_ns=20, end_ns=30)
+        if rank == 2:
+            # What this graph ran was not recorded: it may have run from 10 to 20.
+            trace.api("cudaGraphLaunch_v10000", start_ns=9, end_ns=10)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    found = idle(tmp_path, *paths[:2])["common_idle"]
+    assert rows(found, "kind spells_n total_ns") == [("all idle", 1, 10)]
+    assert idle(tmp_path / "all", *paths)["common_idle"].empty
+
+
 def test_a_rank_is_idle_when_all_its_devices_are(tmp_path):
     first = TraceBuilder(hostname="n", system_clock_ns=5)
     for device, (low, high) in enumerate([(10, 20), (12, 18)]):

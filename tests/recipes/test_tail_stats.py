@@ -203,6 +203,15 @@ def test_names_follow_the_option_and_communication_the_demangled_name(tmp_path):
     assert sorted(rows(found, "name communication")) == expected
 
 
+def test_a_rank_that_is_slow_throughout_has_excess_though_it_is_even(tmp_path):
+    trace(4, 4, 4).write_sqlite(tmp_path / "rank0.sqlite")
+    trace(9, 9).write_sqlite(tmp_path / "rank1.sqlite")
+    found = tables(tmp_path / "o", tmp_path)
+    # The median of 4, 4, 4, 9 and 9 is 4: rank 1 is beyond it by 2 * 5 ns.
+    columns = "rank p50_ns all_p50_ns excess_ns outliers_n outlier_excess_ns"
+    assert rows(found["rank_tails"], columns) == [(0, 4.0, 4.0, 0, 0, 0), (1, 9.0, 4.0, 10, 2, 10)]
+
+
 def test_a_report_without_kernels_in_the_window_gives_empty_tables(tmp_path):
     path = trace(4).write_sqlite(tmp_path / "t.sqlite")
     found = tables(tmp_path / "o", path, options=["--filter-time", "5000/6000"])

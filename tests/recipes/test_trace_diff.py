@@ -201,6 +201,30 @@ def test_steps_give_times_per_step_and_rank(tmp_path, options, step):
     assert not comparable["gpu_time"]
 
 
+def test_phases_that_only_one_run_has_change_too(tmp_path):
+    # Before: prefill 4 and 5, no range 3; after: prefill 6, decode 7, no range 3.
+    paths = []
+    for run, launches in (
+        ("before", (("prefill", 4), ("prefill", 5), (None, 3))),
+        ("after", (("prefill", 6), ("decode", 7), (None, 3))),
+    ):
+        trace = TraceBuilder()
+        for index, (name, length) in enumerate(launches):
+            at = 100 * index + 50
+            if name:
+                trace.nvtx(name, start_ns=at - 20, end_ns=at + 20)
+            launch(trace, "k", at, length)
+        paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
+    found = diff(tmp_path, *paths)
+    assert sorted(rows(found["phases"], f"phase {EFFECTS}")) == [
+        ("decode", 7, 7, 0),
+        ("no_range", 0, 0, 0),
+        # One of two less, at 4.5 ns, rounds to 4; the other is longer by 1.
+        ("prefill", -3, -4, 1),
+    ]
+    assert found["phases"]["change_ns"].sum() == found["kernels"]["change_ns"].sum() == 4
+
+
 def test_filters_by_step_leave_as_many_steps_on_each_side(tmp_path):
     paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
     found = diff(tmp_path, *paths, options=["--steps", "1:3"])

@@ -62,6 +62,7 @@ def test_without_a_common_instant_nobody_is_blamed():
     starts, ends = arrays([0, 0], [4, 5]), arrays([4, 4], [9, 9])
     waits, members = blamed(starts, ends)
     assert waits.met.tolist() == [True, False]
+    assert waits.transfer_ns.tolist() == [0, 0]
     assert [one.caused_ns.sum() for one in members] == [0, 4]
     assert members[1].lateness_ns.tolist() == [4]
 

@@ -1,0 +1,615 @@
+"""Bugs that somebody might write, each with the tests that must notice it.
+
+Every entry replaces one passage, which occurs exactly once in its file, by a wrong one. They are
+the mistakes that other tools make, and those that this code invites. `run.py` beside this plants
+them one at a time and tells which ones no test notices.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["PLANTED", "Bug"]
+
+
+class Bug(NamedTuple):
+    """One mistake.
+
+    Attributes:
+        recipe: Whose numbers it would falsify, or "all".
+        says: What is wrong, in a few words.
+        file: Where, from the root of the repository.
+        right: The passage as it is.
+        wrong: The passage with the mistake.
+        tests: Files below `tests` of which at least one test must fail.
+    """
+
+    recipe: str
+    says: str
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+
+_ALL: Final = (
+    Bug(
+        "all",
+        "unions end with the last interval, not with the one that reaches furthest",
+        "shared/intervals.py",
+        "    reach = np.maximum.accumulate(ends)\n    opens =",
+        "    reach = ends\n    opens =",
+        ("unit/test_intervals.py",),
+    ),
+    Bug(
+        "all",
+        "touching intervals stay apart",
+        "shared/intervals.py",
+        "    opens = starts[1:] > reach[:-1]\n",
+        "    opens = starts[1:] >= reach[:-1]\n",
+        ("unit/test_intervals.py",),
+    ),
+    Bug(
+        "all",
+        "a window holds the instant at which it ends",
+        "shared/intervals.py",
+        "(index >= 0) & (start_ns < windows[",
+        "(index >= 0) & (start_ns <= windows[",
+        ("unit/test_intervals.py",),
+    ),
+    Bug(
+        "all",
+        "time is added up beyond the end of a window",
+        "shared/intervals.py",
+        "0, lengths[np.maximum(index, 0)])\n    return np.where(index < 0",
+        "0, None)\n    return np.where(index < 0",
+        ("unit/test_intervals.py",),
+    ),
+    Bug(
+        "all",
+        "percentiles are the nearest value below, not interpolated",
+        "shared/distributions.py",
+        "step = (order.high - order.low) * order.hundredths",
+        "step = (order.high - order.low) * 0",
+        ("unit/test_distributions.py",),
+    ),
+    Bug(
+        "all",
+        "the standard deviation is that of a population",
+        "shared/distributions.py",
+        "pairs = n * (n - 1)",
+        "pairs = n * n",
+        ("unit/test_distributions.py",),
+    ),
+    Bug(
+        "all",
+        "merging counts keeps one rank's values",
+        "shared/distributions.py",
+        "            np.concatenate([part.count for part in parts]),\n",
+        "            np.concatenate([part.count // part.count for part in parts]),\n",
+        ("unit/test_distributions.py",),
+    ),
+    Bug(
+        "all",
+        "launches are joined with the latest call of a correlation id",
+        "shared/attribution.py",
+        'rows = np.argsort(call_starts_ns, kind="stable")',
+        'rows = np.argsort(-call_starts_ns, kind="stable")',
+        ("unit/test_attribution.py",),
+    ),
+    Bug(
+        "all",
+        "rows of another process are joined, too",
+        "shared/selection.py",
+        "    return table.take(np.broadcast_to(np.isin(processes, mine), (len(table),)))",
+        "    return table",
+        ("unit/test_selection.py", "recipes/test_llm_hotspots.py"),
+    ),
+    Bug(
+        "all",
+        "a graph traced as a whole counts beside its nodes",
+        "shared/selection.py",
+        '    return graphs.take(~(twice & (graphs["correlation_id"] != NULL_INT)))',
+        "    return graphs",
+        ("contract/test_schema_versions.py", "unit/test_selection.py"),
+    ),
+    Bug(
+        "all",
+        "operations that only reach into a window are left out of its sums",
+        "shared/selection.py",
+        "keep &= reaches | starts_inside(launches.start_ns, windows)",
+        "keep &= starts_inside(launches.start_ns, windows)",
+        ("unit/test_selection.py", "recipes/test_llm_hotspots.py"),
+    ),
+    Bug(
+        "all",
+        "broken rows are kept",
+        "shared/selection.py",
+        '    return table.take(sane & (table["device_id"] != NULL_INT))',
+        "    return table",
+        ("contract/test_bad_rows.py",),
+    ),
+)
+
+_HOTSPOTS: Final = (
+    Bug(
+        "llm_hotspots",
+        "shared time counts for each kernel in full",
+        "shared/exclusive.py",
+        "    shares[rows] = _split(start_ns[rows],",
+        "    _split(start_ns[rows],",
+        ("recipes/test_llm_hotspots.py",),
+    ),
+    Bug(
+        "llm_hotspots",
+        "the odd nanosecond of shared time is lost",
+        "shared/exclusive.py",
+        "    np.add.at(shares, order[earliest], rest[odd])\n",
+        "",
+        ("recipes/test_llm_hotspots.py", "unit/test_overlap.py"),
+    ),
+    Bug(
+        "llm_hotspots",
+        "copies are no busy time: a device that copies is idle",
+        "shared/device_overlap.py",
+        'copies=_union(trace, ("memcpys", "memsets"), device),',
+        'copies=_union(trace, ("memsets",), device),',
+        ("recipes/test_memops.py", "recipes/test_llm_hotspots.py"),
+    ),
+    Bug(
+        "llm_hotspots",
+        "what runs three at a time is subtracted twice",
+        "shared/overlap.py",
+        "        compute_only_ns=total_length_ns(compute) - with_communication - with_copies"
+        " + all_three,",
+        "        compute_only_ns=total_length_ns(compute) - with_communication - with_copies,",
+        ("unit/test_overlap.py",),
+    ),
+    Bug(
+        "llm_hotspots",
+        "a copy hidden by a collective counts as exposed",
+        "recipes/llm_hotspots/memops.py",
+        "for cover in (spans.compute, spans.communication, spans.graphs):",
+        "for cover in (spans.compute, spans.graphs):",
+        ("recipes/test_memops.py",),
+    ),
+    Bug(
+        "llm_hotspots",
+        "the rank that waits longest in collectives is named as the straggler",
+        "recipes/llm_hotspots/imbalance.py",
+        "suspect = np.where(parts.communication, lowest, highest)",
+        "suspect = highest",
+        ("recipes/test_balance.py",),
+    ),
+    Bug(
+        "llm_hotspots",
+        "a rank without a kernel is left out of its median",
+        "shared/rank_spread.py",
+        "        absent_n = self.ranks_n - self.present_n()\n",
+        "        absent_n = 0 * self.present_n()\n",
+        ("unit/test_rank_spread.py", "recipes/test_balance.py"),
+    ),
+    Bug(
+        "llm_hotspots",
+        "an asynchronous copy of pinned memory counts as blocking",
+        "recipes/llm_hotspots/blocking.py",
+        "copied & copies & later & pageable,",
+        "copied & copies & later,",
+        ("recipes/test_memops.py",),
+    ),
+    Bug(
+        "llm_hotspots",
+        "small synchronous copies to the device count as blocking",
+        "recipes/llm_hotspots/blocking.py",
+        "copied & copies & ~later & ~staged & (moves[",
+        "copied & copies & ~later & (moves[",
+        ("recipes/test_memops.py",),
+    ),
+    Bug(
+        "llm_hotspots",
+        "nodes of graphs are no kernels",
+        "recipes/llm_hotspots/launches.py",
+        "        kernels_n=len(kernels),\n",
+        '        kernels_n=int((~is_set(kernels["graph_node_id"])).sum()),\n',
+        ("recipes/test_launches.py",),
+    ),
+    Bug(
+        "llm_hotspots",
+        "a long gap counts though an operation of no length cuts it",
+        "recipes/llm_hotspots/launches.py",
+        "    return _split(gaps, _instants(trace, device))",
+        "    return gaps[:, 1] - gaps[:, 0]",
+        ("recipes/test_launches.py",),
+    ),
+)
+
+_TAILS: Final = (
+    Bug(
+        "tail_stats",
+        "all configurations of a kernel are pooled",
+        "recipes/tail_stats/launches.py",
+        "columns = [name, talks, *(kernels[column] for column in CONFIG)]",
+        "columns = [name, talks, *(0 * kernels[column] for column in CONFIG)]",
+        ("recipes/test_tail_stats.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "a rank is measured by its own median, so that a slow one has no excess",
+        "recipes/tail_stats/kernel_tables.py",
+        "    twice = medians.twice[medians.codes(one.keys)][one.key]\n",
+        "    twice = twice_medians(one.order)\n",
+        ("recipes/test_tail_stats.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "two medians are no outlier's limit but an outlier",
+        "shared/tails.py",
+        "(2 * value > OUTLIER_RATIO * twice_median)",
+        "(2 * value >= OUTLIER_RATIO * twice_median)",
+        ("unit/test_tails.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "short launches make up for long ones in the excess",
+        "shared/tails.py",
+        "beyond = np.maximum(2 * counts.value - own, 0) * counts.count",
+        "beyond = (2 * counts.value - own) * counts.count",
+        ("unit/test_tails.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "a median between two values is the lower one",
+        "shared/tails.py",
+        "return 2 * low + (high - low) * (order.hundredths[:, _MEDIAN] // 50)",
+        "return 2 * low",
+        ("unit/test_tails.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "configurations of two kernels are one when their sizes are",
+        "recipes/tail_stats/kernel_tables.py",
+        "    names = pd.Series([key[0] for key in kernels.keys], dtype=object)\n",
+        "    names = pd.Series([key[2] for key in kernels.keys], dtype=object)\n",
+        ("recipes/test_tail_stats.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "waiting is the victim's: it causes what it suffers",
+        "shared/collective_waits.py",
+        "        is_last = start == last\n",
+        "        is_last = start == first\n",
+        ("unit/test_collective_waits.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "a collective whose ranks never meet has a negative transfer",
+        "shared/collective_waits.py",
+        "        return np.maximum(self.first_end_ns - self.last_start_ns, 0)",
+        "        return self.first_end_ns - self.last_start_ns",
+        ("unit/test_collective_waits.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "the odd nanosecond of waiting that two ranks cause is lost",
+        "shared/collective_waits.py",
+        "caused = each[mine] + np.where(waits.late[met][mine] == place, odd[mine], 0)",
+        "caused = each[mine]",
+        ("unit/test_collective_waits.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "offsets between clocks have the wrong sign",
+        "shared/collective_clocks.py",
+        "        apart = theirs - ends\n",
+        "        apart = ends - theirs\n",
+        ("unit/test_collective_clocks.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "classes are told though the clocks cannot tell",
+        "shared/collective_classes.py",
+        "untold = ~met | (total_ns <= 0) | (high & low)",
+        "untold = ~met | (total_ns <= 0)",
+        ("unit/test_collective_classes.py",),
+    ),
+    Bug(
+        "tail_stats",
+        "events spread by chance are a burst",
+        "shared/bursts.py",
+        "if size < _LEAST_EVENTS or chance >= LARGEST_CHANCE:",
+        "if size < _LEAST_EVENTS:",
+        ("unit/test_bursts.py",),
+    ),
+)
+
+_GAPS: Final = (
+    Bug(
+        "idle_gaps",
+        "a gap begins where the operation before it ended, though another one still runs",
+        "shared/gaps.py",
+        "    reach = np.maximum.accumulate(end_ns)\n    opens =",
+        "    reach = end_ns\n    opens =",
+        ("unit/test_gaps.py",),
+    ),
+    Bug(
+        "idle_gaps",
+        "operations that touch have a gap of no length between them",
+        "shared/gaps.py",
+        "opens = np.flatnonzero(start_ns[1:] > reach[:-1])",
+        "opens = np.flatnonzero(start_ns[1:] >= reach[:-1])",
+        ("unit/test_gaps.py",),
+    ),
+    Bug(
+        "idle_gaps",
+        "only kernels keep a device busy",
+        "shared/device_ops.py",
+        "        rows = {name: mine for name, mine in rows.items() if mine is None or mine.size}\n",
+        "        rows = {name: rows[name] for name in _COMPUTING if name in rows}\n",
+        ("recipes/test_idle_gaps.py",),
+    ),
+    Bug(
+        "idle_gaps",
+        "a gap is the latency of a launch that returned before it began",
+        "shared/idle_split.py",
+        "whole = np.where(graph | (ends <= gaps.since_ns), QUEUED, _NOWHERE)",
+        "whole = np.where(graph, QUEUED, _NOWHERE)",
+        ("unit/test_idle_split.py",),
+    ),
+    Bug(
+        "idle_gaps",
+        "gaps between the nodes of one graph are the host's",
+        "shared/idle_split.py",
+        "graph = host.graph_launch[at] & (before == call)",
+        "graph = np.zeros(at.shape, dtype=bool)",
+        ("unit/test_idle_split.py", "recipes/test_idle_causes.py"),
+    ),
+    Bug(
+        "idle_gaps",
+        "time in calls before the launch counts as time in none, too",
+        "shared/idle_split.py",
+        "    np.subtract.at(free, owner, inside)\n",
+        "",
+        ("unit/test_idle_split.py",),
+    ),
+    Bug(
+        "idle_gaps",
+        "the profiler's work counts twice",
+        "shared/idle_split.py",
+        "            np.subtract.at(whole[code], row, part[code])\n",
+        "            pass\n",
+        ("unit/test_idle_split.py", "recipes/test_idle_causes.py"),
+    ),
+    Bug(
+        "idle_gaps",
+        "a copy of pageable memory with Async in its name is a launch",
+        "shared/host_line.py",
+        '        cause[_staged(trace, calls, (classes == "memcpy")[code])] ='
+        ' call_cause("cudaMemcpy")\n',
+        "",
+        ("recipes/test_idle_causes.py",),
+    ),
+    Bug(
+        "idle_gaps",
+        "ranks stand still together though one of them is not known",
+        "recipes/idle_gaps/together.py",
+        "if len(ranks) < 2 or len(ranks) < len(rows):",
+        "if len(ranks) < 2:",
+        ("recipes/test_idle_gaps.py", "recipes/test_idle_merge.py"),
+    ),
+    Bug(
+        "idle_gaps",
+        "clocks of ranks are compared as they are",
+        "recipes/idle_gaps/together.py",
+        "            spells.idle_ns + at\n",
+        "            spells.idle_ns + 0 * at\n",
+        ("recipes/test_idle_gaps.py",),
+    ),
+    Bug(
+        "idle_gaps",
+        "the rest of the patterns is lost",
+        "recipes/idle_gaps/patterns.py",
+        "others_ns = sum(part.others_ns for _, part in parts) + int(total_ns[rest].sum())",
+        "others_ns = sum(part.others_ns for _, part in parts)",
+        ("recipes/test_idle_gaps.py",),
+    ),
+)
+
+_PHASES: Final = (
+    Bug(
+        "nvtx_phase_attribution",
+        "an operation belongs to the range that is open while it runs",
+        "shared/attributed_ops.py",
+        '    launched = np.where(known, calls["start_ns"][row], NULL_INT)\n',
+        "    launched = np.where(known, starts, NULL_INT)\n",
+        ("unit/test_phase_times.py", "recipes/test_phases.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "a range holds the instant at which it ends",
+        "shared/enclosing.py",
+        "    found = np.where((position >= 0) & (end_ns[position] > at_ns), position, -1)\n",
+        "    found = np.where((position >= 0) & (end_ns[position] >= at_ns), position, -1)\n",
+        ("unit/test_enclosing.py",),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "ranges of another thread hold a launch",
+        "shared/range_forest.py",
+        "        return np.where(self.threads[place] == global_tid, place, -1)\n",
+        "        return place\n",
+        ("unit/test_range_forest.py",),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "of ranges with one start the shorter is the outer",
+        "shared/range_forest.py",
+        "        order = np.lexsort((-end_ns, start_ns))\n        row, start_ns",
+        "        order = np.lexsort((end_ns, start_ns))\n        row, start_ns",
+        ("unit/test_range_forest.py",),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "time of inner ranges is not that of the outer",
+        "shared/range_forest.py",
+        "            np.add.at(total, self.parent[level], total[level])\n",
+        "            pass\n",
+        ("unit/test_range_forest.py", "recipes/test_phases.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "what no range holds is left out of the total",
+        "shared/phase_times.py",
+        "    codes[ops.every.method == NO_API] = phases_n + 2\n    return codes",
+        "    codes[ops.every.method == NO_API] = phases_n\n    return codes",
+        ("unit/test_phase_times.py", "recipes/test_phases.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "the phase is that of the innermost range, though only one around it has one",
+        "shared/phase_times.py",
+        "    owner = np.append(forest.nearest(chosen), -1)[every.piece]\n",
+        "    owner = np.where(np.append(chosen, False)[every.piece], every.piece, -1)\n",
+        ("unit/test_phase_times.py", "recipes/test_phases.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "a node of a graph belongs to its capture, whatever is asked for",
+        "shared/attributed_ops.py",
+        "    if not capture_first:\n",
+        "    if False:\n",
+        ("unit/test_phase_times.py", "recipes/test_phases.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "warm-up steps are in the percentiles",
+        "recipes/nvtx_phase_attribution/step_tables.py",
+        "    mask = one.warmup if which == WARMUP else ~one.warmup\n",
+        "    mask = one.warmup if which == WARMUP else one.warmup | True\n",
+        ("recipes/test_phases.py", "recipes/test_phase_runs.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "percentiles of steps are medians of the ranks' medians",
+        "recipes/nvtx_phase_attribution/step_tables.py",
+        "    values = joined([values for one in groups for values in one])\n",
+        "    groups = [[np.sort(own)[own.size // 2 :][:1] for own in one] for one in groups]\n"
+        "    group = np.repeat(np.arange(len(groups)), [sum(map(len, one)) for one in groups])\n"
+        "    values = joined([values for one in groups for values in one])\n",
+        ("recipes/test_phases.py", "recipes/test_phase_runs.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "the rank that waits longest is the slow one",
+        "recipes/nvtx_phase_attribution/step_tables.py",
+        "                [work[name] for name in names],\n",
+        "                None,\n",
+        ("recipes/test_phase_runs.py", "recipes/test_phases_planted.py", "recipes/test_phases.py"),
+    ),
+    Bug(
+        "nvtx_phase_attribution",
+        "the span of a range is the time in which something ran",
+        "recipes/nvtx_phase_attribution/range_spans.py",
+        "    return span_ns, span_ns - (covered_ns(last_ns, busy) - covered_ns(first_ns, busy))",
+        "    return span_ns, 0 * span_ns",
+        ("recipes/test_phases.py", "recipes/test_phase_runs.py"),
+    ),
+)
+
+_DIFF: Final = (
+    Bug(
+        "trace_diff",
+        "the effect of the number of calls is at the mean of the input",
+        "shared/effects.py",
+        "        _half_even((n1 - n0) * t0, n0) if both else whole\n",
+        "        _half_even((n1 - n0) * (t0 + whole), n1) if both else whole\n",
+        ("unit/test_effects.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "a kernel that is new has no effect",
+        "shared/effects.py",
+        "if both else whole\n",
+        "if both else 0\n",
+        ("unit/test_effects.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "equal durations count as longer ones",
+        "shared/rank_tests.py",
+        "    pairs = zip(others.tolist(), (2 * below + own).tolist(), strict=True)\n",
+        "    pairs = zip(others.tolist(), (2 * below + 2 * own).tolist(), strict=True)\n",
+        ("unit/test_rank_tests.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "p-values are not adjusted for their number",
+        "shared/rank_tests.py",
+        "    scaled = p_value[order] * order.size / np.arange(1, order.size + 1)\n",
+        "    scaled = p_value[order]\n",
+        ("unit/test_rank_tests.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "a change of just the limit fails the gate",
+        "shared/gates.py",
+        "    if change <= allowed:\n",
+        "    if change < allowed:\n",
+        ("unit/test_gates.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "a metric that cannot be computed passes its gate",
+        "shared/gates.py",
+        '        return Judgement(NOT_COMPARABLE, None, "the metric cannot be computed for both'
+        ' runs")\n',
+        "        return Judgement(PASS, None)\n",
+        ("unit/test_gates.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "a change that is sure, but tiny, is a regression",
+        "recipes/trace_diff/verdicts.py",
+        'real = (q_value < options["alpha"]) & moved & (np.abs(change_pct) >= floor_pct)',
+        'real = q_value < options["alpha"]',
+        ("recipes/test_trace_diff.py", "recipes/test_trace_diff_undecided.py"),
+    ),
+    Bug(
+        "trace_diff",
+        "noise between equal runs does not count",
+        "recipes/trace_diff/verdicts.py",
+        "        floor_pct = np.fmax(floor_pct, noise)\n",
+        "        pass\n",
+        ("recipes/test_trace_diff_gates.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "runs with another number of steps are compared by their sums",
+        "recipes/trace_diff/amounts.py",
+        "        return (before.step, before.steps_n) != (after.step, after.steps_n)\n",
+        "        return False\n",
+        (
+            "recipes/test_trace_diff_gates.py",
+            "recipes/test_trace_diff_clues.py",
+            "recipes/test_trace_diff_undecided.py",
+        ),
+    ),
+    Bug(
+        "trace_diff",
+        "phases that only one run has are left out of the changes",
+        "recipes/trace_diff/sum_tables.py",
+        "        if any(side.get(name, (0, 0)) != (0, 0) for side in sides)\n",
+        "        if all(side.get(name, (0, 0)) != (0, 0) for side in sides)\n",
+        ("recipes/test_trace_diff.py",),
+    ),
+    Bug(
+        "trace_diff",
+        "transfer counts once for all ranks, waiting for each",
+        "recipes/trace_diff/collective_sums.py",
+        "        int(waits.transfer_ns[met].sum()) * len(one.owners),\n",
+        "        int(waits.transfer_ns[met].sum()),\n",
+        ("recipes/test_trace_diff_story.py",),
+    ),
+)
+
+#: All of them, by recipe.
+PLANTED: Final = (*_ALL, *_HOTSPOTS, *_TAILS, *_GAPS, *_PHASES, *_DIFF)
