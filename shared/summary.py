@@ -18,7 +18,7 @@ _MOST_FINDINGS: Final = 8
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
-_MOST_ANSWER_LINES: Final = 5
+_MOST_ANSWER_LINES: Final = 6
 #: What the command prints below the summary: a blank line, where the results are, and the prompt.
 _BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import pandas as pd
 
-from .axes import Plot, escaped, legend_name
+from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
 from .compare_charts import compare, waterfall
 from .icicles import icicle
 from .tables import Field
+from .text import shortened
 from .time_charts import lines, points, timeline
 
 __all__ = ["KINDS", "draw", "picked"]
@@ -36,7 +37,9 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     kind, menu = KINDS[spec["kind"]], spec.get("menu")
     choices = _choices(frame, menu)
     if len(choices) < 2:
-        return _finished(kind(frame, fields, spec), spec)
+        # A choice of one is no menu, but what the figure is of.
+        whose = f": {shortened(str(choices[0]), LABEL_LENGTH)}" if choices else ""
+        return _finished(kind(frame, fields, spec), {**spec, "title": f"{spec['title']}{whose}"})
     shown = choices[:_MOST_CHOICES]
     plots = [kind(frame[frame[menu] == choice], fields, spec) for choice in shown]
     if len(choices) > len(shown):
