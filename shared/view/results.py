@@ -41,7 +41,8 @@ CONFIG: Final = {
     "displaylogo": False,
     "modeBarButtonsToRemove": [*_UPLOADS, "select2d", "lasso2d"],
     "plotlyServerURL": "",
-    "responsive": True,
+    # Plotly's own way of following the window forgets the height; whoever shows a figure follows.
+    "responsive": False,
     "showSendToCloud": False,
     "typesetMath": False,
 }
