@@ -6,7 +6,8 @@ import re
 
 import pytest
 from hostile import hostile_inputs, write_hostile
-from results import demo_inputs, read_report
+from rendered import PLOTLY, Markup, read_notebook, shown_by
+from results import analyse, demo_inputs, read_report
 
 from nsys_llm.cli import main
 from nsys_llm.demo import write_demo
@@ -68,3 +69,17 @@ def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
     if kind != "names":
         head, _, _ = shown.partition("\nFindings:")
         assert not head.rstrip().endswith("...")
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(sets, recipe, tmp_path):
+    analyse(tmp_path / "out", *demo_inputs(sets["demo"], recipe), recipe=recipe)
+    figures = [one for one in shown_by(read_notebook(tmp_path / "out")) if PLOTLY in one]
+    assert len(figures) >= 5
+    for shown in figures:
+        table = Markup(shown["text/html"])
+        headings = [text for text, _ in table.headings]
+        assert len(set(headings)) == len(headings) >= 2
+        assert 1 <= len(table.rows) <= 10 + 1
+        # What is behind it is plain: neither scripts nor pictures, nor anything from elsewhere.
+        assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|p|code)\b)", shown["text/html"])
