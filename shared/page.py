@@ -39,6 +39,13 @@ function draw(index) {
   });
 }
 draw(0);
+let waiting;
+addEventListener("resize", function () {
+  clearTimeout(waiting);
+  waiting = setTimeout(function () {
+    for (const one of document.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(one);
+  }, 100);
+});
 """
 
 _STYLE: Final = """

@@ -9,7 +9,7 @@ from nsys_llm.findings import severity_counts
 from nsys_llm.report import Report
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import cells, chosen_rows
+from nsys_llm.view.tables import cells, chosen_rows, headings
 from nsys_llm.view.text import counted, shortened, spans
 
 __all__ = ["summary_lines"]
@@ -18,7 +18,7 @@ _MOST_FINDINGS: Final = 8
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
-_MOST_ANSWER_LINES: Final = 5
+_MOST_ANSWER_LINES: Final = 6
 #: What the command prints below the summary: a blank line, where the results are, and the prompt.
 _BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.
@@ -104,7 +104,7 @@ def _table_lines(section: Section, results: Results, width: int, rows_n: int) ->
         [shortened(shown, _NAME_WIDTH) for shown, _ in row]
         for row in cells(frame, fields, section.summary, rows_n)
     ]
-    table = [[fields[name].heading for name in section.summary], *rows]
+    table = [headings(fields, section.summary), *rows]
     right = [fields[name].numeric for name in section.summary]
     widths = _fitted([max(map(len, column)) for column in zip(*table, strict=True)], right, width)
     return ["  " + "  ".join(map(_padded, row, widths, right)).rstrip() for row in table]

@@ -42,14 +42,14 @@ _WHAT_IT_DID: Final = (
 
 
 def waiting_words(tables: _Tables) -> str:
-    """Return the end of a sentence: how much time in collectives is waiting, and for whom."""
+    """Return a clause: how much time in collectives is waiting, and for whom; empty if none."""
     found, ranks = tables["communicators"], tables["stragglers"]
     total_ns, wait_ns = int(found["total_ns"].sum()), int(found["wait_ns"].sum())
     if not total_ns or not wait_ns:
         return ""
     share = (
-        f"; {format_percent(100 * wait_ns / total_ns)} of the time in collectives is waiting for "
-        f"the last rank ({format_ns(wait_ns)} of {format_ns(total_ns)})"
+        f"{format_ns(wait_ns)} of {format_ns(total_ns)} in collectives "
+        f"({format_percent(100 * wait_ns / total_ns)}) is waiting for the last rank"
     )
     telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
     if telling.empty:

@@ -28,27 +28,25 @@ def answer(tables: _Tables) -> str:
             "No kernel starts in what was looked at. `coverage` says what the reports hold, and "
             "what a filter left of it."
         )
-    outliers_n = int(tails["outliers_n"].sum())
     excess_ns, total_ns = int(tails["excess_ns"].sum()), int(tails["total_ns"].sum())
     share = f" ({format_percent(100 * excess_ns / total_ns)})" if total_ns else ""
     first = (
-        f"{counted(outliers_n, 'launch', 'launches')} of {launches_n:,} took more than twice the "
-        f"median of their launch configuration, and all launches together spent "
-        f"{format_ns(excess_ns)}{share} of {format_ns(total_ns)} beyond their medians"
+        f"{counted(launches_n, 'launch', 'launches')} spent {format_ns(excess_ns)}{share} of "
+        f"{format_ns(total_ns)} beyond the medians of their launch configurations"
     )
-    waits_for = waiting_words(tables)
+    waits = waiting_words(tables)
     if not excess_ns:
-        return f"{first}. No launch is slower than any other of its kind{waits_for}."
+        return f"{first}. No launch is slower than any other of its kind{waits and f'; {waits}'}."
     apart, rest = _apart(tails)
-    rest_ns = int(rest["excess_ns"].sum())
-    if not rest_ns:
-        return f"{first}. All of it is {' and '.join(apart)}{waits_for}."
-    parts = f"; of that {', and '.join(apart)}" if apart else ""
-    worst, slow = rest.iloc[0], counted(int(rest["outliers_n"].sum()), "outlier")
+    if not int(rest["excess_ns"].sum()):
+        second = f" {waits[0].upper()}{waits[1:]}." if waits else ""
+        return f"{first}: {' and '.join(apart)}, none in tails.{second}"
+    tail = _tail(rest, tables["rank_tails"])
+    worst = rest.iloc[0]
     return (
-        f"{first}{parts}. Of {'the rest' if apart else 'all that'} ({format_ns(rest_ns)}, {slow}), "
-        f"{quoted(shortened(str(worst['name'])))} in configuration {worst['config']} has the most "
-        f"with {format_ns(worst['excess_ns'])}{_where(tables['rank_tails'], rest)}{waits_for}."
+        f"{first}: {', '.join([*apart, tail])}. The worst tail is that of "
+        f"{quoted(shortened(str(worst['name'])))} with {format_ns(worst['excess_ns'])}"
+        f"{waits and f'; {waits}'}."
     )
 
 
@@ -62,8 +60,16 @@ def _apart(tails: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
         apart.append(f"{format_ns(waiting_ns)} in communication, where ranks wait")
     if heap_ns:
         n = counted(int(heap.sum()), "configuration")
-        apart.append(f"{format_ns(heap_ns)} in {n} with two kinds of work, which is no tail")
+        apart.append(f"{format_ns(heap_ns)} in {n} with two kinds of work")
     return apart, tails[~waits & ~heap]
+
+
+def _tail(rest: pd.DataFrame, rank_tails: pd.DataFrame) -> str:
+    """Return what is the tail of kernels, and where it is, in words."""
+    outliers_n = int(rest["outliers_n"].sum())
+    slow = f"{counted(outliers_n, 'launch', 'launches')} over twice their median"
+    where = _where(rank_tails, rest)
+    return f"{format_ns(int(rest['excess_ns'].sum()))} in tails ({slow}{where})"
 
 
 def _where(rank_tails: pd.DataFrame, rest: pd.DataFrame) -> str:
@@ -73,7 +79,7 @@ def _where(rank_tails: pd.DataFrame, rest: pd.DataFrame) -> str:
     if len(by_rank) < 2 or by_rank.max() <= UNEVEN_RATIO * by_rank.mean():
         return ""
     share = format_percent(100 * by_rank.max() / by_rank.sum())
-    return f", and rank {by_rank.idxmax()} has {share} of all of it"
+    return f"; {share} of it on rank {by_rank.idxmax()}"
 
 
 def findings(tables: _Tables) -> list[Finding]:

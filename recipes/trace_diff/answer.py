@@ -1,4 +1,4 @@
-"""The answer of trace_diff in one paragraph: what changed, of what kind, what points to what."""
+"""The answer of trace_diff: how much changed, and the few changes that tell most."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of, both_sides
-from nsys_llm.recipes.trace_diff.checks import BLOCKING, STEPS, WINDOW
+from nsys_llm.recipes.trace_diff.checks import BLOCKING, KERNELS, STEPS, TOTALS, WINDOW
 from nsys_llm.recipes.trace_diff.clue import Clue, changed, matters
 from nsys_llm.recipes.trace_diff.clues import find_clues
-from nsys_llm.recipes.trace_diff.conclusions import conclusions
+from nsys_llm.recipes.trace_diff.conclusions import conclusive
 from nsys_llm.recipes.trace_diff.kernel_clues import alike_ratio
 from nsys_llm.sides import COMPARED
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
 __all__ = ["answer"]
 
-_MOST_CLUES: Final = 5
-_MOST_OF_A_KIND: Final = 2
+#: Changes that are told: the rest stands in the findings.
+_MOST_CLUES: Final = 3
+#: Conclusions as the answer has them, most telling first; {} is the beginning of their own words.
+_REASONS: Final = {
+    "another_path": "A different path was taken through the same model",
+    "slower_throughout": "{}, which is the machine rather than the code",
+    "graphs_lost": "The baseline ran CUDA graphs and the input launches kernels one by one",
+    "host_bound": "The host launches later than before",
+}
+#: Told by the first sentence.
+_ALIKE: Final = frozenset({"more_of_all", "less_of_all"})
 #: A change of the kernel time, or of the number of launches, that rounds to none.
 _NOTHING_PCT: Final = 0.05
 #: Tables whose changes are all 0 where nothing changed.
@@ -25,7 +34,7 @@ _SUMS: Final = ("memops", "apis", "phases", "idle", "collectives")
 
 
 def answer(tables: Tables) -> str:
-    """Return what changed between the runs, in one paragraph."""
+    """Return what changed between the runs, in two sentences; more where that is not comparable."""
     basis = basis_of(tables)
     if basis.kernels.empty:
         return "Neither run has a kernel in what was looked at: there is nothing to compare."
@@ -36,13 +45,23 @@ def answer(tables: Tables) -> str:
         return f"{blocked}Nothing changed: {same}.{graphs}"
     clues = find_clues(tables, basis)
     told = _told(clues, basis)
-    parts = [blocked + _headline(tables, basis) + graphs]
-    if told:
-        kinds = "; ".join(clue.text for clue in told)
-        parts.append(f"{'What changed most' if len(told) > 1 else 'What changed'}: {kinds}.")
-    else:
-        parts.append("No kernel changed enough to tell from chance.")
-    return " ".join([*parts, *conclusions(tables, basis, clues)])
+    first = f"{blocked}{_headline(tables, basis)}.{graphs}"
+    if not told:
+        nothing = "No kernel changed enough to tell from chance."
+        return first if alike_ratio(basis) is not None else f"{first} {nothing}"
+    kinds = "; ".join(clue.brief or clue.text for clue in told)
+    return f"{first} {_reason(tables, basis, clues) or 'What changed most'}: {kinds}."
+
+
+def _reason(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> str:
+    """Return what the clues point to, in words; empty where they point nowhere."""
+    rules = dict(conclusive(tables, basis, clues))
+    told = (
+        words.format(rules[rule].partition(":")[0])
+        for rule, words in _REASONS.items()
+        if rule in rules
+    )
+    return next(told, "")
 
 
 def _blocked(tables: Tables, basis: Basis) -> str:
@@ -50,6 +69,9 @@ def _blocked(tables: Tables, basis: Basis) -> str:
     if basis.per_step:
         # What follows is told per step.
         rows = rows[~rows["check"].isin([STEPS, WINDOW])]
+    if alike_ratio(basis) is not None:
+        # The first sentence says how much more or less the input did.
+        rows = rows[(rows["check"] != KERNELS) | (rows["status"] != TOTALS)]
     for status, what in BLOCKING.items():
         own = rows[rows["status"] == status]
         if len(own):
@@ -72,9 +94,21 @@ def _headline(tables: Tables, basis: Basis) -> str:
     else:
         amount = f"{format_ns(abs(change))}{share} {'more' if change > 0 else 'less'} than the "
         amount += "baseline"
+    first = f"The input spends {format_ns(after)} in kernels{basis.a_step}, {amount}"
+    return f"{first}, {_alike(basis) or _launches(tables, basis)}"
+
+
+def _alike(basis: Basis) -> str:
+    """Say that the input did more or less of the same work; empty where that is not so."""
+    ratio = alike_ratio(basis)
+    if ratio is None:
+        return ""
+    count, per_call = (changed(float(basis.kernels[name].sum())) for name in ("count", "per_call"))
+    fewer = "less" if ratio < 1 else "more"
     return (
-        f"The input spends {format_ns(after)} in kernels{basis.a_step}, {amount}, "
-        f"{_launches(tables, basis)}.{_split(basis)}"
+        f"and did {fewer} of the same work: nearly all kernels run "
+        f"{format_percent(100 * abs(ratio - 1))} {fewer} often ({count}; their length makes "
+        f"{per_call})"
     )
 
 
@@ -89,17 +123,6 @@ def _launches(tables: Tables, basis: Basis) -> str:
     more = f"{format_count(abs(after - before))} {'more' if after > before else 'fewer'} launches"
     share = f", {format_percent(100 * abs(after - before) / before)}" if before else ""
     return f"in {more} ({format_count(before)} -> {format_count(after)}{share})"
-
-
-def _split(basis: Basis) -> str:
-    kernels = basis.kernels
-    count, per_call = float(kernels["count"].sum()), float(kernels["per_call"].sum())
-    if alike_ratio(basis) is None or not count or not per_call:
-        return ""
-    return (
-        f" {changed(count)} of the change is the number of launches, {changed(per_call)} their "
-        "length."
-    )
 
 
 def _graphs(tables: Tables, basis: Basis) -> str:
@@ -119,16 +142,18 @@ def _graphs(tables: Tables, basis: Basis) -> str:
 
 
 def _told(clues: Sequence[Clue], basis: Basis) -> list[Clue]:
-    """Return the largest clues, few of a kind, and of other kinds what stands out."""
-    told: list[Clue] = []
-    for clue in clues:
-        alike_n = sum(one.rule == clue.rule for one in told)
-        if matters(clue.impact_ns, basis) and alike_n < _MOST_OF_A_KIND and len(told) < _MOST_CLUES:
-            told.append(clue)
-    for clue in clues:
-        if clue.stands_out and clue.rule not in {one.rule for one in told}:
-            told.append(clue)
-    return told
+    """Return the few to tell, largest first; the largest of each kind, and what stands out, first.
+
+    A further one of a kind is told where there is room.
+    """
+    worth = [
+        clue
+        for clue in clues
+        if clue.rule not in _ALIKE and (clue.stands_out or matters(clue.impact_ns, basis))
+    ]
+    largest = {clue.rule: clue for clue in reversed(worth)}
+    chosen = sorted(worth, key=lambda clue: (clue is not largest[clue.rule], not clue.stands_out))
+    return [clue for clue in worth if clue in chosen[:_MOST_CLUES]]
 
 
 def _nothing_changed(tables: Tables) -> bool:

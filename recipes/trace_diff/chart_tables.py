@@ -5,15 +5,41 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.columns import Columns
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.intervals import IntArray
-from nsys_llm.recipes.trace_diff.kernel_tables import BOTH, NEW, VANISHED, NamedKernels
+from nsys_llm.recipes.trace_diff.kernel_tables import (
+    A_STEP,
+    BOTH,
+    NEW,
+    SUMS,
+    VANISHED,
+    NamedKernels,
+)
 from nsys_llm.recipes.trace_diff.verdicts import LEAST_LAUNCHES
 
 __all__ = ["duration_columns", "waterfall_columns"]
 
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Columns of the table kernels: both sides, the change, and what it is made of.
+_STEP_COLUMNS: Final = (
+    "baseline_step_ns",
+    "input_step_ns",
+    "step_change_ns",
+    "step_count_effect_ns",
+    "step_per_call_effect_ns",
+)
+_SUM_COLUMNS: Final = (
+    "baseline_total_ns",
+    "input_total_ns",
+    "change_ns",
+    "count_effect_ns",
+    "per_call_effect_ns",
+)
 _BY_KIND: Final = "kind of change"
 _BY_CATEGORY: Final = "category"
 _MOST_PARTS: Final = 10
@@ -22,26 +48,29 @@ _MOST_KERNELS: Final = 8
 _MOST_POINTS: Final = 200
 
 
-def waterfall_columns(kernels: NamedKernels, categories: Columns) -> Columns:
+def waterfall_columns(kernels: Columns) -> Columns:
     """Return the table waterfall: by kind of change, and by category.
 
+    Where steps differ in number, times a step and rank come first and the sums after them.
+
     Args:
-        kernels: Compared by name.
-        categories: Their table, largest change first.
+        kernels: The table kernels.
     """
-    before, after = int(kernels.before.total_ns.sum()), int(kernels.after.total_ns.sum())
-    rows: list[tuple[str, str, str, int]] = []
-    by_category = list(
-        zip(categories["category"], (int(ns) for ns in categories["change_ns"]), strict=True)
-    )
-    others = by_category[_MOST_PARTS:]
-    if len(others) > 1:
-        rest = (f"{len(others)} others", sum(ns for _, ns in others))
-        by_category = [*by_category[:_MOST_PARTS], rest]
-    for view, parts in ((_BY_KIND, _kinds(kernels)), (_BY_CATEGORY, by_category)):
-        rows.append((view, "baseline", "total", before))
-        rows += [(view, part, "change", ns) for part, ns in parts if ns]
-        rows.append((view, "input", "total", after))
+    rows: list[tuple[str, str, str, float]] = []
+    per_step = A_STEP in list(kernels["basis"])
+    for basis, columns in ((A_STEP, _STEP_COLUMNS), (SUMS, _SUM_COLUMNS))[not per_step :]:
+        before, after, change, count, per_call = (
+            np.asarray(kernels[name], dtype=np.float64) for name in columns
+        )
+        views = (
+            (_BY_KIND, _kinds(kernels, change, count, per_call)),
+            (_BY_CATEGORY, _categories(kernels, change)),
+        )
+        for view, parts in views:
+            label = f"{view}, {basis}" if per_step else view
+            rows.append((label, "baseline", "total", float(before.sum())))
+            rows += [(label, part, "change", ns) for part, ns in parts if ns]
+            rows.append((label, "input", "total", float(after.sum())))
     names = ("view", "part", "kind", "value_ns")
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
@@ -66,28 +95,40 @@ def duration_columns(kernels: NamedKernels) -> Columns:
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
-def _kinds(kernels: NamedKernels) -> list[tuple[str, int]]:
+def _kinds(
+    kernels: Columns, change: FloatArray, count: FloatArray, per_call: FloatArray
+) -> list[tuple[str, float]]:
     """Return the changes by kind; they add up to the whole."""
-    status, effects, talks = kernels.status, kernels.effects, kernels.communication
+    status, talks = np.asarray(kernels["status"]), np.asarray(kernels["communication"])
     both = status == BOTH
 
-    def total(values: IntArray, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int:
-        return int(values[chosen].sum())
+    def total(values: FloatArray, chosen: BoolArray) -> float:
+        return float(values[chosen].sum())
 
     return [
-        ("vanished kernels", total(effects.change, status == VANISHED)),
-        ("new kernels", total(effects.change, status == NEW)),
-        ("fewer calls", total(effects.count, both & (effects.count < 0))),
-        ("more calls", total(effects.count, both & (effects.count > 0))),
-        ("shorter calls", total(effects.per_call, both & ~talks & (effects.per_call < 0))),
-        ("longer calls", total(effects.per_call, both & ~talks & (effects.per_call > 0))),
-        ("communication, per call", total(effects.per_call, both & talks)),
+        ("vanished kernels", total(change, status == VANISHED)),
+        ("new kernels", total(change, status == NEW)),
+        ("fewer calls", total(count, both & (count < 0))),
+        ("more calls", total(count, both & (count > 0))),
+        ("shorter calls", total(per_call, both & ~talks & (per_call < 0))),
+        ("longer calls", total(per_call, both & ~talks & (per_call > 0))),
+        ("communication, per call", total(per_call, both & talks)),
     ]
 
 
-def _curve(
-    counts: ValueCounts, group: int
-) -> tuple[IntArray, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def _categories(kernels: Columns, change: FloatArray) -> list[tuple[str, float]]:
+    """Return the changes by category, largest first; the small ones are one."""
+    names, code = np.unique(np.asarray(kernels["category"], dtype=str), return_inverse=True)
+    sums = np.bincount(code, weights=change, minlength=len(names))
+    order = np.lexsort((np.arange(sums.size), -np.abs(sums))).tolist()
+    found = [(str(names[index]), float(sums[index])) for index in order]
+    others = found[_MOST_PARTS:]
+    if len(others) < 2:
+        return found
+    return [*found[:_MOST_PARTS], (f"{len(others)} others", sum(ns for _, ns in others))]
+
+
+def _curve(counts: ValueCounts, group: int) -> tuple[IntArray, FloatArray]:
     """Return distinct durations and the share of launches up to each, at most so many points."""
     mine = counts.group == group
     value, count = counts.value[mine], counts.count[mine]

@@ -9,6 +9,7 @@ __all__ = [
     "ALL",
     "BLOCKING",
     "DIFFERS",
+    "KERNELS",
     "SAME",
     "STEPS",
     "STEP_TIMES",
@@ -36,7 +37,8 @@ BLOCKING: Final = {
     STEP_TIMES: "Times per step",
 }
 
-#: The check of steps, and that of windows.
+#: The checks of launches, of steps and of windows.
+KERNELS: Final = "kernels"
 STEPS: Final = "steps"
 WINDOW: Final = "window"
 

@@ -30,6 +30,7 @@ class Clue:
         stands_out: Whether it is worth a word however little time it is about.
         rank: Rank that it is about.
         sure: Whether it is more than chance, as far as one run can tell.
+        brief: The clause as the answer has it; empty where that is the text.
     """
 
     rule: str
@@ -41,6 +42,7 @@ class Clue:
     stands_out: bool = False
     rank: int | None = None
     sure: bool = True
+    brief: str = ""
 
 
 def changed(ns: float) -> str:

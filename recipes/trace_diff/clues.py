@@ -67,7 +67,9 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     most_ns = wait_ns if waits else transfer_ns
     # What is not matched is neither, as far as anyone knows.
     told = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
+    brief = f"{'waiting for late ranks' if waits else 'transfer'} {changed(most_ns)}"
     if told and waits and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
+        brief += f", most for rank {one['input_late_rank']}"
         late = f"; most of the waiting is for rank {one['input_late_rank']}"
         if not pd.isna(one["baseline_late_rank"]):
             same = one["baseline_late_rank"] == one["input_late_rank"]
@@ -79,6 +81,7 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
         ("collectives", "kernels"),
         None,
         "communication",
+        brief=f"{text} ({brief})",
     )
 
 
@@ -163,19 +166,24 @@ def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
     causes = tables["idle"]
     # Of their windows, which may differ in length.
     points = causes["window_change_pct"] * (1 if share["change"] > 0 else -1)
-    most = ""
+    most, cause = "", ""
     if len(points) and points.max() > 0:
         one = causes.iloc[int(points.to_numpy().argmax())]
         point = f"{one['window_change_pct']:+.1f} points"
+        cause = f" (mostly {quoted(one['cause'])})"
         most = f", mostly {quoted(one['cause'])} ({one['meaning']}; {point})"
     idle = metrics.loc["idle_time"]
     if share["change"] > 0 and idle["input"] / work_ratio(basis) <= idle["baseline"]:
         most += "; there is no more idle time for as much work, the windows are shorter"
+    text = (
+        f"the GPUs are idle for {format_percent(share['input'])} of their windows instead of "
+        f"{format_percent(share['baseline'])}"
+    )
     yield Clue(
         "more_idle" if share["change"] > 0 else "less_idle",
         float(metrics.loc[time, "change"]),
-        f"the GPUs are idle for {format_percent(share['input'])} of their windows instead of "
-        f"{format_percent(share['baseline'])}{most}",
+        f"{text}{most}",
         ("idle", "metrics"),
         stands_out=bool(share["change"] > 0),
+        brief=f"{text}{cause}",
     )

@@ -13,7 +13,7 @@ from nsys_llm.recipes.trace_diff.clue import Clue
 from nsys_llm.recipes.trace_diff.kernel_clues import work_ratio
 from nsys_llm.view.text import format_percent, quoted
 
-__all__ = ["conclusions", "conclusive"]
+__all__ = ["conclusive"]
 
 #: Numbers of launches that differ by less are the same; ours.
 _SAME_LAUNCHES_PCT: Final = 1.0
@@ -36,13 +36,8 @@ _MERGES_ATTENTION: Final = re.compile(
 _HOST_CAUSES: Final = ("host_no_cuda", "launch_api", "other_api", "launch_latency")
 
 
-def conclusions(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> list[str]:
-    """Return what the clues point to, most telling first; nothing where they point nowhere."""
-    return [text for _, text in conclusive(tables, basis, clues)]
-
-
 def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[tuple[str, str]]:
-    """Yield conclusions as (rule, text)."""
+    """Yield what the clues point to as (rule, text), most telling first; nothing where nowhere."""
     rules = {clue.rule for clue in clues}
     if path := _another_path(basis, clues):
         yield "another_path", path
@@ -69,13 +64,6 @@ def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[
                 f"The GPU waits for the host more than before ({quoted(cause)}): what slowed down "
                 "is the code that launches, not the kernels.",
             )
-    if "less_of_all" in rules or "more_of_all" in rules:
-        more = "more" if "more_of_all" in rules else "fewer"
-        yield (
-            "other_amount",
-            f"Kernels repeat in the same proportions, so the input did {more} steps of the same "
-            "work in its window: judge times per call, or per step with --step or --step-kernel.",
-        )
 
 
 def _another_path(basis: Basis, clues: Sequence[Clue]) -> str | None:

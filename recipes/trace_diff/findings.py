@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from nsys_llm.findings import Finding
@@ -114,6 +114,9 @@ _KINDS: Final = {
     ),
 }
 
+#: Conclusions that are told with the change that they explain.
+_SAID_BY: Final = {"waiting": ("late_peer",), "more_idle": ("graphs_lost", "host_bound")}
+
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
@@ -121,15 +124,17 @@ def findings(tables: Tables) -> list[Finding]:
     if basis.kernels.empty:
         return []
     clues = find_clues(tables, basis)
+    concluded = dict(conclusive(tables, basis, clues))
     return [
         *_not_comparable(tables),
-        *(found for found in (_finding(clue, basis) for clue in clues) if found is not None),
-        *_conclusions(tables, basis, clues),
+        *(_finding(clue, basis, concluded) for clue in clues),
+        *_conclusions(basis, concluded),
     ]
 
 
-def _finding(clue: Clue, basis: Basis) -> Finding | None:
+def _finding(clue: Clue, basis: Basis, concluded: Mapping[str, str]) -> Finding:
     title, scope, advice = _KINDS[clue.rule]
+    said = [concluded[rule] for rule in _SAID_BY.get(clue.rule, ()) if rule in concluded]
     share = 100 * clue.impact_ns / basis.before_ns if basis.before_ns else 0.0
     severity = severity_of(share, _SEVERITY_PCT)
     if severity is None:
@@ -146,17 +151,17 @@ def _finding(clue: Clue, basis: Basis) -> Finding | None:
         evidence=f"{clue.text[0].upper()}{clue.text[1:]}: {format_percent(abs(share))} of the "
         f"kernel time of the baseline{basis.a_step}.",
         tables=clue.tables,
-        recommendation=advice,
+        recommendation=" ".join([*said, advice]),
         impact_ns=round(abs(clue.impact_ns)),
     )
 
 
-def _conclusions(tables: Tables, basis: Basis, clues: list[Clue]) -> Iterator[Finding]:
+def _conclusions(basis: Basis, concluded: Mapping[str, str]) -> Iterator[Finding]:
     titles = {
         "another_path": "The same work took a different path",
         "slower_throughout": "Nearly all kernels changed alike",
     }
-    for rule, text in conclusive(tables, basis, clues):
+    for rule, text in concluded.items():
         if rule not in titles:
             continue
         evidence, _, advice = text.partition(". ")

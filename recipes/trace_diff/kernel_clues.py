@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -195,11 +196,12 @@ def _other_kernels(basis: Basis) -> Iterator[Clue]:
         yield Clue(
             "other_kernels",
             come_ns - gone_ns,
-            _replaced(str(category), come, gone, come_ns, gone_ns),
+            (text := _replaced(str(category), come, gone, come_ns, gone_ns)),
             ("categories", "kernels"),
             str(category),
             str(category),
             out,
+            brief=re.sub(", above all `[^`]*`,?", "", text),
         )
 
 

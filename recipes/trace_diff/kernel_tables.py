@@ -22,8 +22,10 @@ from nsys_llm.recipes.trace_diff.runs import KernelSide, Run, Runs, kernel_side
 from nsys_llm.recipes.trace_diff.verdicts import Tests, noise_pct, tested
 
 __all__ = [
+    "A_STEP",
     "BOTH",
     "NEW",
+    "SUMS",
     "VANISHED",
     "NamedKernels",
     "by_change",
@@ -31,6 +33,10 @@ __all__ = [
     "kernel_columns",
     "named_kernels",
 ]
+
+#: What times are compared as.
+A_STEP: Final = "a step and rank"
+SUMS: Final = "sum over all ranks"
 
 BOTH: Final = "both"
 NEW: Final = "new"
@@ -96,7 +102,7 @@ def named_kernels(
 
 
 def kernel_columns(kernels: NamedKernels, runs: Runs) -> Columns:
-    """Return the table kernels, largest change first."""
+    """Return the table kernels, largest change first, as the answer compares them."""
     status = kernels.status
     columns = {
         "name": list(kernels.names),
@@ -108,12 +114,13 @@ def kernel_columns(kernels: NamedKernels, runs: Runs) -> Columns:
         **_mean_columns(kernels.before, kernels.after),
         **test_columns(kernels.before, kernels.after, kernels.tests),
         "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
-        **_step_columns(kernels, runs.steps),
+        **(steps := _step_columns(kernels, runs.steps)),
+        **_compared_columns(kernels, runs.steps, steps),
         "config_change": config_changes(kernels.names, status.tolist(), runs),
         "outcome": np.where(status == BOTH, kernels.tests.verdict, status),
         "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
     }
-    return by_change(columns, "name")
+    return by_change(columns, "name", "compared_change_ns")
 
 
 def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
@@ -180,9 +187,9 @@ def test_columns(before: KernelSide, after: KernelSide, tests: Tests) -> Columns
     }
 
 
-def by_change(columns: Columns, name: str) -> Columns:
+def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns:
     """Order rows by the size of their change, whichever way it goes."""
-    size = np.abs(columns["change_ns"])
+    size = np.abs(columns[change])
     ordered = sorted_columns({**columns, "size": size}, "-size", name)
     del ordered["size"]
     return ordered
@@ -251,3 +258,20 @@ def _step_columns(kernels: NamedKernels, steps: tuple[int, int] | None) -> Colum
     count = np.where(on_both, fewer * mean, change)
     columns = (first, second, change, count, change - count)
     return {f"{name}_ns": column for name, column in zip(names, columns, strict=True)}
+
+
+def _compared_columns(
+    kernels: NamedKernels, steps: tuple[int, int] | None, by_step: Columns
+) -> Columns:
+    """Return both sides as they are compared: per step where steps differ in number, else sums."""
+    if steps is not None and steps[0] != steps[1]:
+        basis, sides = A_STEP, (by_step["baseline_step_ns"], by_step["input_step_ns"])
+    else:
+        basis, sides = SUMS, (kernels.before.total_ns, kernels.after.total_ns)
+    before, after = (side.astype(np.float64) for side in sides)
+    return {
+        "basis": [basis] * len(kernels.names),
+        "baseline_compared_ns": before,
+        "input_compared_ns": after,
+        "compared_change_ns": after - before,
+    }

@@ -67,15 +67,15 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     metrics = load_manifest(_RECIPE).metrics
     rank_kernels = rank_kernel_columns(runs, classes)
     talks = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
-    categories = category_columns(kernels)
+    by_name = kernel_columns(kernels, runs)
     return {
         "comparability": comparability,
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
-        "kernels": kernel_columns(kernels, runs),
+        "kernels": by_name,
         "configs": config_columns(runs, options),
-        "categories": categories,
+        "categories": category_columns(kernels),
         "memops": memop_columns(runs),
         "apis": api_columns(runs),
         "phases": phase_columns(runs),
@@ -84,7 +84,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "idle": idle_columns(runs),
         "collectives": collective_columns(runs, collectives),
         "durations": duration_columns(kernels),
-        "waterfall": waterfall_columns(kernels, categories),
+        "waterfall": waterfall_columns(by_name),
     }
 
 

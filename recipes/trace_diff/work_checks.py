@@ -8,6 +8,7 @@ from nsys_llm.recipes.trace_diff.amounts import SAME_WORK_PCT, apart_pct, other_
 from nsys_llm.recipes.trace_diff.checks import (
     ALL,
     DIFFERS,
+    KERNELS,
     SAME,
     STEP_TIMES,
     STEPS,
@@ -33,16 +34,16 @@ def kernels_row(runs: Runs) -> Row:
     found = [run.launches_n for run in (runs.baseline, runs.input)]
     shown = [f"{format_count(n)} launches" for n in found]
     if not all(found):
-        return check_row("kernels", shown, ALL, "an empty run passes no gate")
+        return check_row(KERNELS, shown, ALL, "an empty run passes no gate")
     ratio = work_ratio(runs.baseline, runs.input) if runs.steps is None else None
     if ratio is not None:
         less = "less" if ratio < 1 else "more"
         share = format_percent(100 * abs(ratio - 1))
         meaning = f"nearly all kernels run {share} {less} often alike"
-        return check_row("kernels", shown, TOTALS, meaning)
+        return check_row(KERNELS, shown, TOTALS, meaning)
     if apart_pct(*found) > SAME_WORK_PCT:
-        return check_row("kernels", shown, DIFFERS, "more or less was done: look at count effects")
-    return check_row("kernels", shown, SAME, "about as many launches")
+        return check_row(KERNELS, shown, DIFFERS, "more or less was done: look at count effects")
+    return check_row(KERNELS, shown, SAME, "about as many launches")
 
 
 def steps_row(runs: Runs) -> Row:

@@ -24,8 +24,9 @@ from .axes import (
     legend_of,
     pivot,
 )
+from .many_ranks import column_notes, profile
 from .palette import DIVERGING, HEAT, color_map, tints
-from .stacks import MOST_LINES, profile, stack
+from .stacks import MOST_LINES, stack
 from .tables import Field
 from .text import format_value
 
@@ -172,6 +173,8 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         "yaxis": category_axis(len(wide), title=spec.get("y_title", ""), down=True),
         "height": max(min(120 + 22 * len(wide), _MOST_HEIGHT), _LEAST_HEIGHT),
     }
+    if x.name in RANK_COLUMNS and columns_n > MOST_LINES:
+        layout["annotations"] = column_notes(trace["x"], numbers)
     return {"data": [trace], "layout": layout}
 
 

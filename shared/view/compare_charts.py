@@ -5,7 +5,7 @@ See `figures`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -19,62 +19,93 @@ __all__ = ["compare", "waterfall"]
 
 _LESS: Final = DIVERGING[0][1]
 _MORE: Final = DIVERGING[-1][1]
-#: Of the way that the parts go, left free on both sides of it.
-_MARGIN: Final = 0.15
+#: Of what is shown, left free beside it.
+_MARGIN: Final = 0.08
+#: The way that the steps go, in parts of the largest total, below which they could hardly be seen
+#: on an axis from 0.
+_LEAST_WAY: Final = 0.2
 _HEIGHT: Final = 480
 
 
 def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Bars that lead from total to total: `x` (number), `y` (name), `whole` (total or not).
 
-    A row whose `whole` is `total` is a bar of its own, any other is a step from where the row
-    before ended. The axis begins where the steps can be seen, not at 0.
+    A row whose `whole` is `total` is a total, any other is a step from where the row before ended.
+    The axis begins at 0, and totals are bars; where steps would be too small to be seen so, it
+    begins where they can be, says that, and totals are points, which have no length to be misread.
     """
     x, y = fields[spec["x"]], spec["y"]
     top = frame.dropna(subset=[x.name])
     totals = [one == "total" for one in top[spec["whole"]].tolist()]
     values, unit = axis_values(top[x.name], x)
-    lows, highs, at = [], [], 0.0
+    spans = _spans(values, totals)
+    ends = [edge for span, total in zip(spans, totals, strict=True) for edge in span[total:]]
+    least, most = min(ends, default=0.0), max(ends, default=0.0)
+    cut = most - least < _LEAST_WAY * most
+    room = _MARGIN * (most - least if cut else most)
+    begin = max(least - room, 0.0) if cut else min(least, 0.0)
+    labels, texts = axis_labels(top[y]), _signed(top[x.name].tolist(), totals, x.unit)
+    bars = [index for index, total in enumerate(totals) if not (cut and total)]
+    tints = [_tint(value or 0.0, total) for value, total in zip(values, totals, strict=True)]
+    traces: list[Plot] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "base": [spans[index][0] for index in bars],
+            "x": [spans[index][1] - spans[index][0] for index in bars],
+            **_told(bars, labels, texts, tints),
+            "textposition": "outside",
+            "cliponaxis": False,
+        }
+    ]
+    if cut:
+        points = [index for index, total in enumerate(totals) if total]
+        told = _told(points, labels, texts, tints)
+        told["marker"] = {**told["marker"], "size": 13, "symbol": "diamond"}
+        at = {"x": [spans[index][1] for index in points], "textposition": "middle right"}
+        traces.append({"type": "scatter", "mode": "markers+text", **told, **at})
+    title = f"{x.heading} ({unit}){'; the axis does not begin at 0' if cut else ''}"
+    xaxis = {**axis(x, unit, from_zero=False), "range": [begin, (most or 1.0) + 2 * room]}
+    yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
+    height = 110 + 28 * max(len(labels), 2)
+    layout = {"xaxis": {**xaxis, "title": {"text": title}}, "yaxis": yaxis, "height": height}
+    return {"data": traces, "layout": {**layout, "showlegend": False}}
+
+
+def _spans(values: Sequence[float | None], totals: Sequence[bool]) -> list[tuple[float, float]]:
+    """Return where each row begins and ends, the smaller first; totals begin at 0."""
+    spans, at = [], 0.0
     for value, total in zip(values, totals, strict=True):
         number = value or 0.0
         before, at = (0.0 if total else at), (number if total else at + number)
-        lows.append(min(before, at))
-        highs.append(max(before, at))
-    ends = [
-        edge
-        for low, high, total in zip(lows, highs, totals, strict=True)
-        for edge in ((high,) if total else (low, high))
-    ]
-    room = _MARGIN * (max(ends, default=0.0) - min(ends, default=0.0))
-    begin = max(min(ends, default=0.0) - room, 0.0)
-    tints = [
-        NEUTRAL if total else _MORE if (value or 0.0) > 0 else _LESS
-        for value, total in zip(values, totals, strict=True)
-    ]
-    labels = axis_labels(top[y])
-    shown = [format_value(value, x.unit) for value in top[x.name].tolist()]
-    texts = [
+        spans.append((min(before, at), max(before, at)))
+    return spans
+
+
+def _signed(numbers: Sequence[Any], totals: Sequence[bool], unit: str | None) -> list[str]:
+    """Return values as people read them, changes with their sign."""
+    shown = [format_value(number, unit) for number in numbers]
+    return [
         text if total or text.startswith("-") else f"+{text}"
         for text, total in zip(shown, totals, strict=True)
     ]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "base": [max(low, begin) for low in lows],
-        "x": [high - max(low, begin) for low, high in zip(lows, highs, strict=True)],
-        "y": labels,
-        "marker": {"color": tints},
-        "text": texts,
-        "textposition": "outside",
-        "cliponaxis": False,
-        "hovertext": [f"{label}: {text}" for label, text in zip(labels, texts, strict=True)],
+
+
+def _tint(value: float, total: bool) -> str:
+    if total:
+        return NEUTRAL
+    return _MORE if value > 0 else _LESS
+
+
+def _told(rows: Sequence[int], labels: list[str], texts: list[str], tints: list[str]) -> Plot:
+    """Return what bars and points have in common."""
+    return {
+        "y": [labels[row] for row in rows],
+        "marker": {"color": [tints[row] for row in rows]},
+        "text": [texts[row] for row in rows],
+        "hovertext": [f"{labels[row]}: {texts[row]}" for row in rows],
         "hoverinfo": "text",
     }
-    xaxis = {**axis(x, unit, from_zero=False), "range": [begin, max(ends, default=1.0) + 2 * room]}
-    yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
-    height = 110 + 28 * max(len(labels), 2)
-    layout = {"xaxis": xaxis, "yaxis": yaxis, "height": height, "showlegend": False}
-    return {"data": [trace], "layout": layout}
 
 
 def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -120,8 +151,8 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
             }
         )
     layout = {
-        "xaxis": {**axis(x, unit, from_zero=False), "type": "log"},
-        "yaxis": {**axis(y, unit, from_zero=False), "type": "log"},
+        "xaxis": {**axis(x, unit, title=spec.get("x_title"), from_zero=False), "type": "log"},
+        "yaxis": {**axis(y, unit, title=spec.get("y_title"), from_zero=False), "type": "log"},
         "height": _HEIGHT,
     }
     return {"data": traces, "layout": layout}

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import pandas as pd
 
-from .axes import Plot, escaped, legend_name
+from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
 from .compare_charts import compare, waterfall
 from .icicles import icicle
 from .tables import Field
+from .text import format_value, shortened
 from .time_charts import lines, points, timeline
 
 __all__ = ["KINDS", "draw", "picked"]
@@ -36,12 +37,14 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     kind, menu = KINDS[spec["kind"]], spec.get("menu")
     choices = _choices(frame, menu)
     if len(choices) < 2:
-        return _finished(kind(frame, fields, spec), spec)
+        # A choice of one is no menu, but what the figure is of.
+        whose = f": {shortened(format_value(choices[0], None), LABEL_LENGTH)}" if choices else ""
+        return _finished(kind(frame, fields, spec), {**spec, "title": f"{spec['title']}{whose}"})
     shown = choices[:_MOST_CHOICES]
     plots = [kind(frame[frame[menu] == choice], fields, spec) for choice in shown]
     if len(choices) > len(shown):
         spec = {**spec, "title": f"{spec['title']} (first {len(shown)} of {len(choices):,})"}
-    return _finished(_with_menu(plots, [str(choice) for choice in shown]), spec)
+    return _finished(_with_menu(plots, [format_value(choice, None) for choice in shown]), spec)
 
 
 def picked(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:

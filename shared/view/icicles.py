@@ -36,13 +36,13 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     depth = _depths(top[path].tolist(), top[parent].tolist())
     top = top[top[path].isin(depth.keys())]
     values, unit = axis_values(top[value.name], value)
-    labels = [legend_name(name) for name in top[spec["label"]].tolist()]
+    labels = [legend_name(format_value(name, None)) for name in top[spec["label"]].tolist()]
     tints = color_map(list(dict.fromkeys(labels)))
     # Numbers: a path is a name out of a trace, and what stands in an id is not escaped.
     ids = {one: str(index) for index, one in enumerate(top[path].tolist())}
     parents = [_WHOLE if pd.isna(one) else ids[one] for one in top[parent].tolist()]
     hover = [
-        f"{hover_text(name)}<br>{format_value(ns, value.unit)}, "
+        f"{hover_text(format_value(name, None))}<br>{format_value(ns, value.unit)}, "
         f"{format_percent(100 * ns / whole if whole else None)}"
         for name, ns in zip(top[path].tolist(), top[value.name].tolist(), strict=True)
     ]

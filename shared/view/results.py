@@ -41,7 +41,8 @@ CONFIG: Final = {
     "displaylogo": False,
     "modeBarButtonsToRemove": [*_UPLOADS, "select2d", "lasso2d"],
     "plotlyServerURL": "",
-    "responsive": True,
+    # Plotly's own way of following the window forgets the height; whoever shows a figure follows.
+    "responsive": False,
     "showSendToCloud": False,
     "typesetMath": False,
 }
@@ -121,14 +122,8 @@ class Results:
                 first.
         """
         fields = self.fields(name)
-        frame = chosen_rows(self.table(name), rows_n, by)
-        chosen = list(columns or fields)
-        html = rows_html(frame, fields, chosen, rows_n, by)
-        lines = [" | ".join(chosen)]
-        lines += [
-            " | ".join(shown for shown, _ in row) for row in cells(frame, fields, chosen, rows_n)
-        ]
-        return Html(html + (glossary_html(fields) if glossary else ""), "\n".join(lines))
+        shown = _shown(self.table(name), fields, list(columns or fields), rows_n, by)
+        return Html(shown.html + glossary_html(fields), shown.text) if glossary else shown
 
     def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
         """Tell whether a figure would show anything: rows, and in bars any that is not 0."""
@@ -142,7 +137,10 @@ class Results:
         frame, fields = self.table(name), self.fields(name)
         lists = [one if isinstance(one, list) else [one] for one in spec.values()]
         named = [one for some in lists for one in some if isinstance(one, str) and one in fields]
-        fallback = self.rows(name, _FALLBACK_ROWS, list(dict.fromkeys(named)), glossary=False)
+        # Bars are drawn longest first.
+        by = spec["x"] if spec["kind"] == "bars" else None
+        columns = list(dict.fromkeys(named))
+        fallback = _shown(picked(frame, spec), fields, columns, _FALLBACK_ROWS, by)
         column = spec.get("color", spec.get("series"))
         colors = self.colors(column) if column else {}
         return Chart(draw(frame, fields, {**spec, "colors": colors}), fallback)
@@ -175,3 +173,17 @@ class Results:
             if column in fields:
                 found.update(groups_of(self.table(path.stem).drop_duplicates(column), column))
         return sorted(found)
+
+
+def _shown(
+    frame: pd.DataFrame,
+    fields: Mapping[str, Field],
+    columns: Sequence[str],
+    rows_n: int,
+    by: str | None,
+) -> Html:
+    """Return rows as HTML, and as plain text."""
+    chosen = chosen_rows(frame, rows_n, by)
+    lines = [" | ".join(columns)]
+    lines += [" | ".join(text for text, _ in row) for row in cells(chosen, fields, columns, rows_n)]
+    return Html(rows_html(chosen, fields, columns, rows_n, by), "\n".join(lines))

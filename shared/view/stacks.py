@@ -1,16 +1,14 @@
-"""Bars of parts, and one number of many ranks: what can be read of four ranks and of a thousand."""
+"""Bars of parts; of many ranks how each part is spread over them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pandas as pd
 
 from .axes import (
     RANK_COLUMNS,
-    RANK_TITLE,
     Plot,
     axis,
     axis_labels,
@@ -19,28 +17,24 @@ from .axes import (
     escaped,
     legend_name,
 )
-from .palette import NEUTRAL, color_map
+from .many_ranks import part_boxes
+from .palette import NEUTRAL
 from .tables import Field
 from .text import counted, format_value
 
-__all__ = ["MOST_LINES", "profile", "stack"]
+__all__ = ["MOST_LINES", "stack"]
 
 #: Above this many bars they stand upright without gaps, and one number becomes a profile.
 MOST_LINES: Final = 64
 #: Parts with a colour and a line in the legend of their own; the others are drawn as one.
 _MOST_PARTS: Final = 11
 _LEAST_PART: Final = 0.002
-#: Ranks that a profile names: those farthest from the median, if they are this far from it, in
-#: parts of the median, and not near to it beside the farthest, in parts of that one's distance.
-_NAMED: Final = 3
-_FAR: Final = 0.1
-_NEAR: Final = 0.3
 
 
 def stack(
     wide: pd.DataFrame, colors: Mapping[str, str], y: Field, x: Field, title: str | None
 ) -> Plot:
-    """Return bars of parts.
+    """Return bars of parts; of more ranks than can be read one by one, see `part_boxes`.
 
     Args:
         wide: One row a bar, one column a part; null where a bar has no such part.
@@ -51,6 +45,8 @@ def stack(
     """
     whole = wide.astype("Float64")
     shown, tints = _main_parts(whole, colors)
+    if len(shown) > MOST_LINES and y.name in RANK_COLUMNS:
+        return part_boxes(shown, tints, x, title)
     values, unit = axis_values(pd.Series(shown.to_numpy().ravel()), x)
     labels, parts_n = axis_labels(pd.Series(shown.index)), len(shown.columns)
     upright = len(labels) > MOST_LINES
@@ -62,8 +58,7 @@ def stack(
     ]
     numbers = axis(x, unit, title=title)
     if upright:
-        name = RANK_TITLE if y.name in RANK_COLUMNS else y.heading
-        xaxis = category_axis(len(labels), title=name)
+        xaxis = category_axis(len(labels), title=y.heading)
         layout: Plot = {"xaxis": xaxis, "yaxis": numbers, "height": 380, "bargap": 0}
     else:
         yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
@@ -111,70 +106,3 @@ def _hover(part: pd.Series, name: str, x: Field, unit: str, upright: bool) -> Pl
 def _plain(name: str) -> str:
     """Return a name for a template, in which braces after a percent sign mean something."""
     return legend_name(name).replace("%", "&#37;")
-
-
-def profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
-    """Return one number of many ranks, in their order, around the median; far ones are named.
-
-    Args:
-        frame: One row a rank, no null in `x`.
-        x: What is measured.
-        y: Column that names the ranks; its values sort as the ranks do.
-    """
-    ordered = frame.sort_values(y, kind="stable")
-    values, unit = axis_values(ordered[x.name], x)
-    labels = axis_labels(ordered[y])
-    numbers = np.array(values, dtype="float64")
-    median = float(np.median(numbers))
-    tint = color_map(["kernel"])["kernel"]
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": labels,
-        "y": values,
-        "marker": {"color": tint, "size": 4},
-        "hovertemplate": f"%{{x}}<br>%{{y:.4g}} {unit}<extra></extra>",
-        "showlegend": False,
-    }
-    line = {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": median,
-        "y1": median,
-        "line": {"color": NEUTRAL, "width": 1, "dash": "dash"},
-    }
-    layout = {
-        "xaxis": category_axis(len(labels), title=RANK_TITLE),
-        "yaxis": {**axis(x, unit), **_around(numbers, median)},
-        "height": 360,
-        "shapes": [line],
-        "annotations": [_median_note(median, unit), *_notes(labels, numbers, median)],
-    }
-    return {"data": [trace], "layout": layout}
-
-
-def _around(numbers: Any, median: float) -> Plot:
-    """Return a range that holds all, and makes no mountains of differences of a percent."""
-    least, most = float(numbers.min()), float(numbers.max())
-    room = max(most - least, 0.2 * abs(median), 1e-9) * 0.1
-    low, high = min(least, 0.9 * median) - room, max(most, 1.1 * median) + room
-    return {"range": [max(low, 0.0) if least >= 0 else low, high], "rangemode": "normal"}
-
-
-def _median_note(median: float, unit: str) -> Plot:
-    note = {"text": f"median {median:.4g} {unit}", "showarrow": False, "font": {"size": 11}}
-    return {**note, "xref": "paper", "x": 1, "xanchor": "right", "y": median, "yanchor": "bottom"}
-
-
-def _notes(labels: list[str], numbers: Any, median: float) -> list[Plot]:
-    away = np.abs(numbers - median)
-    far = np.argsort(-away, kind="stable")[:_NAMED]
-    least = max(_FAR * abs(median), _NEAR * float(away.max()))
-    return [
-        {"text": labels[index], "x": labels[index], "y": float(numbers[index]), "showarrow": True,
-         "arrowhead": 0, "ax": 24, "ay": -14, "font": {"size": 11}}
-        for index in far.tolist()
-        if away[index] > least
-    ]  # fmt: skip

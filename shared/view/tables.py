@@ -20,6 +20,7 @@ __all__ = [
     "cells",
     "chosen_rows",
     "glossary_html",
+    "headings",
     "more_rows",
     "read_fields",
     "read_table",
@@ -72,6 +73,20 @@ class Field:
         for suffix in ("_ns", "_bytes", "_pct", "_gb_s", "_n"):
             name = name.removesuffix(suffix)
         return name.replace("_", " ") + (" %" if self.name.endswith("_pct") else "")
+
+
+#: What tells two columns apart that differ in their unit alone.
+_OF_UNIT: Final = {"ns": "time", "bytes": "size", "count": "count", "GB/s": "rate"}
+
+
+def headings(fields: Mapping[str, Field], columns: Sequence[str]) -> list[str]:
+    """Return the headings of the columns of one table, no two alike: `cause`, `cause time`."""
+    names = [fields[name].heading for name in columns]
+    found = []
+    for name, heading in zip(columns, names, strict=True):
+        told = heading != name.replace("_", " ") and _OF_UNIT.get(fields[name].unit or "")
+        found.append(f"{heading} {told}" if names.count(heading) > 1 and told else heading)
+    return found
 
 
 @dataclass(frozen=True)
@@ -140,9 +155,8 @@ def rows_html(
     """
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
     head = "".join(
-        f'<th style="{style}" title="{escape(fields[name].meaning)}">'
-        f"{escape(fields[name].heading)}</th>"
-        for name, style in zip(columns, styles, strict=True)
+        f'<th style="{style}" title="{escape(fields[name].meaning)}">{escape(heading)}</th>'
+        for name, style, heading in zip(columns, styles, headings(fields, columns), strict=True)
     )
     body = "".join(
         "<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>"

@@ -10,6 +10,7 @@ from .kernel_names import kernel_label
 
 __all__ = [
     "NOT_KNOWN",
+    "NO_NAME",
     "cleaned",
     "counted",
     "format_bytes",
@@ -25,6 +26,8 @@ __all__ = [
 
 #: Stands where a table has null.
 NOT_KNOWN: Final = "-"
+#: Stands where a table has a name of no letters: a range may have one, and the default domain has.
+NO_NAME: Final = "(no name)"
 
 _NS_STEPS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 _BYTE_STEPS: Final = (
@@ -102,7 +105,8 @@ def format_value(value: Any, unit: str | None) -> str:
     if type(value).__name__ in ("bool", "bool_"):
         return "yes" if value else "no"
     if isinstance(value, str) or unit is None:
-        return cleaned(value)
+        text = cleaned(value)
+        return text if text.strip() else NO_NAME
     known = {"ns": format_ns, "bytes": format_bytes, "%": format_percent, "count": format_count}
     if unit in known:
         return known[unit](value)
@@ -116,7 +120,7 @@ def quoted(name: object) -> str:
 
     Every renderer knows text in backticks as foreign, and escapes it as its format needs.
     """
-    return f"`{cleaned(name).replace('`', chr(39)).strip() or '(no name)'}`"
+    return f"`{cleaned(name).replace('`', chr(39)).strip() or NO_NAME}`"
 
 
 def spans(prose: str) -> list[tuple[bool, str]]:

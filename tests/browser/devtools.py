@@ -165,9 +165,13 @@ class Page:
 
     def __init__(self, browser: Browser, session: str, target: str, width: int, height: int):
         self._browser, self._session, self._target = browser, session, target
-        self._height = height
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.resize(width, height)
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the window a size."""
+        self._height = height
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **size)
 

@@ -27,6 +27,8 @@ FIGURES = {
     "llm_hotspots": "Categories by rank",
     "tail_stats": "Waiting over time",
     "idle_gaps": "Causes by rank",
+    "nvtx_phase_attribution": "Phases by rank",
+    "trace_diff": "Where the difference comes from",
 }
 #: Leaves the head and one section with one figure, all findings folded but the first.
 FOCUS = """title => {
@@ -67,7 +69,8 @@ def _picture_page(browser: Browser, folder: Path, title: str | None) -> None:
     page.wait("document.documentElement.dataset.drawn")
     if title is not None:
         page.run(f"({FOCUS})({title!r})")
-    page.wait("new Promise(done => setTimeout(() => done(true), 500))")
+    page.resize(1200, page.run("Math.ceil(document.body.getBoundingClientRect().bottom) - 40"))
+    page.wait("new Promise(done => setTimeout(() => done(true), 800))")
     (ROOT / "docs" / f"{folder.name}.png").write_bytes(page.screenshot())
     page.close()
 

@@ -37,6 +37,9 @@ TRACES = """[...document.querySelectorAll(
 ].map(one => one.parentElement.outerHTML.slice(0, 2000))"""
 
 
+#: Width and height of each figure.
+SIZES = """[...document.querySelectorAll('.js-plotly-plot .main-svg:first-child')].map(
+  one => [one.getBoundingClientRect().width, one.getBoundingClientRect().height].map(Math.round))"""
 #: Sections whose rows need a scroll bar.
 TOO_WIDE = """[...document.querySelectorAll('.rows')]
   .filter(one => one.scrollWidth > one.clientWidth + 1)
@@ -184,6 +187,33 @@ def test_links_and_menus_of_the_page_work(made, page):
       return [before !== visible(), plot.querySelectorAll('.updatemenu-header').length];
     })()""")
     assert shown == [True, 1]
+
+
+def test_figures_of_the_page_follow_its_width_and_keep_their_height(made, page):
+    page.open((made / "trace_diff" / "report.html").as_uri())
+    page.wait(DRAWN)
+    before = page.run(SIZES)
+    assert min(height for _, height in before) > 100
+    # Twice: what a figure forgets of itself shows when it is laid out anew once more.
+    for width in (1000, 900):
+        page.resize(width, 2400)
+        page.wait(f"{SIZES}.every(one => one[0] > 600 && one[0] < {width})")
+        assert [height for _, height in page.run(SIZES)] == [height for _, height in before]
+
+
+@needs_lab
+def test_figures_in_jupyterlab_keep_their_height_when_the_window_changes(made, lab_page):
+    show_in_lab(lab_page, "trace_diff")
+    drawn(lab_page, figures_n(made / "trace_diff"))
+    settled = "new Promise(done => setTimeout(() => done(true), 700))"
+    lab_page.wait(settled)
+    before = lab_page.run(SIZES)
+    assert min(height for _, height in before) > 100
+    for change in ("collapseLeft", "expandLeft"):
+        lab_page.run(f"jupyterapp.shell.{change}()")
+        lab_page.run("dispatchEvent(new Event('resize'))")
+        lab_page.wait(settled)
+        assert [height for _, height in lab_page.run(SIZES)] == [height for _, height in before]
 
 
 @needs_lab

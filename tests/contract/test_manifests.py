@@ -18,6 +18,7 @@ from nsys_llm.manifest import load_manifest, recipe_names
 from nsys_llm.tables import table_names, table_source
 from nsys_llm.trace_builder import TraceBuilder
 from nsys_llm.units import COLUMN_SUFFIXES
+from nsys_llm.view.tables import Field, headings
 
 TYPES = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
 RECIPES = recipe_names()
@@ -53,6 +54,16 @@ def test_options_say_all_that_a_user_needs(manifest):
         assert not option.choices or option.default in option.choices, option.name
         if option.type in ("time", "time_range"):
             assert option.unit == "ns", option.name
+
+
+@each_manifest
+def test_no_two_columns_of_a_table_that_is_shown_have_one_heading(manifest):
+    for section in manifest.sections:
+        columns = {one.name: one for one in manifest.table(section.table).columns}
+        fields = {name: Field(name, one.unit, "", True) for name, one in columns.items()}
+        for shown in (section.columns, section.summary):
+            told = headings(fields, shown)
+            assert len(set(told)) == len(told), (section.table, told)
 
 
 @each_manifest

@@ -52,7 +52,7 @@ def test_copies_and_idle_time_of_more_steps_are_told_per_step(tmp_path):
     # 15 then 30 copies of 1,000 ns in each step of 58,000 ns; the window is ten times as long.
     before = run(tmp_path / "before.sqlite", 20, copies=15)
     after = run(tmp_path / "after.sqlite", 200, copies=30, gap=9_000)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, kernels = told(tmp_path, before, after)
     assert "device-to-device copies 15 -> 30 a step and rank (+100 %), 7.5 kB -> 15 kB" in answer
     assert findings.loc["copies", "impact_ns"] == 15_000
     assert findings.loc["copies", "evidence"].endswith(
@@ -60,6 +60,19 @@ def test_copies_and_idle_time_of_more_steps_are_told_per_step(tmp_path):
     )
     # What is not comparable, sums, is not what the answer tells.
     assert answer.startswith("The input spends")
+    # Nor what is drawn first: 58,000 ns a step of the one rank, and some ticks.
+    parts = pd.read_parquet(tmp_path / "out" / "waterfall.parquet")
+    assert parts["view"].iloc[0] == "kind of change, a step and rank"
+    assert parts["view"].nunique() == 4
+    for name, view in parts.groupby("view"):
+        before_n, after_n = (1, 1) if name.endswith("a step and rank") else (20, 200)
+        wanted = [before_n * 58_000, after_n * 58_000]
+        totals = view.loc[view["kind"] == "total", "value_ns"].tolist()
+        assert totals == pytest.approx(wanted, rel=0.002)
+        changes = view.loc[view["kind"] == "change", "value_ns"].sum()
+        assert changes == pytest.approx(totals[1] - totals[0])
+    assert set(kernels["basis"]) == {"a step and rank"}
+    assert kernels["input_compared_ns"].tolist() == kernels["input_step_ns"].tolist()
     idle = findings.loc["more_idle", "evidence"]
     assert "host_no_cuda" in idle
     assert " points)" in idle
@@ -71,7 +84,9 @@ def test_a_cause_of_idle_time_is_that_of_a_larger_share_and_not_of_a_longer_wind
     after = run(tmp_path / "after.sqlite", 20, gap=9_000)
     answer, findings, _ = told(tmp_path, before, after)
     assert "mostly `host_no_cuda`" in findings.loc["more_idle", "evidence"]
-    assert "The GPU waits for the host more than before (`host_no_cuda`)" in answer
+    assert "The host launches later than before: " in answer
+    advice = findings.loc["more_idle", "recommendation"]
+    assert "The GPU waits for the host more than before (`host_no_cuda`)" in advice
 
 
 def test_shorter_kernels_are_no_slower_host(tmp_path):
@@ -79,7 +94,8 @@ def test_shorter_kernels_are_no_slower_host(tmp_path):
     after = run(tmp_path / "after.sqlite", 30, gemm=10_000, ranged=False)
     answer, findings, _ = told(tmp_path, before, after)
     assert "no more idle time for as much work" in findings.loc["more_idle", "evidence"]
-    assert "waits for the host" not in answer
+    assert "host launches later" not in answer
+    assert "waits for the host" not in findings.loc["more_idle", "recommendation"]
 
 
 def test_a_rank_that_changed_is_told_per_step(tmp_path):
@@ -163,7 +179,7 @@ def test_unmatched_communication_is_no_late_peer(tmp_path):
             trace.write_sqlite(tmp_path / side / f"rank{rank}.sqlite")
     answer, findings, _ = told(tmp_path, tmp_path / "before", tmp_path / "after")
     assert "communication takes +954 us" in answer
-    assert "late peer" not in answer
+    assert "late peer" not in " ".join(findings["recommendation"])
     assert "communication" in findings.index
 
 

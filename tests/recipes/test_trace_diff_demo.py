@@ -68,13 +68,18 @@ def test_planted_copies_and_fills_are_counted(demo, tables):
 
 
 def test_the_answer_draws_the_conclusion(demo, out):
-    answer = read_report(out)["report"]["answer"]
+    report = read_report(out)["report"]
+    answer = report["answer"]
     assert "in the same number of launches" in answer
     assert demo.planted.longer_kernel in answer
-    assert "a different path was taken" in answer
-    assert "merge_attn_states_kernel" in answer
-    assert "attention is computed in parts and merged" in answer
-    assert f"waiting is for rank {demo.planted.slow_rank}, as before" in answer
+    assert "A different path was taken" in answer
+    findings = {one["rule"]: one for one in report["findings"]}
+    path = findings["another_path"]["recommendation"]
+    assert "merge_attn_states_kernel" in path
+    assert "attention is computed in parts and merged" in path
+    waiting = findings["waiting"]
+    assert f"waiting is for rank {demo.planted.slow_rank}, as before" in waiting["evidence"]
+    assert "a late peer and not the network" in waiting["recommendation"]
 
 
 @pytest.fixture(scope="module")

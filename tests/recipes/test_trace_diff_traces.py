@@ -76,12 +76,18 @@ def test_significance_alone_and_effect_alone_would_call_more(tables):
 
 
 def test_the_answer_tells_fewer_steps_from_waiting(mfu):
-    answer = read_report(mfu)["report"]["answer"]
+    report = read_report(mfu)["report"]
+    answer = report["answer"]
     assert "46.4 ms (8.7 %) less than the baseline" in answer
-    assert "-57.6 ms of the change is the number of launches, +11.2 ms their length" in answer
-    assert "waiting for late ranks +9.11 ms, transfer -525 us" in answer
-    assert "rank 0, and was for rank 1" in answer
-    assert "fewer steps of the same work" in answer
+    assert "kernels run 10.5 % less often (-57.6 ms; their length makes +11.2 ms)" in answer
+    assert answer.count("10.5 %") == 1
+    assert (
+        "communication takes +8.34 ms (waiting for late ranks +9.11 ms, most for rank 0)" in answer
+    )
+    told = next(one["evidence"] for one in report["findings"] if one["rule"] == "waiting")
+    assert "waiting for late ranks +9.11 ms, transfer -525 us" in told
+    assert "rank 0, and was for rank 1" in told
+    assert "did less of the same work" in answer
 
 
 def test_idle_time_is_that_of_idle_gaps(tables, traces, tmp_path):

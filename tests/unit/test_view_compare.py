@@ -42,21 +42,37 @@ def test_steps_lead_from_total_to_total():
         },
         **WATERFALL,
     )
-    (bars,) = plot["data"]
+    bars, totals = plot["data"]
     begin = plot["layout"]["xaxis"]["range"][0]
-    # The steps go from 500 to 440 to 460; the axis begins a little before, not at 0.
+    # The steps go from 500 to 440 to 460; the axis begins a little before, not at 0, and says so.
     assert 0 < begin < 440
-    assert bars["base"] == [begin, 440, 440, begin]
-    assert [base + length for base, length in zip(bars["base"], bars["x"], strict=True)] == [
-        500,
-        500,
-        460,
-        460,
-    ]
-    assert bars["text"] == ["500 ns", "-60 ns", "+20 ns", "460 ns"]
-    less, more = DIVERGING[0][1], DIVERGING[-1][1]
-    assert bars["marker"]["color"] == [NEUTRAL, less, more, NEUTRAL]
+    assert plot["layout"]["xaxis"]["title"]["text"] == "value (ns); the axis does not begin at 0"
+    assert (bars["base"], bars["x"]) == ([440, 440], [60, 20])
+    assert bars["text"] == ["-60 ns", "+20 ns"]
+    assert bars["marker"]["color"] == [DIVERGING[0][1], DIVERGING[-1][1]]
+    # A bar would be as long as its part that is shown.
+    assert (totals["type"], totals["x"], totals["y"]) == (
+        "scatter",
+        [500, 460],
+        ["before", "after"],
+    )
+    assert totals["text"] == ["500 ns", "460 ns"]
+    assert totals["marker"]["color"] == [NEUTRAL, NEUTRAL]
     assert plot["layout"]["yaxis"]["categoryarray"] == ["after", "more", "less", "before"]
+
+
+def test_steps_that_can_be_seen_beside_their_totals_begin_at_0():
+    frame = {
+        "part": ["before", "less", "more", "after"],
+        "kind": ["total", "change", "change", "total"],
+        "value_ns": [500, -100, 20, 420],
+    }
+    plot = plotted(frame, **WATERFALL)
+    (bars,) = plot["data"]
+    assert plot["layout"]["xaxis"]["range"][0] == 0
+    assert plot["layout"]["xaxis"]["title"]["text"] == "value (ns)"
+    assert (bars["base"], bars["x"]) == ([0, 400, 400, 0], [500, 100, 20, 420])
+    assert bars["marker"]["color"][::3] == [NEUTRAL, NEUTRAL]
 
 
 def test_a_way_from_nothing_begins_at_0():
@@ -68,6 +84,13 @@ def test_a_way_from_nothing_begins_at_0():
     plot = plotted(frame, **WATERFALL)
     assert plot["layout"]["xaxis"]["range"][0] == 0
     assert plot["data"][0]["x"] == [0, 5, 5]
+
+
+def test_a_menu_of_one_choice_is_told_in_the_title():
+    frame = {"part": ["x", "y"], "kind": ["total", "total"], "value_ns": [5, 5], "name": ["k", "k"]}
+    plot = plotted(frame, **WATERFALL, menu="name")
+    assert plot["layout"]["title"]["text"] == "T: k"
+    assert "updatemenus" not in plot["layout"]
 
 
 def test_no_rows_make_a_figure_that_says_so():

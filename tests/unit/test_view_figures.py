@@ -144,21 +144,50 @@ def test_stacked_parts_add_up_to_the_bar():
     assert parts == {"gemm": {"r0": 5.0, "r1": 4.0}, "norm": {"r0": 2.0, "r1": None}}
 
 
-@pytest.mark.parametrize("ranks_n", [MOST_LINES, MOST_LINES + 1, 1024])
-def test_bars_of_many_ranks_stand_upright_side_by_side(ranks_n):
-    plot = plotted(many(ranks_n), kind="stacked", x="time_ns", y="file", color="category")
-    upright = ranks_n > MOST_LINES
-    labels, numbers = ("x", "y") if upright else ("y", "x")
+def test_bars_of_as_many_ranks_as_can_be_read_lie_below_each_other():
+    plot = plotted(many(MOST_LINES), kind="stacked", x="time_ns", y="file", color="category")
     by_part = {trace["name"]: trace for trace in plot["data"]}
-    # norm of the last rank is the largest value: 2 * ranks_n - 1 ns.
-    scale = 1 if 2 * ranks_n - 1 < 1000 else 1000
-    assert by_part["norm"][labels][-1] == f"rank{ranks_n - 1:04}"
-    assert by_part["norm"][numbers][-1] == (2 * ranks_n - 1) / scale
-    assert by_part["gemm"][numbers][0] == 0
-    if upright:
-        assert plot["layout"]["height"] < 400
-        assert plot["layout"]["bargap"] == 0
-        assert len(json.dumps(plot)) < 45 * ranks_n + 2_000
+    # norm of the last rank is the largest value: 2 * 64 - 1 ns.
+    assert (by_part["norm"]["y"][-1], by_part["norm"]["x"][-1]) == ("rank0063", 127)
+    assert by_part["gemm"]["x"][0] == 0
+
+
+@pytest.mark.parametrize("ranks_n", [MOST_LINES + 1, 1025])
+def test_parts_of_more_ranks_are_spread_with_the_far_ones_named(ranks_n):
+    frame = pd.DataFrame(many(ranks_n)).assign(time_ns=500)
+    # Of gemm the ranks differ by little, but for one that takes 40 % longer; norm is alike.
+    frame.loc[: ranks_n - 1, "time_ns"] += [n % 5 for n in range(ranks_n)]
+    frame.loc[21, "time_ns"] = 700
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    gemm, norm, far = plot["data"]
+    assert [gemm[key] for key in ("name", "lowerfence", "q1", "median", "q3", "upperfence")] == [
+        "gemm", [500], [501], [502], [503], [700]
+    ]  # fmt: skip
+    assert norm["lowerfence"] == norm["upperfence"] == [500]
+    assert (far["x"], far["y"]) == ([700], ["gemm"])
+    assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0021"]
+    assert f"of {ranks_n:,} ranks" in plot["layout"]["xaxis"]["title"]["text"]
+    assert plot["layout"]["height"] < 400
+
+
+def test_a_rank_without_a_part_has_none_of_it_among_many():
+    frame = pd.DataFrame(many(MOST_LINES + 1)).assign(time_ns=500).drop(index=3)
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0003"]
+    assert [one["lowerfence"] for one in plot["data"][:2]] == [[500], [0]]
+
+
+def test_a_map_of_many_ranks_names_the_one_that_stands_out():
+    ranks_n = MOST_LINES + 1
+    frame = pd.DataFrame(many(ranks_n)).assign(time_ns=500)
+    frame.loc[21, "time_ns"] = 700
+    spec = {"kind": "heat", "x": "file", "y": "category", "value": "time_ns", "relative": True}
+    plot = plotted(frame, **spec)
+    (note,) = plot["layout"]["annotations"]
+    assert (note["x"], note["text"]) == ("rank0021", "rank0021")
+    # Where all are alike, or few, none is named.
+    assert plotted(frame.assign(time_ns=500), **spec)["layout"]["annotations"] == []
+    assert "annotations" not in plotted(frame[frame["file"] < "rank0030"], **spec)["layout"]
 
 
 def test_one_number_of_many_ranks_is_drawn_around_its_median_in_the_order_of_ranks():

@@ -73,3 +73,8 @@ def test_names_are_escaped():
     trace = drawn(("<b>$x$", None, 9))
     assert trace["labels"] == ["&lt;b&gt;&#36;x&#36;"]
     assert "<b>" not in trace["hovertext"][0]
+
+
+def test_a_part_without_a_name_says_so():
+    trace = drawn(("a", None, 9), ("a/", "a", 8))
+    assert trace["labels"] == ["a", "(no name)"]

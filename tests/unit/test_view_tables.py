@@ -16,6 +16,7 @@ from nsys_llm.view.tables import (
     cells,
     chosen_rows,
     glossary_html,
+    headings,
     read_fields,
     read_table,
     rows_html,
@@ -273,3 +274,12 @@ def test_instants_are_shown_so_that_they_can_be_found_again():
     fields = {"first_start_ns": START, "busy_ns": TIME}
     page = Markup(rows_html(table, fields, list(fields), 10))
     assert page.rows[1:] == [["60.119037527 s", "60.1 s"], ["60.119037528 s", "60.1 s"]]
+
+
+def test_columns_that_differ_in_their_unit_alone_are_told_apart():
+    units = {"cause": None, "cause_ns": "ns", "peak_ns": "ns", "peak_bytes": "bytes", "n": "count"}
+    fields = {name: Field(name, unit, "", True) for name, unit in units.items()}
+    told = ["cause", "cause time", "peak time", "peak size", "n"]
+    assert headings(fields, list(units)) == told
+    # Alone each says enough.
+    assert headings(fields, ["cause_ns", "peak_bytes"]) == ["cause", "peak"]

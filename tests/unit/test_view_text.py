@@ -126,3 +126,8 @@ def test_instants_keep_every_nanosecond():
     assert format_instant(5) == "0.000000005 s"
     assert format_instant(-1_500_000_000) == "-1.500000000 s"
     assert format_instant(pd.NA) == format_instant(None) == NOT_KNOWN
+
+
+@pytest.mark.parametrize("name", ["", "  ", "\n\t", "\u200b"])
+def test_a_name_of_no_letters_is_no_blank(name):
+    assert format_value(name, None) == "(no name)"

@@ -1,0 +1,85 @@
+"""What every recipe answers: two sentences, whole on one screen of a terminal with the findings."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hostile import hostile_inputs, write_hostile
+from rendered import PLOTLY, Markup, read_notebook, shown_by
+from results import analyse, demo_inputs, read_report
+
+from nsys_llm.cli import main
+from nsys_llm.demo import write_demo
+from nsys_llm.manifest import recipe_names
+
+#: Of a terminal; the last line is the prompt's.
+LINES_N = 24
+COLUMNS_N = 80
+#: An end of a sentence before another; no number and no name has a blank after its full stop.
+SENTENCE = re.compile(r"\.\s+(?=[A-Z])")
+#: Whether two runs are comparable comes before what changed.
+SENTENCES_N = {"trace_diff": 3}
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    write_demo(folder, scale=0.1)
+    return {"demo": folder, "names": write_hostile(folder / "names")}
+
+
+def inputs_of(sets, kind, recipe, traces):
+    if kind == "demo":
+        return demo_inputs(sets["demo"], recipe)
+    if kind == "names":
+        return hostile_inputs(sets["names"], recipe)
+    ranks = traces / "h100_mfu_ranks"
+    return [ranks / "before", ranks / "after"] if recipe == "trace_diff" else [ranks / "before"]
+
+
+@pytest.fixture(params=["demo", "names", "real"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def inputs(sets, kind, request):
+    traces = request.getfixturevalue("traces") if kind == "real" else None
+    return lambda recipe: inputs_of(sets, kind, recipe, traces)
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
+    inputs, kind, recipe, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", str(COLUMNS_N))
+    monkeypatch.setenv("LINES", str(LINES_N))
+    words = ["--mode", "none", "--output", str(tmp_path / "out"), "--allow-missing-ranks"]
+    assert main([recipe, *words, "--input", *map(str, inputs(recipe))]) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert len(lines) < LINES_N
+    # Where the results are is a path of the user.
+    assert max(map(len, lines[:-1])) <= COLUMNS_N
+    report = read_report(tmp_path / "out")["report"]
+    assert len(SENTENCE.split(report["answer"])) <= SENTENCES_N.get(recipe, 2)
+    if report["findings"]:
+        assert re.search(r"^Findings: \d", shown, re.M)
+    if kind != "names":
+        head, _, _ = shown.partition("\nFindings:")
+        assert not head.rstrip().endswith("...")
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(sets, recipe, tmp_path):
+    analyse(tmp_path / "out", *demo_inputs(sets["demo"], recipe), recipe=recipe)
+    figures = [one for one in shown_by(read_notebook(tmp_path / "out")) if PLOTLY in one]
+    assert len(figures) >= 5
+    for shown in figures:
+        table = Markup(shown["text/html"])
+        headings = [text for text, _ in table.headings]
+        assert len(set(headings)) == len(headings) >= 2
+        assert 1 <= len(table.rows) <= 10 + 1
+        # What is behind it is plain: neither scripts nor pictures, nor anything from elsewhere.
+        assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|p|code)\b)", shown["text/html"])
