@@ -23,9 +23,9 @@ from .tables import (
     Field,
     Html,
     cells,
-    chosen_rows,
     glossary_html,
     read_fields,
+    read_names,
     read_table,
     rows_html,
 )
@@ -120,32 +120,27 @@ class Results:
             by: The rows with the largest values in this column, where there are more; else the
                 first.
         """
-        fields = self.fields(name)
-        frame = chosen_rows(self.table(name), rows_n, by)
+        fields, frame = self.fields(name), self.table(name)
         chosen = list(columns or fields)
-        html = rows_html(frame, fields, chosen, rows_n, by)
-        lines = [" | ".join(chosen)]
-        lines += [
-            " | ".join(shown for shown, _ in row) for row in cells(frame, fields, chosen, rows_n)
-        ]
+        found = cells(frame, fields, chosen, rows_n, by)
+        html = rows_html(found, fields, chosen, len(frame), by)
+        lines = [" | ".join(chosen), *(" | ".join(shown for shown, _ in row) for row in found)]
         return Html(html + (glossary_html(fields) if glossary else ""), "\n".join(lines))
 
     def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
         """Tell whether a figure would show anything: rows, and in bars any that is not 0."""
-        frame = picked(self.table(name), spec)
+        frame = picked(self._drawn(name, spec), spec)
         if spec["kind"] == "bars":
             return bool((frame[spec["x"]].fillna(0) != 0).any())
         return len(frame) > 0
 
     def chart(self, name: str, **spec: Any) -> Chart:
         """Return a figure of a table; see `draw` in figures.py for what `spec` takes."""
-        frame, fields = self.table(name), self.fields(name)
-        lists = [one if isinstance(one, list) else [one] for one in spec.values()]
-        named = [one for some in lists for one in some if isinstance(one, str) and one in fields]
-        fallback = self.rows(name, _FALLBACK_ROWS, list(dict.fromkeys(named)), glossary=False)
+        fallback = self.rows(name, _FALLBACK_ROWS, self._named(name, spec), glossary=False)
         column = spec.get("color", spec.get("series"))
         colors = self.colors(column) if column else {}
-        return Chart(draw(frame, fields, {**spec, "colors": colors}), fallback)
+        frame = self._drawn(name, spec)
+        return Chart(draw(frame, self.fields(name), {**spec, "colors": colors}), fallback)
 
     def colors(self, column: str) -> Mapping[str, str]:
         """Return the colour that each value of a column has in all figures of this run.
@@ -173,5 +168,16 @@ class Results:
         for path in sorted(self.folder.glob("*.parquet")):
             fields = self.fields(path.stem)
             if column in fields:
-                found.update(groups_of(self.table(path.stem).drop_duplicates(column), column))
+                found.update(read_names(self.folder, path.stem, column))
         return sorted(found)
+
+    def _named(self, name: str, spec: Mapping[str, Any]) -> list[str]:
+        """Return the columns that the words of a figure name, in their order."""
+        lists = [one if isinstance(one, list) else [one] for one in spec.values()]
+        words = [one for some in lists for one in some if isinstance(one, str)]
+        return [one for one in dict.fromkeys(words) if one in self.fields(name)]
+
+    def _drawn(self, name: str, spec: Mapping[str, Any]) -> pd.DataFrame:
+        """Return the few columns that a figure is of: filtering and cutting copies each."""
+        columns = [*self._named(name, spec), *spec.get("where", {})]
+        return self.table(name)[list(dict.fromkeys(columns))]
