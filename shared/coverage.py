@@ -82,25 +82,26 @@ def count_coverage(
         opaque_n: Graph launches without an operation, see `opaque_launches_n`.
     """
     duration_ns = op["end_ns"] - op["start_ns"]
+    total_ns = int(duration_ns.sum())
     orphan = op["launch_row"] < 0
-    missing_ns = int(duration_ns[orphan].sum())
+    missing_n, missing_ns = np.count_nonzero(orphan), int(duration_ns[orphan].sum())
     selected = rank_trace.tables[name]
     return CoverageRow(
         op=OP_TABLES[name],
         table_present=table_present,
         total_n=len(op),
-        total_ns=int(duration_ns.sum()),
-        api_missing_n=int(orphan.sum()),
+        total_ns=total_ns,
+        api_missing_n=missing_n,
         api_missing_ns=missing_ns,
         range_missing_n=None,
         range_missing_ns=None,
-        attributed_n=len(op) - int(orphan.sum()),
-        attributed_ns=int(duration_ns.sum()) - missing_ns,
-        selected_n=int(rank_trace.starts_inside(selected).sum()),
+        attributed_n=len(op) - missing_n,
+        attributed_ns=total_ns - missing_ns,
+        selected_n=np.count_nonzero(rank_trace.starts_inside(selected)),
         selected_ns=int(rank_trace.clipped_ns(selected).sum()),
         broken_n=broken_n,
-        zero_length_n=int((duration_ns == 0).sum()),
-        no_process_n=int((raw["global_pid"] == NULL_INT).sum()),
+        zero_length_n=np.count_nonzero(duration_ns == 0),
+        no_process_n=np.count_nonzero(raw["global_pid"] == NULL_INT),
         unknown_name_n=_unknown_names_n(op, rank_trace.strings),
         large_id_n=_large_ids_n(op),
         graph_node_n=_graph_nodes_n(op),

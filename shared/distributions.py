@@ -201,7 +201,8 @@ def _counted(group: IntArray, value: IntArray, count: IntArray | None) -> ValueC
     if group.size == 0:
         return ValueCounts.empty()
     if int(value.max()) < _VALUE_LIMIT and int(group.max()) < _GROUP_LIMIT:
-        packed = (group << _VALUE_BITS) | value
+        packed = group << _VALUE_BITS
+        packed |= value
         if count is None:
             packed.sort()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +14,7 @@ from nsys_llm.host_line import HostLine
 from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.idle_split import situate, split_gaps
 from nsys_llm.intervals import IntArray
+from nsys_llm.side_by_side import side_by_side
 from nsys_llm.time_bins import log_edges
 
 __all__ = ["BUCKETS", "BUCKET_EDGES_NS", "LENGTH_EDGES_NS", "GapSums", "sum_gaps"]
@@ -25,6 +27,7 @@ BUCKETS: Final = ("<5 us", "5-20 us", "20-100 us", "100 us-1 ms", "1-10 ms", ">=
 LENGTH_EDGES_NS: Final = log_edges(1 << 53)
 
 _CAUSES_N: Final = len(CAUSE_NAMES)
+_BINS_N: Final = len(LENGTH_EDGES_NS) - 1
 # So many gaps and all causes stay in the processor's cache (7 MB).
 _BLOCK: Final = 1 << 16
 
@@ -56,31 +59,30 @@ class GapSums:
 
 def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostLine) -> GapSums:
     """Split all gaps of a device and add their parts up."""
-    buckets_n, bins_n = len(BUCKETS), len(LENGTH_EDGES_NS) - 1
-    time_ns = np.zeros((_CAUSES_N, buckets_n), dtype=np.int64)
-    certain_ns = np.zeros_like(time_ns)
     named = np.empty(len(gaps), dtype=np.int8)
-    bucket_of = np.empty(len(gaps), dtype=np.int8)
-    for first in range(0, len(gaps), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        some = gaps.take(block)
-        split = split_gaps(some, situate(some, launch_row, host), host)
-        bucket = np.searchsorted(BUCKET_EDGES_NS, some.end_ns - some.start_ns, side="right")
-        named[block], bucket_of[block] = split.time_ns.argmax(axis=0), bucket
-        _add(time_ns, split.time_ns, bucket)
-        _add(certain_ns, split.certain_ns, bucket)
-    length = gaps.end_ns - gaps.start_ns
-    code = named.astype(np.int64)
-    in_bin = code * bins_n + np.searchsorted(LENGTH_EDGES_NS, length, side="right") - 1
-    counts = np.bincount(code * buckets_n + bucket_of, minlength=_CAUSES_N * buckets_n)
-    return GapSums(
-        gaps_n=counts.reshape(time_ns.shape).astype(np.int64),
-        time_ns=time_ns,
-        certain_ns=certain_ns,
-        lengths_n=np.bincount(in_bin, minlength=_CAUSES_N * bins_n).reshape(_CAUSES_N, bins_n),
-        lengths_ns=_exact(in_bin, length, _CAUSES_N * bins_n).reshape(_CAUSES_N, bins_n),
-        named=named,
-    )
+    blocks = [slice(first, first + _BLOCK) for first in range(0, len(gaps), _BLOCK)]
+
+    def sums(some: Sequence[slice]) -> tuple[IntArray, ...]:
+        """Name the gaps of some blocks, and add them up: all but the last field of the result."""
+        gaps_n, time_ns, certain_ns = np.zeros((3, _CAUSES_N, len(BUCKETS)), dtype=np.int64)
+        lengths_n, lengths_ns = np.zeros((2, _CAUSES_N, _BINS_N), dtype=np.int64)
+        for block in some:
+            mine = gaps.take(block)
+            split = split_gaps(mine, situate(mine, launch_row, host), host)
+            length, cause = mine.end_ns - mine.start_ns, split.time_ns.argmax(axis=0)
+            named[block] = cause
+            bucket = np.searchsorted(BUCKET_EDGES_NS, length, side="right")
+            _add(time_ns, split.time_ns, bucket)
+            _add(certain_ns, split.certain_ns, bucket)
+            in_bucket = cause * len(BUCKETS) + bucket
+            gaps_n += np.bincount(in_bucket, minlength=gaps_n.size).reshape(gaps_n.shape)
+            in_bin = cause * _BINS_N + np.searchsorted(LENGTH_EDGES_NS, length, side="right") - 1
+            lengths_n += np.bincount(in_bin, minlength=lengths_n.size).reshape(lengths_n.shape)
+            lengths_ns += _exact(in_bin, length, lengths_ns.size).reshape(lengths_ns.shape)
+        return gaps_n, time_ns, certain_ns, lengths_n, lengths_ns
+
+    halves = side_by_side(len(gaps), lambda: sums(blocks[::2]), lambda: sums(blocks[1::2]))
+    return GapSums(*(left + right for left, right in zip(*halves, strict=True)), named=named)
 
 
 def _add(sums: IntArray, parts: IntArray, bucket: IntArray) -> None:

@@ -11,7 +11,7 @@ from nsys_llm.page_parts import NAME_LENGTH
 from nsys_llm.report import Report, where_to_look
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import Field, cells, chosen_rows, headings, more_rows
+from nsys_llm.view.tables import Field, cells, headings, more_rows
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
 
 __all__ = [
@@ -88,10 +88,9 @@ def section_markdown(section: Section, results: Results) -> str:
     head = [f"## {section.title}", section.shows]
     if frame.empty:
         return "\n\n".join([*head, "No rows."])
-    chosen = chosen_rows(frame, section.rows_n, section.by)
     rows = [
         [_cell(shown, fields[name]) for (shown, _), name in zip(row, section.columns, strict=True)]
-        for row in cells(chosen, fields, section.columns, section.rows_n)
+        for row in cells(frame, fields, section.columns, section.rows_n, section.by)
     ]
     lines = _aligned(
         [headings(fields, section.columns), ["---"] * len(section.columns), *rows],

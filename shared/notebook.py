@@ -42,26 +42,15 @@ or as a plotly figure: `results.chart(...).figure()`. The folder can be moved as
 
 
 def write_notebook(folder: Path, report: Report, results: Results) -> None:
-    """Write the notebook and the package that it needs.
-
-    Raises:
-        ImportError: nbformat is not installed; nothing was written.
-    """
+    """Write the notebook and the package that it needs."""
     notebook = build_notebook(report, results)
     text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     (folder / NOTEBOOK_NAME).write_text(text, encoding="utf-8")
     _copy_view(folder / VIEW_PACKAGE)
 
 
-def build_notebook(report: Report, results: Results) -> Any:
-    """Return the notebook as nbformat has it.
-
-    Raises:
-        ImportError: nbformat is not installed.
-    """
-    import nbformat
-
-    as_notebook: Any = nbformat.from_dict
+def build_notebook(report: Report, results: Results) -> dict[str, Any]:
+    """Return the notebook as a notebook file has it (nbformat 4.5)."""
     links = {section.table: section.title for section in reversed(report.sections)}
     cells = _Cells()
     head = [answer_markdown(report, html_text), findings_heading(report)]
@@ -74,14 +63,14 @@ def build_notebook(report: Report, results: Results) -> Any:
     python = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": python, "language_info": {"name": "python"}}
     format_4_5 = {"nbformat": 4, "nbformat_minor": 5}
-    return as_notebook({"cells": cells.cells, "metadata": metadata, **format_4_5})
+    return {"cells": cells.cells, "metadata": metadata, **format_4_5}
 
 
 class _Cells:
     """Cells in order; ids and execution counts follow their place, so that runs compare.
 
-    Made without nbformat's functions, which check every cell by itself: 0.1 s a notebook. The tests
-    check whole notebooks.
+    Made without nbformat, whose import takes as long as a small notebook and whose functions check
+    every cell by itself. The tests check whole notebooks with it.
     """
 
     def __init__(self) -> None:

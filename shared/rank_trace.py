@@ -78,9 +78,15 @@ class RankTrace:
         Before any other filter: what else the GPU did then, it was not idle.
         """
         ops = [self.unfiltered[name] for name in OP_TABLES if name in self.unfiltered]
-        own = [op.take(_on_devices(op["device_id"], self.device_ids)) for op in ops if len(op)]
+        times = [
+            Table({name: op[name] for name in ("start_ns", "end_ns")}).take(
+                _on_devices(op["device_id"], self.device_ids)
+            )
+            for op in ops
+            if len(op)
+        ]
         # Each table by itself first: one that comes in order of time needs no sorting.
-        spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in own]
+        spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in times]
         if len(spans) == 1:
             return spans[0]
         merged = np.concatenate([*spans, np.empty((0, 2), dtype=np.int64)])

@@ -27,7 +27,7 @@ def write_report(
     Args:
         folder: Where the tables are already; the report shows what is in the files.
         report: What to tell.
-        console: Told in one line if there can be no notebook, or no page.
+        console: Told in one line if there can be no page.
         html: Whether to write the page too.
 
     Returns:
@@ -36,11 +36,8 @@ def write_report(
     results = Results(folder)
     (folder / MARKDOWN_NAME).write_text(report_markdown(report, results), encoding="utf-8")
     written = {MARKDOWN_NAME: "Report"}
-    try:
-        write_notebook(folder, report, results)
-        written[NOTEBOOK_NAME] = "Notebook"
-    except ImportError as error:
-        console.warn(f"no {NOTEBOOK_NAME} was made: {error.name} is missing; pip install nbformat.")
+    write_notebook(folder, report, results)
+    written[NOTEBOOK_NAME] = "Notebook"
     if html:
         try:
             write_page(folder, report, results)

@@ -80,7 +80,9 @@ def select_rank(
     broken_n = {name: len(own[name]) - len(op) for name, op in ops.items()}
     if "graph_traces" in ops:
         ops["graph_traces"] = _without_nodes(ops)
-    launches = _launches(ops, calls if _by_ranges(options) else None)
+    filtered = _by_ranges(options) or options.get("filter_time") is not None
+    # Lined up, the operations take as much room again.
+    launches = _launches(ops if filtered else {}, calls if _by_ranges(options) else None)
     selection = select(launches, _ranges(own, trace.strings, options, launches), options)
     kept = _kept(ops, launches, selection, options.get("device"))
     selected = {name: table.take(kept[name]) for name, table in ops.items()}
@@ -109,8 +111,8 @@ def select_rank(
         )
         for name in ops
     )
-    notes = list(selection.notes) or _empty_notes(launches, kept, options, trace)
-    if not launches.start_ns.size:
+    notes = list(selection.notes) or _empty_notes(ops, kept, options, trace)
+    if not any(map(len, ops.values())):
         notes.append(f"all {sum(broken_n.values())} rows of GPU work are broken")
     return rank_trace, coverage, tuple(notes)
 
@@ -123,17 +125,19 @@ def _devices(ops: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[int,
 
 
 def _empty_notes(
-    launches: Launches,
+    ops: Mapping[str, Table],
     kept: Mapping[str, npt.NDArray[np.bool_]],
     options: Mapping[str, Any],
     trace: Trace,
 ) -> list[str]:
     """Say so if the filters leave nothing, with what is there instead."""
-    if not launches.start_ns.size or any(part.any() for part in kept.values()):
+    filled = [op for op in ops.values() if len(op)]
+    if not filled or any(part.any() for part in kept.values()):
         return []
     if "api_calls" in trace.absent and any(options.get(name) for name in RANGE_OPTIONS):
         return ["no API calls were traced, so no launch can be told to be inside an NVTX range"]
-    first_ns, last_ns = int(launches.start_ns.min()), int(launches.end_ns.max())
+    first_ns = min(int(op["start_ns"].min()) for op in filled)
+    last_ns = max(int(op["end_ns"].max()) for op in filled)
     return [f"the filters leave no GPU work; there is some from {first_ns} to {last_ns} ns"]
 
 
@@ -176,7 +180,7 @@ def _without_nodes(ops: Mapping[str, Table]) -> Table:
 def _launches(ops: Mapping[str, Table], calls: Table | None) -> Launches:
     """Line up the operations of all tables, in the order of `ops`."""
     starts, ends, rows = (
-        np.concatenate([table[column] for table in ops.values()])
+        np.concatenate([np.empty(0, dtype=np.int64), *(op[column] for op in ops.values())])
         for column in ("start_ns", "end_ns", "launch_row")
     )
     if calls is None or "start_ns" not in calls or not len(calls):
@@ -220,7 +224,7 @@ def _kept(
     selection: Selection,
     devices: Sequence[int] | None,
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    keep = np.ones(launches.start_ns.shape, dtype=bool)
+    keep = np.ones(sum(map(len, ops.values())), dtype=bool)
     if selection.launched is not None:
         keep &= selection.launched
     if (windows := selection.windows_ns) is not None:

@@ -9,7 +9,7 @@ from nsys_llm.findings import severity_counts
 from nsys_llm.report import Report
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import cells, chosen_rows, headings
+from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import counted, shortened, spans
 
 __all__ = ["summary_lines"]
@@ -99,10 +99,9 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
 
 def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:
     frame, fields = results.table(section.table), results.fields(section.table)
-    frame = chosen_rows(frame, rows_n, section.by)
     rows = [
         [shortened(shown, _NAME_WIDTH) for shown, _ in row]
-        for row in cells(frame, fields, section.summary, rows_n)
+        for row in cells(frame, fields, section.summary, rows_n, section.by)
     ]
     table = [headings(fields, section.summary), *rows]
     right = [fields[name].numeric for name in section.summary]

@@ -57,10 +57,12 @@ class ThreadCalls:
         order = _order(start_ns[kept], end_ns[kept], code, len(threads))
         row = kept if order is None else kept[order]
         code = code if order is None else code[order]
-        place = np.full(start_ns.size, -1, dtype=np.int64)
-        place[row] = np.arange(row.size)
+        place = row  # where no row is left out or out of order
+        if order is not None or row.size < start_ns.size:
+            place = np.full(start_ns.size, -1, dtype=np.int64)
+            place[row] = np.arange(row.size)
         bounds = np.searchsorted(code, np.arange(len(threads) + 1))
-        starts, ends = start_ns[row].copy(), end_ns[row].copy()
+        starts, ends = start_ns[row], end_ns[row]  # copies, which are cut in place
         outer = np.arange(row.size)
         for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             _flatten(starts[low:high], ends[low:high], outer[low:high], low)

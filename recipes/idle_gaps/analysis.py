@@ -18,14 +18,15 @@ launching thread did, and not always why: `certain` is the time for which it doe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nsys_llm.device_ops import DeviceOps, op_names
+from nsys_llm.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.distributions import ValueCounts
-from nsys_llm.gap_sums import GapSums, sum_gaps
+from nsys_llm.gap_sums import sum_gaps
 from nsys_llm.host_line import HostLine
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.intervals import (
@@ -39,7 +40,7 @@ from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.idle_gaps import tabulation
 from nsys_llm.recipes.idle_gaps.caveats import caveats
 from nsys_llm.recipes.idle_gaps.findings import answer, findings
-from nsys_llm.recipes.idle_gaps.gap_rows import longest_gaps, top_gaps
+from nsys_llm.recipes.idle_gaps.gap_rows import GapRow, longest_gaps, top_gaps
 from nsys_llm.recipes.idle_gaps.gap_timelines import GapTimeline, few_longest, map_timelines
 from nsys_llm.recipes.idle_gaps.partial import (
     DeviceIdle,
@@ -50,6 +51,7 @@ from nsys_llm.recipes.idle_gaps.partial import (
     merged,
 )
 from nsys_llm.recipes.idle_gaps.patterns import map_patterns
+from nsys_llm.side_by_side import side_by_side
 from nsys_llm.time_bins import bin_edges
 from nsys_llm.unseen_work import find_unseen
 
@@ -76,26 +78,33 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     """
     unseen = find_unseen(trace, whole_capture=options["whole_capture"])
     known = unseen.opaque_launches_n == 0
-    host, names = HostLine.of(trace), op_names(trace, options)
-    devices, gaps, named, spans = [], [], [], []
-    drawn: list[GapTimeline] = []
-    for device in trace.device_ids:
-        ops = DeviceOps.of(trace, device, names, whole_capture=options["whole_capture"])
-        sums = sum_gaps(ops.gaps, ops.launch_row, host) if known else None
-        devices.append(_device(ops, host, sums))
-        if sums is not None:
-            told = top_gaps(trace, ops, names, host, options)
-            gaps += told
-            drawn += map_timelines(trace, rank, ops, names, host, told)
-            named.append((ops, sums.named))
-            spans.append((ops.windows_ns, _spans(ops)))
-    patterns, lengths = map_patterns(named, names)
+    (names, lined_up), host = side_by_side(
+        sum(map(len, trace.unfiltered.values())),
+        lambda: _lined_up(trace, options),
+        lambda: HostLine.of(trace),
+    )
+    gaps_n = sum(len(ops.gaps) for ops in lined_up)
+    spans = [_spans(ops) for ops in lined_up]
+    sums, devices = side_by_side(
+        gaps_n,
+        lambda: [sum_gaps(ops.gaps, ops.launch_row, host) for ops in lined_up if known],
+        lambda: [_device(*one, host, known) for one in zip(lined_up, spans, strict=True)],
+    )
+    # Not beside those, because patterns hold several times as much as the gaps on their way.
+    named = [(ops, one.named) for ops, one in zip(lined_up, sums, strict=False)]
+    (patterns, lengths), (gaps, drawn), spells = side_by_side(
+        gaps_n,
+        lambda: map_patterns(named, names),
+        lambda: _longest_gaps(trace, rank, [ops for ops, _ in named], names, host, options),
+        lambda: _spells(lined_up, spans, host.profiler, options["min_gap_ns"]) if known else None,
+    )
+    if known:
+        devices = [
+            replace(device, sums=one.without_names())
+            for device, one in zip(devices, sums, strict=True)
+        ]
     one = RankIdle(
-        devices=tuple(devices),
-        gaps=tuple(gaps),
-        patterns=patterns,
-        spells=_spells(spans, host.profiler, options["min_gap_ns"]) if known else None,
-        unseen=unseen,
+        devices=tuple(devices), gaps=gaps, patterns=patterns, spells=spells, unseen=unseen
     )
     return IdlePartial({rank: one}, few_longest(drawn), lengths)
 
@@ -112,12 +121,40 @@ def tabulate(
     return tabulation.tabulate(partial, ranks, options)
 
 
-def _device(ops: DeviceOps, host: HostLine, sums: GapSums | None) -> DeviceIdle:
-    windows, spans = ops.windows_ns, _spans(ops)
+def _lined_up(trace: RankTrace, options: Mapping[str, Any]) -> tuple[OpNames, list[DeviceOps]]:
+    """Return the names of operations, and the operations of each device."""
+    names, whole_capture = op_names(trace, options), options["whole_capture"]
+    lined_up = [
+        DeviceOps.of(trace, device, names, whole_capture=whole_capture)
+        for device in trace.device_ids
+    ]
+    return replace(names, codes={}), lined_up  # as long as the trace, and in `lined_up` too
+
+
+def _longest_gaps(
+    trace: RankTrace,
+    rank: RankKey,
+    devices: Sequence[DeviceOps],
+    names: OpNames,
+    host: HostLine,
+    options: Mapping[str, Any],
+) -> tuple[tuple[GapRow, ...], list[GapTimeline]]:
+    """Return the longest gaps of each device, and what was around them."""
+    gaps = [top_gaps(trace, ops, names, host, options) for ops in devices]
+    drawn = [
+        timeline
+        for ops, some in zip(devices, gaps, strict=True)
+        for timeline in map_timelines(trace, rank, ops, names, host, some)
+    ]
+    return tuple(gap for some in gaps for gap in some), drawn
+
+
+def _device(ops: DeviceOps, spans: IntArray, host: HostLine, known: bool) -> DeviceIdle:
+    """Reduce one device to all but its `sums`."""
+    windows = ops.windows_ns
     overhead = intersect_intervals(host.profiler, spans)
     length = spans[:, 1] - spans[:, 0]
-    counts = ValueCounts.from_values(np.zeros_like(length), length)
-    known = sums is not None
+    counts = ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
     return DeviceIdle(
         device_id=ops.device_id,
         window_source=ops.window_source,
@@ -128,7 +165,7 @@ def _device(ops: DeviceOps, host: HostLine, sums: GapSums | None) -> DeviceIdle:
         gap_ns=int(length.sum()),
         overhead_ns=total_length_ns(overhead),
         kernel_busy_ns=ops.computing_ns,
-        sums=None if sums is None else sums.without_names(),
+        sums=None,
         lengths=counts.moments(1) if known else None,
         order=counts.order_statistics(1) if known else None,
         times=_times(windows, spans, overhead) if known and len(windows) else None,
@@ -136,7 +173,8 @@ def _device(ops: DeviceOps, host: HostLine, sums: GapSums | None) -> DeviceIdle:
 
 
 def _spans(ops: DeviceOps) -> IntArray:
-    return np.column_stack((ops.gaps.start_ns, ops.gaps.end_ns))
+    # Starts lie together, and so do ends, as in `nsys_llm.intervals.union_intervals`.
+    return np.stack((ops.gaps.start_ns, ops.gaps.end_ns)).T
 
 
 def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
@@ -148,19 +186,21 @@ def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
 
 
 def _spells(
-    devices: Sequence[tuple[IntArray, IntArray]], profiler: IntArray, least_ns: int
+    devices: Sequence[DeviceOps], gaps_ns: Sequence[IntArray], profiler: IntArray, least_ns: int
 ) -> Spells:
     """Return when all devices of a rank were idle, where their windows overlap.
 
     Args:
-        devices: Windows and gaps of each.
+        devices: Their windows are looked at.
+        gaps_ns: Gaps of each.
         profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
         least_ns: Shorter stretches are left out.
     """
     nothing = np.empty((0, 2), dtype=np.int64)
-    windows, gaps = devices[0] if devices else (nothing, nothing)
-    for window, own in devices[1:]:
-        windows, gaps = intersect_intervals(windows, window), intersect_intervals(gaps, own)
+    windows, gaps = (devices[0].windows_ns, gaps_ns[0]) if devices else (nothing, nothing)
+    for device, own in zip(devices[1:], gaps_ns[1:], strict=True):
+        windows = intersect_intervals(windows, device.windows_ns)
+        gaps = intersect_intervals(gaps, own)
     if len(devices) > 1:
         gaps = intersect_intervals(gaps, windows)
     idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps

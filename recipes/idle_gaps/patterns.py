@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.columns import Columns
+from nsys_llm.columns import Columns, joined
 from nsys_llm.device_ops import DeviceOps, OpNames
 from nsys_llm.distributions import ValueCounts, interpolate
-from nsys_llm.grouping import distinct_codes, summed
+from nsys_llm.grouping import distinct_codes, exact_sums
 from nsys_llm.identity import Rank
 from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.intervals import IntArray
@@ -63,33 +63,35 @@ def map_patterns(
         names: Of the operations.
     """
     names_n = max(len(names.texts), 1)
+    short = [_short(ops, named, names_n) for ops, named in devices]
     pair, length, cause = (
-        (
-            np.concatenate([np.empty(0, dtype=np.int64), *parts])
-            for parts in zip(*(_short(ops, named, names_n) for ops, named in devices), strict=True)
-        )
-        if devices
-        else (np.empty(0, dtype=np.int64),) * 3
+        short[0] if len(short) == 1 else (joined([part[at] for part in short]) for at in range(3))
     )
+    del short
     keys, code = distinct_codes(pair)
-    total = summed(code, length, len(keys))
+    del pair  # as long as the trace
+    total = exact_sums(code, length, len(keys))
     # Of equal ones, the first by name: kernels' names are sorted, and codes follow them.
     kept = np.argsort(-total, kind="stable")[:PATTERNS_KEPT]
     place = np.full(len(keys), -1, dtype=np.int64)
     place[kept] = np.arange(kept.size)
     at = place[code]
+    del code
     inside = at >= 0
+    others_n, others_ns = int((~inside).sum()), int(length[~inside].sum())
+    if others_n:
+        at, length, cause = at[inside], length[inside], cause[inside]
     pairs = [tuple(names.texts[one] for one in divmod(key, names_n)) for key in keys[kept].tolist()]
-    of_cause = at[inside] * _CAUSES_N + cause[inside]
+    of_cause = at * _CAUSES_N + cause
     found = RankPatterns(
         pairs=tuple((one[0], one[1]) for one in pairs),
-        gaps_n=np.bincount(at[inside], minlength=kept.size).astype(np.int64),
+        gaps_n=np.bincount(at, minlength=kept.size).astype(np.int64),
         total_ns=total[kept],
-        cause_ns=summed(of_cause, length[inside], kept.size * _CAUSES_N).reshape(-1, _CAUSES_N),
-        others_n=int((~inside).sum()),
-        others_ns=int(length[~inside].sum()),
+        cause_ns=exact_sums(of_cause, length, kept.size * _CAUSES_N).reshape(-1, _CAUSES_N),
+        others_n=others_n,
+        others_ns=others_ns,
     )
-    counts = ValueCounts.from_values(at[inside], length[inside])
+    counts = ValueCounts.from_values(at, length)
     return found, _named([_key(pair) for pair in found.pairs], counts)
 
 
@@ -134,7 +136,9 @@ def _short(
     gaps = ops.gaps
     length = gaps.end_ns - gaps.start_ns
     rows = np.flatnonzero((length < MICRO_GAP_NS) & (gaps.before >= 0) & (gaps.after >= 0))
-    pair = ops.name[gaps.before[rows]] * names_n + ops.name[gaps.after[rows]]
+    pair = ops.name[gaps.before[rows]]
+    pair *= names_n
+    pair += ops.name[gaps.after[rows]]
     return pair, length[rows], named[rows].astype(np.int64)
 
 

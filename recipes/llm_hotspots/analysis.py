@@ -39,7 +39,7 @@ from nsys_llm.recipes.llm_hotspots.caveats import caveats
 from nsys_llm.recipes.llm_hotspots.details import map_details
 from nsys_llm.recipes.llm_hotspots.findings import answer, findings
 from nsys_llm.recipes.llm_hotspots.host import map_host
-from nsys_llm.recipes.llm_hotspots.memops import map_memops
+from nsys_llm.recipes.llm_hotspots.memops import MemopCounts, RankMemops, map_memops
 from nsys_llm.recipes.llm_hotspots.overhead_rows import map_overheads
 from nsys_llm.recipes.llm_hotspots.partial import (
     DeviceTimes,
@@ -49,6 +49,7 @@ from nsys_llm.recipes.llm_hotspots.partial import (
     SourceRows,
     merged,
 )
+from nsys_llm.side_by_side import side_by_side
 from nsys_llm.tables import NULL_INT, Table
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
@@ -69,38 +70,25 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
     """
     kernels = trace.tables["kernels"]
     names = _named(kernels, trace.strings, options)
-    inside = trace.starts_inside(kernels)
-    clipped_ns = trace.clipped_ns(kernels)
-    own_ns = _exclusive(kernels, names.source, trace.windows_ns)
-    devices, device = distinct_codes(kernels["device_id"])
-    whole_ns = (kernels["end_ns"] - kernels["start_ns"])[inside]
-    by_device = device * len(names.shown) + names.name
-    counts = ValueCounts.from_values(by_device[inside], whole_ns)
-    sums = _Sums(by_device, clipped_ns, own_ns, len(devices) * len(names.shown))
-    kernel_rows = _kernel_rows(counts, sums, devices, len(names.shown))
-    by_name = counts.regrouped(np.tile(np.arange(len(names.shown)), len(devices)))
-    stats = kernel_rows
-    if len(devices) > 1:
-        sums = _Sums(names.name, clipped_ns, own_ns, len(names.shown))
-        stats = _kernel_rows(by_name, sums, np.array([NULL_INT]), len(names.shown))
-    spans = map_spans(trace, _communication(names))
-    memops, memop_counts = map_memops(trace, spans, rank.global_pid)
-    overlap = map_overlap(spans)
-    of_device = counts.regrouped(np.repeat(np.arange(len(devices)), len(names.shown)))
-    sources = _source_rows(names, inside, clipped_ns, own_ns)
-    del device, by_device, whole_ns, clipped_ns, own_ns, sums  # large, and what follows is, too
-    host, api_durations = map_host(trace, names.name, of_device, devices, options)
+    census, (overlap, memops, memop_counts), details, _ = side_by_side(
+        len(kernels),
+        lambda: _census(trace, names),
+        lambda: _beside_kernels(trace, names, rank),
+        lambda: map_details(
+            trace, rank, options, (names.shown, names.name), (names.pairs, names.source)
+        ),
+        lambda: trace.gpu_busy,  # what follows asks for it from two threads
+    )
+    host, api_durations = map_host(trace, names.name, census.of_device, census.devices, options)
     hotspots = RankHotspots(
         names=names.shown,
-        kernels=kernel_rows,
-        stats=stats,
-        sources=sources,
+        kernels=census.kernels,
+        stats=census.stats,
+        sources=census.sources,
         devices=_device_times(trace, overlap),
         overlap=overlap,
         memops=memops,
-        details=map_details(
-            trace, rank, options, (names.shown, names.name), (names.pairs, names.source)
-        ),
+        details=details,
         host=host,
         overheads=map_overheads(trace),
     )
@@ -108,7 +96,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
         distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings
     )
     return HotspotsPartial(
-        {rank: hotspots}, names.shown, by_name, all_names, memop_counts, api_durations
+        {rank: hotspots}, names.shown, census.by_name, all_names, memop_counts, api_durations
     )
 
 
@@ -132,6 +120,53 @@ class _Names:
     name: IntArray
     pairs: tuple[tuple[str, str], ...]
     source: IntArray
+
+
+@dataclass(frozen=True)
+class _Census:
+    """Statistics of the kernels of one rank; `of_device` groups by position in `devices`."""
+
+    devices: IntArray
+    kernels: KernelRows
+    stats: KernelRows
+    sources: SourceRows
+    by_name: ValueCounts
+    of_device: ValueCounts
+
+
+def _census(trace: RankTrace, names: _Names) -> _Census:
+    kernels = trace.tables["kernels"]
+    inside = trace.starts_inside(kernels)
+    clipped_ns = trace.clipped_ns(kernels)
+    own_ns = _exclusive(kernels, names.source, trace.windows_ns)
+    devices, device = distinct_codes(kernels["device_id"])
+    whole_ns = (kernels["end_ns"] - kernels["start_ns"])[inside]
+    by_device = device * len(names.shown) + names.name
+    counts = ValueCounts.from_values(by_device[inside], whole_ns)
+    sums = _Sums(by_device, clipped_ns, own_ns, len(devices) * len(names.shown))
+    kernel_rows = _kernel_rows(counts, sums, devices, len(names.shown))
+    by_name = counts.regrouped(np.tile(np.arange(len(names.shown)), len(devices)))
+    stats = kernel_rows
+    if len(devices) > 1:
+        sums = _Sums(names.name, clipped_ns, own_ns, len(names.shown))
+        stats = _kernel_rows(by_name, sums, np.array([NULL_INT]), len(names.shown))
+    return _Census(
+        devices=devices,
+        kernels=kernel_rows,
+        stats=stats,
+        sources=_source_rows(names, inside, clipped_ns, own_ns),
+        by_name=by_name,
+        of_device=counts.regrouped(np.repeat(np.arange(len(devices)), len(names.shown))),
+    )
+
+
+def _beside_kernels(
+    trace: RankTrace, names: _Names, rank: RankKey
+) -> tuple[tuple[DeviceOverlap, ...], RankMemops, MemopCounts]:
+    """Return what devices did at the same time, and copies and fills."""
+    spans = map_spans(trace, _communication(names))
+    memops, memop_counts = map_memops(trace, spans, rank.global_pid)
+    return map_overlap(spans), memops, memop_counts
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,9 @@ from nsys_llm.recipes.llm_hotspots.callstacks import CallStack, map_callstacks
 from nsys_llm.recipes.llm_hotspots.launch_stages import LaunchStages, map_stages
 from nsys_llm.recipes.llm_hotspots.launches import DeviceLaunches, launched_devices, map_launches
 from nsys_llm.recipes.llm_hotspots.os_waits import OsWaits, map_os_waits
+from nsys_llm.side_by_side import side_by_side
 
 __all__ = ["RankHost", "map_host"]
-
-#: From so many calls on, a second thread pays.
-_LARGE_ROWS: Final = 200_000
 
 
 @dataclass(frozen=True)
@@ -58,18 +55,19 @@ def map_host(
         Its rows, and how often a call of each API function took how long.
     """
     calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
-    # Stages and calls do not depend on each other; numpy lets two threads run at a time.
-    with ThreadPoolExecutor(max_workers=1) as aside:
-        large = len(calls) >= _LARGE_ROWS
-        stages = aside.submit(map_stages, trace, kernel_name) if large else None
-        apis, api_durations = map_apis(trace, calls, broken)
-        host = RankHost(
-            apis=apis,
-            launches=map_launches(trace, calls, durations, devices),
-            stages=map_stages(trace, kernel_name) if stages is None else stages.result(),
-            os_waits=map_os_waits(trace, _launching_threads(trace)),
-            callstacks=map_callstacks(trace, calls, options),
-        )
+    (apis, api_durations), stages, launches = side_by_side(
+        len(calls),
+        lambda: map_apis(trace, calls, broken),
+        lambda: map_stages(trace, kernel_name),
+        lambda: map_launches(trace, calls, durations, devices),
+    )
+    host = RankHost(
+        apis=apis,
+        launches=launches,
+        stages=stages,
+        os_waits=map_os_waits(trace, _launching_threads(trace)),
+        callstacks=map_callstacks(trace, calls, options),
+    )
     return host, api_durations
 
 

@@ -31,7 +31,9 @@ from nsys_llm.recipes.tail_stats.findings import answer, findings
 from nsys_llm.recipes.tail_stats.kernel_part import map_kernels
 from nsys_llm.recipes.tail_stats.launches import coded_launches
 from nsys_llm.recipes.tail_stats.partial import TailPartial, merged
+from nsys_llm.recipes.tail_stats.surroundings import kernel_steps
 from nsys_llm.recipes.tail_stats.tabulation import kernel_columns
+from nsys_llm.side_by_side import side_by_side
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
@@ -52,10 +54,17 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
         options: base and mangled choose the names of kernels; see the parts for others.
     """
     launched = coded_launches(trace, options)
+    _, every = launched
+    steps, apis, collectives = side_by_side(
+        len(every.rows),
+        lambda: kernel_steps(trace, every, options),
+        lambda: map_apis(trace, rank, every),
+        lambda: map_collectives(trace, rank),
+    )
     return TailPartial(
-        kernels=map_kernels(trace, rank, launched, options),
-        apis=map_apis(trace, rank, launched[1]),
-        collectives=map_collectives(trace, rank),
+        kernels=map_kernels(trace, rank, launched, steps, options),
+        apis=apis,
+        collectives=collectives,
     )
 
 

@@ -25,8 +25,9 @@ from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.tail_stats.instances import Instances, merged_instances
 from nsys_llm.recipes.tail_stats.launches import Key, Launches, key_codes
-from nsys_llm.recipes.tail_stats.surroundings import around, kernel_steps
+from nsys_llm.recipes.tail_stats.surroundings import around
 from nsys_llm.recipes.tail_stats.time_parts import TimeParts, time_parts
+from nsys_llm.side_by_side import side_by_side
 from nsys_llm.tables import NULL_INT, is_set
 
 __all__ = ["DeviceSpan", "KernelTails", "RankTails", "map_kernels", "merged_kernels"]
@@ -108,7 +109,11 @@ class KernelTails:
 
 
 def map_kernels(
-    trace: RankTrace, rank: RankKey, launched: tuple[Launches, Launches], options: Mapping[str, Any]
+    trace: RankTrace,
+    rank: RankKey,
+    launched: tuple[Launches, Launches],
+    steps: Ranges | None,
+    options: Mapping[str, Any],
 ) -> KernelTails:
     """Reduce one rank.
 
@@ -116,10 +121,10 @@ def map_kernels(
         trace: Its rows.
         rank: Its key.
         launched: The kernels that the filters leave, and all of them; see `coded_launches`.
-        options: step names the steps; top is how many launches may be listed.
+        steps: Its steps; None where there are none.
+        options: top is how many launches may be listed.
     """
-    launches, every = launched
-    steps, _ = kernel_steps(trace, every, options)
+    launches, _ = launched
     inside = trace.starts_inside(launches.rows)
     durations = launches.duration_ns
     devices, device = distinct_codes(launches.rows["device_id"])
@@ -129,20 +134,54 @@ def map_kernels(
     # A filter leaves some keys without a launch: they stay behind.
     own, key = distinct_codes(place)
     keys = tuple(launches.keys[one] for one in own.tolist())
-    moments = counts.moments(used.size)
-    starts = launches.rows["start_ns"]
-    device_id = devices[used // max(keys_n, 1)]
+    groups = _Groups(devices[used // max(keys_n, 1)], key, row, counts)
+    instances, tails = side_by_side(
+        len(launches.rows),
+        lambda: _instances(
+            trace, rank, options["top"], launched, inside, counts.regrouped(place), steps
+        ),
+        lambda: _tails(trace, launches, inside, keys, groups, steps),
+    )
+    numbers = {**instances.numbers, "key": np.searchsorted(own, instances.numbers["key"])}
+    instances = replace(instances, numbers=numbers)
+    return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Launches of one key on one device: its `device_id` and `key`, and the group of each kernel.
+
+    `counts` say how often a launch of a group took how long.
+    """
+
+    device_id: IntArray
+    key: IntArray
+    row: IntArray
+    counts: ValueCounts
+
+
+def _tails(
+    trace: RankTrace,
+    launches: Launches,
+    inside: npt.NDArray[np.bool_],
+    keys: tuple[Key, ...],
+    groups: _Groups,
+    steps: Ranges | None,
+) -> RankTails:
+    row, counts, groups_n = groups.row, groups.counts, groups.key.size
+    starts, durations = launches.rows["start_ns"], launches.duration_ns
+    moments = counts.moments(groups_n)
     spans = tuple(_span(trace, one) for one in trace.device_ids)
-    tails = RankTails(
+    return RankTails(
         keys=keys,
-        device_id=device_id,
-        key=key,
-        total_ns=summed(row, trace.clipped_ns(launches.rows), used.size),
+        device_id=groups.device_id,
+        key=groups.key,
+        total_ns=summed(row, trace.clipped_ns(launches.rows), groups_n),
         moments=moments,
-        order=counts.order_statistics(used.size),
+        order=counts.order_statistics(groups_n),
         counts=NarrowCounts.of(counts),
-        first_start_ns=first_of_each(row, starts, inside, used.size, NULL_INT),
-        first_ns=first_of_each(row, durations, inside, used.size, NULL_INT),
+        first_start_ns=first_of_each(row, starts, inside, groups_n, NULL_INT),
+        first_ns=first_of_each(row, durations, inside, groups_n, NULL_INT),
         longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
         devices=spans,
         parts=time_parts(
@@ -150,15 +189,10 @@ def map_kernels(
             _chosen(durations, inside),
             _chosen(row, inside),
             moments,
-            _windows(device_id, spans),
+            _windows(groups.device_id, spans),
         ),
         steps_n=None if steps is None else len(steps.start_ns),
     )
-    by_key = counts.regrouped(place)
-    instances = _instances(trace, rank, options["top"], (launches, every), inside, by_key, steps)
-    numbers = {**instances.numbers, "key": np.searchsorted(own, instances.numbers["key"])}
-    instances = replace(instances, numbers=numbers)
-    return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
 
 
 def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:

@@ -39,39 +39,42 @@ def around(
         chosen: Some of them, with the same keys.
         steps: Its steps; None where there are none.
     """
-    at_ns, thread, known = _launched(trace, chosen.rows)
+    at_ns, known = _launched(trace, chosen.rows)
     numbers = {
         **_before_n(every, chosen),
         "before_first_step_end": _before_first_step_end(at_ns, steps),
     }
     beside, texts = _beside(trace, every, chosen)
-    texts["range"] = _range_texts(trace, at_ns, thread, known)
+    texts["range"] = _range_texts(trace, chosen.rows, at_ns, known)
     return {**numbers, **beside}, texts
 
 
-def kernel_steps(
-    trace: RankTrace, every: Launches, options: Mapping[str, Any]
-) -> tuple[Ranges | None, IntArray]:
-    """Return the steps of a rank and the step of each of its kernels; see `rank_steps`."""
-    at_ns, _, known = _launched(trace, every.rows)
-    return rank_steps(trace, np.where(known, at_ns, NULL_INT), every.duration_ns, options)
+def kernel_steps(trace: RankTrace, every: Launches, options: Mapping[str, Any]) -> Ranges | None:
+    """Return the steps of a rank, those in which its kernels were launched; see `rank_steps`."""
+    if not len(trace.tables.get("nvtx_events", ())):
+        return None
+    at_ns, known = _launched(trace, every.rows)
+    at_ns[~known] = NULL_INT
+    steps, _ = rank_steps(trace, at_ns, every.duration_ns, options)
+    return steps
 
 
 def _last_end(trace: RankTrace) -> int:
     return max((int(op["end_ns"].max()) for op in trace.unfiltered.values() if len(op)), default=0)
 
 
-def _launched(trace: RankTrace, rows: Table) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]:
-    """Return when and on which thread each kernel was launched, and whether that is known.
+def _launched(trace: RankTrace, rows: Table) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Return when each kernel was launched, and whether that is known.
 
     Where it is not, the start on the GPU stands for the time.
     """
     calls, row = trace.tables.get("api_calls"), rows["launch_row"]
     if calls is None or not len(calls):
-        return rows["start_ns"], row * 0, row < -1
-    known = row >= 0
-    at_ns = np.where(known, calls["start_ns"][row], rows["start_ns"])
-    return at_ns, calls["global_tid"][row], known
+        return rows["start_ns"].copy(), row < -1
+    known, at_ns = row >= 0, calls["start_ns"][row]
+    if not known.all():
+        at_ns[~known] = rows["start_ns"][~known]
+    return at_ns, known
 
 
 def _before_n(every: Launches, chosen: Launches) -> Numbers:
@@ -115,7 +118,7 @@ def _before_first_step_end(at_ns: IntArray, steps: Ranges | None) -> IntArray:
 
 
 def _range_texts(
-    trace: RankTrace, at_ns: IntArray, thread: IntArray, known: npt.NDArray[np.bool_]
+    trace: RankTrace, launched: Table, at_ns: IntArray, known: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any]:
     """Return the text of the innermost NVTX range at each launch, or None."""
     texts = np.full(at_ns.shape, None, dtype=object)
@@ -123,7 +126,10 @@ def _range_texts(
     if events is None or not len(events):
         return texts
     rows = np.flatnonzero(known)
-    found = innermost_events(events, at_ns[rows], thread[rows], _last_end(trace))
+    if not rows.size:
+        return texts
+    thread = trace.tables["api_calls"]["global_tid"][launched["launch_row"][rows]]
+    found = innermost_events(events, at_ns[rows], thread, _last_end(trace))
     inside = found >= 0
     texts[rows[inside]] = [event_text(events, row, trace.strings) for row in found[inside].tolist()]
     return texts

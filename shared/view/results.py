@@ -23,9 +23,9 @@ from .tables import (
     Field,
     Html,
     cells,
-    chosen_rows,
     glossary_html,
     read_fields,
+    read_names,
     read_table,
     rows_html,
 )
@@ -127,20 +127,17 @@ class Results:
 
     def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
         """Tell whether a figure would show anything: rows, and in bars any that is not 0."""
-        frame = picked(self.table(name), spec)
+        frame = picked(self._drawn(name, spec), spec)
         if spec["kind"] == "bars":
             return bool((frame[spec["x"]].fillna(0) != 0).any())
         return len(frame) > 0
 
     def chart(self, name: str, **spec: Any) -> Chart:
         """Return a figure of a table; see `draw` in figures.py for what `spec` takes."""
-        frame, fields = self.table(name), self.fields(name)
-        lists = [one if isinstance(one, list) else [one] for one in spec.values()]
-        named = [one for some in lists for one in some if isinstance(one, str) and one in fields]
+        fields, frame = self.fields(name), self._drawn(name, spec)
         # Bars are drawn longest first.
         by = spec["x"] if spec["kind"] == "bars" else None
-        columns = list(dict.fromkeys(named))
-        fallback = _shown(picked(frame, spec), fields, columns, _FALLBACK_ROWS, by)
+        fallback = _shown(picked(frame, spec), fields, self._named(name, spec), _FALLBACK_ROWS, by)
         column = spec.get("color", spec.get("series"))
         colors = self.colors(column) if column else {}
         return Chart(draw(frame, fields, {**spec, "colors": colors}), fallback)
@@ -171,8 +168,19 @@ class Results:
         for path in sorted(self.folder.glob("*.parquet")):
             fields = self.fields(path.stem)
             if column in fields:
-                found.update(groups_of(self.table(path.stem).drop_duplicates(column), column))
+                found.update(read_names(self.folder, path.stem, column))
         return sorted(found)
+
+    def _named(self, name: str, spec: Mapping[str, Any]) -> list[str]:
+        """Return the columns that the words of a figure name, in their order."""
+        lists = [one if isinstance(one, list) else [one] for one in spec.values()]
+        words = [one for some in lists for one in some if isinstance(one, str)]
+        return [one for one in dict.fromkeys(words) if one in self.fields(name)]
+
+    def _drawn(self, name: str, spec: Mapping[str, Any]) -> pd.DataFrame:
+        """Return the few columns that a figure is of: filtering and cutting copies each."""
+        columns = [*self._named(name, spec), *spec.get("where", {})]
+        return self.table(name)[list(dict.fromkeys(columns))]
 
 
 def _shown(
@@ -183,7 +191,6 @@ def _shown(
     by: str | None,
 ) -> Html:
     """Return rows as HTML, and as plain text."""
-    chosen = chosen_rows(frame, rows_n, by)
-    lines = [" | ".join(columns)]
-    lines += [" | ".join(text for text, _ in row) for row in cells(chosen, fields, columns, rows_n)]
-    return Html(rows_html(chosen, fields, columns, rows_n, by), "\n".join(lines))
+    found = cells(frame, fields, columns, rows_n, by)
+    lines = [" | ".join(columns), *(" | ".join(text for text, _ in row) for row in found)]
+    return Html(rows_html(found, fields, columns, len(frame), by), "\n".join(lines))

@@ -18,7 +18,6 @@ __all__ = [
     "Field",
     "Html",
     "cells",
-    "chosen_rows",
     "glossary_html",
     "headings",
     "more_rows",
@@ -110,9 +109,16 @@ def shown(value: Any, field: Field) -> str:
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
     """Return a table with all of its columns, an index column among them."""
-    table = pq.read_table(folder / f"{name}.parquet")
+    # Not pq.read_table, which brings in data sets of many files and threads for them.
+    table = pq.ParquetFile(folder / f"{name}.parquet").read(use_threads=False)
     # Without pandas' own record, which makes floats of an index of integers with a null in it.
-    return table.to_pandas(ignore_metadata=True, types_mapper=_NULLABLE.get)
+    return table.to_pandas(ignore_metadata=True, types_mapper=_NULLABLE.get, use_threads=False)
+
+
+def read_names(folder: Path, name: str, column: str) -> list[str]:
+    """Return the distinct values of one column as people read them, in order of occurrence."""
+    table = pq.ParquetFile(folder / f"{name}.parquet").read([column], use_threads=False)
+    return [format_value(value, None) for value in table.column(0).unique().to_pylist()]
 
 
 def read_fields(folder: Path, name: str) -> dict[str, Field]:
@@ -122,35 +128,42 @@ def read_fields(folder: Path, name: str) -> dict[str, Field]:
 
 
 def cells(
-    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str], rows_n: int
-) -> list[list[tuple[str, str]]]:
-    """Return the first rows as (shown text, whole text); names are shortened in the shown text."""
-    top = frame.head(rows_n)
-    found = [[_cell(value, fields[name]) for value in top[name].tolist()] for name in columns]
-    return [list(row) for row in zip(*found, strict=True)]
-
-
-def chosen_rows(frame: pd.DataFrame, rows_n: int, by: str | None) -> pd.DataFrame:
-    """Return a table with the rows to show first: those largest in a column, if one is given."""
-    if by is None or len(frame) <= rows_n:
-        return frame
-    return frame.sort_values(by, ascending=False, kind="stable")
-
-
-def rows_html(
     frame: pd.DataFrame,
     fields: Mapping[str, Field],
     columns: Sequence[str],
     rows_n: int,
     by: str | None = None,
+) -> list[list[tuple[str, str]]]:
+    """Return the rows to show as (shown text, whole text); names are shortened in the shown text.
+
+    These are the first, or with `by` those largest in that column, where there are more.
+    """
+    # Columns one by one: cutting a whole frame copies each of them.
+    top = [frame[name].iloc[:rows_n] for name in columns]
+    if by is not None and len(frame) > rows_n:
+        order = frame[by].reset_index(drop=True).sort_values(ascending=False, kind="stable").index
+        top = [frame[name].iloc[order[:rows_n]] for name in columns]
+    found = [
+        [_cell(value, fields[name]) for value in values.tolist()]
+        for name, values in zip(columns, top, strict=True)
+    ]
+    return [list(row) for row in zip(*found, strict=True)]
+
+
+def rows_html(
+    rows: Sequence[Sequence[tuple[str, str]]],
+    fields: Mapping[str, Field],
+    columns: Sequence[str],
+    all_n: int,
+    by: str | None = None,
 ) -> str:
-    """Return the first rows as an HTML table; whole names appear on hover, all text is escaped.
+    """Return rows as an HTML table; whole names appear on hover, all text is escaped.
 
     Args:
-        frame: Rows in the order to show.
-        fields: Its columns.
+        rows: What `cells` returns.
+        fields: The columns of the table.
         columns: Those to show.
-        rows_n: How many rows.
+        all_n: How many rows the table has.
         by: The column that chose the rows, if one did.
     """
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
@@ -158,13 +171,10 @@ def rows_html(
         f'<th style="{style}" title="{escape(fields[name].meaning)}">{escape(heading)}</th>'
         for name, style, heading in zip(columns, styles, headings(fields, columns), strict=True)
     )
-    body = "".join(
-        "<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>"
-        for row in cells(frame, fields, columns, rows_n)
-    )
-    more = len(frame) - rows_n
+    body = "".join("<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>" for row in rows)
+    more = all_n - len(rows)
     note = f"<p>{escape(more_rows(more, by, fields))}.</p>" if more > 0 else ""
-    if not len(frame):
+    if not all_n:
         note = "<p>No rows.</p>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 

@@ -104,7 +104,7 @@ ALLOWED = {
 COPIED = "nsys_llm.view."
 
 #: Imported inside the functions that need them only: they take long, or may not be there.
-LATE = {"dask", "distributed", "plotly", "nbformat"}
+LATE = {"dask", "distributed", "plotly"}
 
 each_module = pytest.mark.parametrize("module", MODULES)
 each_pure_module = pytest.mark.parametrize("module", ALLOWED)

@@ -250,24 +250,11 @@ def test_no_absolute_path_leaves_the_run_but_in_the_nsys_analysis_file(rank_set,
         assert [name for name, text in texts.items() if needle.encode() in text] == []
 
 
-def test_without_nbformat_one_warning_is_given_and_all_else_is_written(
-    rank_set, tmp_path, monkeypatch
-):
+def test_the_notebook_is_the_same_without_nbformat(rank_set, tmp_path, monkeypatch):
     whole = analyse(tmp_path / "whole", rank_set)
     monkeypatch.setitem(sys.modules, "nbformat", None)
-    ended = run("--mode", "none", "--output", tmp_path / "out", "--input", rank_set)
-    assert ended.code == 0
-    (warning,) = (line for line in ended.said if line.startswith("warning: "))
-    assert "analysis.ipynb" in warning
-    assert "pip install nbformat" in warning
-    names, wanted = (
-        {path.name for path in folder.iterdir()} for folder in (tmp_path / "out", whole)
-    )
-    assert names == wanted - {"analysis.ipynb", "nsys_llm_view", "whole.nsys-analysis"} | {
-        "out.nsys-analysis"
-    }
-    assert "analysis.ipynb" not in record_of(tmp_path / "out")["Outputs"]
-    assert "analysis.ipynb" not in (tmp_path / "out" / "report.md").read_text("utf-8")
+    bare = analyse(tmp_path / "bare", rank_set)
+    assert (bare / "analysis.ipynb").read_bytes() == (whole / "analysis.ipynb").read_bytes()
 
 
 def test_the_nsys_analysis_file_names_the_notebook_and_every_file(result):

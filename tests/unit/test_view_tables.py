@@ -14,7 +14,6 @@ from nsys_llm.view.results import Results
 from nsys_llm.view.tables import (
     Field,
     cells,
-    chosen_rows,
     glossary_html,
     headings,
     read_fields,
@@ -47,9 +46,15 @@ def frame(**columns):
     return pd.DataFrame(columns)
 
 
+def drawn(table, fields, columns, rows_n, by=None):
+    """Return the rows to show as HTML."""
+    rows = cells(table, fields, columns, rows_n, by)
+    return rows_html(rows, fields, columns, len(table), by)
+
+
 def shown_cells(table, columns, rows_n=10):
     """Return the rows of the HTML as a reader sees them."""
-    page = Markup(rows_html(table, FIELDS, columns, rows_n))
+    page = Markup(drawn(table, FIELDS, columns, rows_n))
     assert page.problems == []
     return [row for row in page.rows if row]
 
@@ -124,7 +129,7 @@ def test_huge_and_negative_values_are_shown_without_losing_their_sign():
 
 def test_a_long_name_is_cut_and_stands_whole_on_hover():
     name = 'void "q" &amp; \'' + "x" * 100 + "<int>(a, b) end"
-    page = Markup(rows_html(frame(name=[name, "short"]), FIELDS, ["name"], 10))
+    page = Markup(drawn(frame(name=[name, "short"]), FIELDS, ["name"], 10))
     assert page.problems == []
     assert page.titles == ['Its "name", 0 < n & m.', name]
     (cut,), (short,) = (row for row in page.rows if row)
@@ -135,32 +140,30 @@ def test_a_long_name_is_cut_and_stands_whole_on_hover():
 
 
 def test_numbers_are_never_cut_and_stand_on_the_right():
-    html = rows_html(frame(busy_ns=[5], name=["k"]), FIELDS, ["busy_ns", "name"], 10)
+    html = drawn(frame(busy_ns=[5], name=["k"]), FIELDS, ["busy_ns", "name"], 10)
     assert '<td style="text-align:right;white-space:nowrap">5 ns</td>' in html
     assert '<td style="text-align:left;white-space:nowrap">k</td>' in html
 
 
 def test_short_text_stays_on_one_line_and_long_text_may_break():
-    html = rows_html(
-        frame(name=["1x8x8 / 384x1x1 / 196608 B", "so much " * 7]), FIELDS, ["name"], 9
-    )
+    html = drawn(frame(name=["1x8x8 / 384x1x1 / 196608 B", "so much " * 7]), FIELDS, ["name"], 9)
     assert '<td style="text-align:left;white-space:nowrap">1x8x8 / 384x1x1 / 196608 B</td>' in html
     assert '<td style="text-align:left">so much so' in html
 
 
 def test_the_rows_that_are_shown_may_be_those_largest_in_a_column():
     table = frame(rank=[0, 1, 2], busy_ns=[5, 9, 7])
-    chosen = chosen_rows(table, 2, "busy_ns")
-    page = Markup(rows_html(chosen, FIELDS, ["rank", "busy_ns"], 2, "busy_ns"))
+    page = Markup(drawn(table, FIELDS, ["rank", "busy_ns"], 2, "busy_ns"))
     assert page.rows[1:] == [["1", "9 ns"], ["2", "7 ns"]]
     assert "The rows with the largest busy; 1 more row in the table." in page.text
     # Where all rows are shown they keep their order.
-    assert chosen_rows(table, 3, "busy_ns") is table
+    page = Markup(drawn(table, FIELDS, ["rank"], 3, "busy_ns"))
+    assert page.rows[1:] == [["0"], ["1"], ["2"]]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_a_hostile_name_is_text_in_its_cell(name):
-    page = Markup(rows_html(frame(name=[name]), FIELDS, ["name"], 10))
+    page = Markup(drawn(frame(name=[name]), FIELDS, ["name"], 10))
     assert page.problems == []
     (row,) = (row for row in page.rows if row)
     if len(name) < 64 and name.isprintable():
@@ -171,14 +174,14 @@ def test_a_hostile_name_is_text_in_its_cell(name):
 
 @given(st.text(max_size=150))
 def test_no_name_adds_an_element_a_row_or_a_cell(name):
-    page = Markup(rows_html(frame(name=[name, name]), FIELDS, ["name"], 10))
+    page = Markup(drawn(frame(name=[name, name]), FIELDS, ["name"], 10))
     assert page.problems == []
     assert [len(row) for row in page.rows] == [0, 1, 1]
 
 
 def test_more_rows_are_counted_and_not_shown():
     table = frame(rank=range(1024))
-    html = rows_html(table, FIELDS, ["rank"], 20)
+    html = drawn(table, FIELDS, ["rank"], 20)
     page = Markup(html)
     assert [row for row in page.rows if row] == [[str(rank)] for rank in range(20)]
     # 1024 - 20.
@@ -186,18 +189,18 @@ def test_more_rows_are_counted_and_not_shown():
 
 
 def test_one_row_more_is_one_row():
-    assert Markup(rows_html(frame(rank=[1, 2]), FIELDS, ["rank"], 1)).text.endswith(
+    assert Markup(drawn(frame(rank=[1, 2]), FIELDS, ["rank"], 1)).text.endswith(
         "1 more row in the table."
     )
 
 
 @pytest.mark.parametrize("rows_n", [3, 4])
 def test_a_table_that_is_shown_whole_has_no_note(rows_n):
-    assert "more row" not in rows_html(frame(rank=[1, 2, 3]), FIELDS, ["rank"], rows_n)
+    assert "more row" not in drawn(frame(rank=[1, 2, 3]), FIELDS, ["rank"], rows_n)
 
 
 def test_a_table_without_rows_says_so_and_keeps_its_headings():
-    page = Markup(rows_html(frame(name=[], busy_ns=[]), FIELDS, ["name", "busy_ns"], 10))
+    page = Markup(drawn(frame(name=[], busy_ns=[]), FIELDS, ["name", "busy_ns"], 10))
     assert page.headings == [("name", 'Its "name", 0 < n & m.'), ("busy", "How long.")]
     assert page.text.endswith("No rows.")
     assert cells(frame(name=[]), FIELDS, ["name"], 10) == []
@@ -264,7 +267,7 @@ def test_results_take_all_columns_unless_some_are_named(folder):
 
 def test_what_jupyter_would_typeset_stands_in_code():
     names = ["main::$_0(bar::$_1)", "\\(x\\)", "plain"]
-    page = rows_html(frame(name=names), FIELDS, ["name"], 10)
+    page = drawn(frame(name=names), FIELDS, ["name"], 10)
     assert page.count("<code>") == 2
     assert "<code>main::$_0(bar::$_1)</code>" in page
 
@@ -272,7 +275,7 @@ def test_what_jupyter_would_typeset_stands_in_code():
 def test_instants_are_shown_so_that_they_can_be_found_again():
     table = frame(first_start_ns=[60_119_037_527, 60_119_037_528], busy_ns=[60_119_037_527] * 2)
     fields = {"first_start_ns": START, "busy_ns": TIME}
-    page = Markup(rows_html(table, fields, list(fields), 10))
+    page = Markup(drawn(table, fields, list(fields), 10))
     assert page.rows[1:] == [["60.119037527 s", "60.1 s"], ["60.119037528 s", "60.1 s"]]
 
 
