@@ -1,4 +1,6 @@
-"""Files of this repository that follow from the manifests: metadata.json, and parts of pages.
+"""Files of this repository that follow from the manifests and from what is known of versions.
+
+These are each recipe's metadata.json, and parts of pages.
 
 python -m nsys_llm.derive           rewrites them in the checkout below the current folder
 python -m nsys_llm.derive --check   only tells which are stale (exit 1)
@@ -16,11 +18,27 @@ from typing import Final
 
 from nsys_llm.errors import UsageError
 from nsys_llm.manifest import Column, Manifest, Option, load_manifest, recipe_names
+from nsys_llm.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 
-__all__ = ["derived_files", "main", "metadata", "options_table", "tables_glossary"]
+__all__ = [
+    "derived_files",
+    "main",
+    "metadata",
+    "options_table",
+    "tables_glossary",
+    "versions_table",
+]
 
 _SECTION: Final = "<!-- derived: {name} -->\n"
 _SECTION_END: Final = "<!-- end -->"
+
+#: How exports and the framework of a release are tested, by the words of the data file.
+_EXPORTS: Final = {
+    "nsys": "made by this release from real reports",
+    "exports": "real ones",
+    "generated": "generated",
+}
+_FRAMEWORKS: Final = {"nsys": "this release, in all modes", "stand-in": "a stand-in of {}"}
 
 
 def metadata(manifest: Manifest) -> str:
@@ -76,6 +94,19 @@ def verdict_table(manifest: Manifest) -> str:
     return "\n".join(lines) + "\n"
 
 
+def versions_table() -> str:
+    """Return what is known of each release of Nsight Systems, and how it is tested, as Markdown."""
+    titles = ("Nsight Systems", "export schema", "tables known from", "exports tested")
+    lines = [f"| {' | '.join((*titles, '`nsys recipe` tested with'))} |", "|---|---|---|---|---|"]
+    tested = {release: one for one in frameworks() for release in one.covers}
+    schemas = {one.product_date: one for one in map(ExportSchema.load, schema_versions())}
+    for release in sorted(tested):
+        lines.append(_version_row(release, schemas.get(release), tested[release]))
+    unknown = "nothing; columns are found by name, and a note says so"
+    lines.append(f"| newer | any | {unknown} | generated, with columns and tables added | - |")
+    return "\n".join(lines) + "\n"
+
+
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each derived file of a checkout with the content that it should have.
 
@@ -88,7 +119,7 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
         manifest = load_manifest(name)
         yield root / "recipes" / name / "metadata.json", metadata(manifest)
     for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
-        text = page.read_text("utf-8")
+        text = _with_section(page.read_text("utf-8"), "versions", versions_table())
         for name in recipe_names():
             manifest = load_manifest(name)
             text = _with_section(text, f"options of {name}", options_table(manifest))
@@ -117,6 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not check:
             path.write_text(text, encoding="utf-8")
     return 1 if check and stale else 0
+
+
+def _version_row(release: str, schema: ExportSchema | None, framework: Framework) -> str:
+    runs = _FRAMEWORKS[framework.tested].format(framework.release)
+    if schema is None:
+        return f"| {release} | not seen | nothing; columns are found by name | - | {runs} |"
+    exports = ", ".join(_EXPORTS[one] for one in schema.tested)
+    return f"| {release} | {schema.version} | {schema.known_from} | {exports} | {runs} |"
 
 
 def _typed(option: Option) -> str:

@@ -95,14 +95,15 @@ def check(root: Path, given: str | None) -> tuple[list[str], bool]:
     return _closed(report)
 
 
-def requirements(root: Path) -> dict[str, str]:
-    """Return the packages that this one needs, with the oldest version that will do.
+def requirements(root: Path) -> dict[str, tuple[str, str | None]]:
+    """Return the packages that this one needs: the oldest version that will do, the first too new.
 
     Python 3.10 has no reader for TOML, and the list is written one entry a line.
     """
     text = (root / "pyproject.toml").read_text("utf-8")
     block = text.partition("\ndependencies = [")[2].partition("]")[0]
-    return dict(re.findall(r'"([\w-]+)>=([\d.]+)"', block))
+    entries = re.findall(r'"([\w-]+)>=([\d.]+)(?:,<([\d.]+))?"', block)
+    return {name: (oldest, below or None) for name, oldest, below in entries}
 
 
 def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | None:
@@ -169,14 +170,19 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
 
 
 def _check_packages(
-    report: _Report, needed: dict[str, str], found: dict[str, str | None], mend: str
+    report: _Report,
+    needed: dict[str, tuple[str, str | None]],
+    found: dict[str, str | None],
+    mend: str,
 ) -> None:
-    for name, oldest in needed.items():
-        version = found[name]
-        too_old = version is not None and newer(oldest, version)
-        note = f", needs {oldest} or newer" if too_old else ""
+    for name, (oldest, below) in needed.items():
+        version, note = found[name], ""
+        if version is not None and newer(oldest, version):
+            note = f", needs {oldest} or newer"
+        elif version is not None and below is not None and not newer(below, version):
+            note = f", needs a version below {below}"
         report.say(f"  {name}: {version or 'missing'}{note}")
-        if version is None or too_old:
+        if version is None or note:
             report.needs(mend)
 
 

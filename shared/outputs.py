@@ -101,6 +101,8 @@ def write_tables(
 def _typed(table: TableWrite, column: Column, values: Any) -> Any:
     """Return a column's values as a pandas array of the declared type."""
     where = f"{table.file}.{column.name}"
+    if _is_wrapped(values):
+        values = values.to_numpy()
     # An array without values has whatever type numpy gave it.
     kind = pd.api.types.infer_dtype(values, skipna=True) if len(values) else "empty"
     if kind not in _KINDS[column.dtype]:
@@ -117,6 +119,12 @@ def _typed(table: TableWrite, column: Column, values: Any) -> Any:
     if typed.isna().any():
         raise ManifestError(f"{where}: null, and the manifest says that it never is.")
     return typed if column.dtype == "string" else typed.to_numpy(dtype=column.dtype)
+
+
+def _is_wrapped(values: Any) -> bool:
+    """Tell whether it is the wrapper of a numpy array that pandas 2 gives, and cannot type."""
+    wrapper = isinstance(values, pd.api.extensions.ExtensionArray)
+    return wrapper and isinstance(pd.Series(values).dtype, np.dtype)
 
 
 def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The tables and columns of a Nsight Systems export, by schema version.
+"""What is known of Nsight Systems by version: tables and columns of its exports, and its recipes.
 
 From `data/export_schema.json`; for writing synthetic reports, not for reading real ones.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from nsys_llm.errors import UsageError
 
-__all__ = ["Cell", "Column", "ExportSchema"]
+__all__ = ["Cell", "Column", "ExportSchema", "Framework", "frameworks", "schema_versions"]
 
 Cell = int | float | str | None
 
@@ -58,6 +58,13 @@ class ExportSchema:
         version: Like `3.25.0`.
         product_version: Of the Nsight Systems that writes this schema.
         product_date: Release, like `2026.2`.
+        known_from: Where the columns are known from.
+        tested: What it is tested with: `nsys` (the release itself), `exports` (real ones),
+            `generated` (ours).
+        capture_prefix: What the names of capture options begin with.
+        no_green_context: The greenContextId of work in no green context.
+        buffer_flush: How the profiler's buffer flush is named.
+        sync_codes: The syncType that real exports hold by API call, as far as it was seen.
         tables: Columns per table, in their order.
         enums: Name and label per code, for each lookup table.
         sqlite_only: Tables that parquet exports leave out.
@@ -67,6 +74,12 @@ class ExportSchema:
     version: str
     product_version: str
     product_date: str
+    known_from: str
+    tested: tuple[str, ...]
+    capture_prefix: str
+    no_green_context: int | None
+    buffer_flush: str
+    sync_codes: Mapping[str, int]
     tables: Mapping[str, tuple[Column, ...]]
     enums: Mapping[str, Sequence[tuple[str, str]]]
     sqlite_only: frozenset[str]
@@ -83,7 +96,7 @@ class ExportSchema:
         if version not in facts["versions"]:
             known = ", ".join(facts["versions"])
             raise UsageError(f"schema version {version} is not one that can be written: {known}.")
-        product_version, product_date = facts["versions"][version]
+        own = facts["versions"][version]
         present = {
             name: table
             for name, table in facts["tables"].items()
@@ -91,8 +104,14 @@ class ExportSchema:
         }
         return cls(
             version=version,
-            product_version=product_version,
-            product_date=product_date,
+            product_version=own["product"],
+            product_date=own["release"],
+            known_from=own["known_from"],
+            tested=tuple(own["tested"]),
+            capture_prefix=own["capture_prefix"],
+            no_green_context=own["no_green_context"],
+            buffer_flush=own["buffer_flush"],
+            sync_codes=own["sync_codes"],
             tables={name: _columns(table["columns"], version) for name, table in present.items()},
             enums={
                 name: [(symbol, label) for symbol, label in rows]
@@ -104,9 +123,33 @@ class ExportSchema:
             gpus=facts["gpus"],
         )
 
-    def at_least(self, version: str) -> bool:
-        """Return whether this version is that one or newer."""
-        return _numbers(self.version) >= _numbers(version)
+
+@dataclass(frozen=True)
+class Framework:
+    """A release of the framework under `nsys recipe`.
+
+    Attributes:
+        release: Like `2024.6`.
+        tested: `nsys` (the release itself) or `stand-in` (one of ours, after its documents).
+        covers: The releases of Nsight Systems that it is tested for.
+    """
+
+    release: str
+    tested: str
+    covers: tuple[str, ...]
+
+
+def schema_versions() -> tuple[str, ...]:
+    """Return the schema versions that can be written, oldest first."""
+    return tuple(_schema_facts()["versions"])
+
+
+def frameworks() -> tuple[Framework, ...]:
+    """Return the releases of the framework that are tested, oldest first."""
+    return tuple(
+        Framework(release, one["tested"], tuple(one["covers"]))
+        for release, one in _schema_facts()["frameworks"].items()
+    )
 
 
 @cache

@@ -102,8 +102,6 @@ class SyntheticReport:
         self._options: dict[str, str] = {}
         self._graph_mode = "Graph"
         self._dropped: set[str] = set()
-        # Exports since 2026.1 write 0 where older ones write NULL.
-        self._no_green_context = 0 if self._schema.at_least("3.24.14") else None
 
     def process(
         self: _Report, *, pid: int, name: str = "python", gpu_ids: Sequence[int] = (0,)
@@ -220,10 +218,9 @@ class SyntheticReport:
             "NvtxEvents": "NVTX_EVENTS",
             "OSRuntime": "OSRT_API",
         }
-        prefix = "" if self._schema.at_least("3.24.14") else "PROCESS_0:"
         options = {
             "PROCESS_0:COMMAND": "python",
-            f"{prefix}CUDA_GRAPH_TRACE_OPTIONS:MODE": self._graph_mode,
+            f"{self._schema.capture_prefix}CUDA_GRAPH_TRACE_OPTIONS:MODE": self._graph_mode,
             **self._options,
         }
         return [
@@ -278,7 +275,7 @@ class SyntheticReport:
         return {
             "deviceId": device_id,
             "contextId": context_id,
-            "greenContextId": self._no_green_context,
+            "greenContextId": self._schema.no_green_context,
             "streamId": stream_id,
             "globalPid": global_tid(process.pid),
         }

@@ -432,7 +432,8 @@ def fake_python(folder: Path, **answer: object) -> str:
     """Make a python3 that answers --check; return a PATH with it alone."""
     folder.mkdir()
     path = folder / "python3"
-    packages = {name: "9999.0" for name in requirements(ROOT)} | answer.pop("packages", {})
+    oldest = {name: oldest for name, (oldest, _) in requirements(ROOT).items()}
+    packages = oldest | answer.pop("packages", {})
     answer = {"version": [3, 11, 7], "ours": None, "takes": True, "packages": packages, **answer}
     path.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     path.chmod(0o755)
@@ -441,7 +442,7 @@ def fake_python(folder: Path, **answer: object) -> str:
 
 OURS = ["0.1.0", "/site/nsys_llm"]
 CHECKS = {
-    "ready": ({"ours": OURS}, True, 0, ["ready: ", "recipes in it: 0.1.0", "pyarrow: 9999.0"]),
+    "ready": ({"ours": OURS}, True, 0, ["ready: ", "recipes in it: 0.1.0", "pyarrow: 14.0.1\n"]),
     "not placed": ({"ours": OURS}, False, 1, ["in it: none", "install.py --nsys"]),
     "no package": ({}, False, 1, ["nsys_llm: missing", "mend it: python3 install.py --nsys"]),
     "missing": (
@@ -450,7 +451,11 @@ CHECKS = {
     ),
     "too old": (
         {"ours": OURS, "packages": {"pyarrow": "9.0"}, "takes": False}, True, 1,
-        ["pyarrow: 9.0, needs 14 or newer", "--venv .venv && source .venv/bin/activate"],
+        ["pyarrow: 9.0, needs 14.0.1 or newer", "--venv .venv && source .venv/bin/activate"],
+    ),
+    "too new": (
+        {"ours": OURS, "packages": {"pandas": "4.0.1"}}, True, 1,
+        ["pandas: 4.0.1, needs a version below 4\n", "/python3 install.py --current"],
     ),
     "mixed": ({"ours": ["0.0.9", "/site/nsys_llm"]}, True, 1, ["which 0.0.9 refuses"]),
     "3.12": ({"ours": OURS, "version": [3, 12, 1]}, True, 0, ["own recipes: no", "ours: yes"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -10,11 +11,18 @@ from typing import Any
 
 import pytest
 from command_line import row, rows, run
+from quick_run import quick
+from results import plain
 
-from nsys_llm.manifest import load_manifest
+from nsys_llm.manifest import load_manifest, recipe_names
 from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.trace_schema import ExportSchema, schema_versions
 
-VERSIONS = ("3.7.2", "3.24.14", "3.25.0", "3.30.1")
+VERSIONS = schema_versions()
+OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]
+RECIPES = recipe_names()
+OTHERS = tuple(name for name in RECIPES if name != "llm_hotspots")
+PHASES = "nvtx_phase_attribution"
 KINDS = ("sqlite", "sqlite_lazy", "parquet")
 EXPORTS = [(version, kind) for version in VERSIONS for kind in KINDS]
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -27,13 +35,20 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "device": ("--device", "1"),
 }
 
-# Every version and kind, and for the other options the oldest and the newest of each reader.
-CASES = [(*export, "plain") for export in EXPORTS]
+# Every recipe, version and kind; other options where the oldest and the newest meet each reader.
+CASES = [(recipe, *export, "plain") for recipe in RECIPES for export in EXPORTS]
+ENDS = ((OLDEST, "sqlite_lazy"), (OLDEST, "parquet"), (NEWEST, "parquet"))
 CASES += [
-    (version, kind, options)
+    ("llm_hotspots", *export, options)
     for options in OPTIONS
     if options != "plain"
-    for version, kind in (("3.7.2", "sqlite_lazy"), ("3.7.2", "parquet"), ("3.30.1", "parquet"))
+    for export in ENDS
+]
+# The code behind the options is one for all recipes.
+CASES += [
+    (recipe, *export, options)
+    for recipe in OTHERS
+    for export, options in zip(ENDS, ("mangled names", "window", "range"), strict=True)
 ]
 
 #: Facts that differ between versions and kinds by their nature.
@@ -47,7 +62,15 @@ OWN_FACTS = {
     },
     # A lazy export leaves out tables without rows, and older ones know no whole graphs.
     "coverage": {"table_present"},
+    # Older exports have neither a steady clock nor a table of each process's devices.
+    "common_idle": {"clock"},
+    "gpu_metrics": {"gpu_source"},
 }
+#: What trace_diff tells of the exports themselves.
+OWN_CHECKS = {"exported by nsys", "export schema", "traced", "ranks"}
+
+#: The syncType of a device synchronisation as CUPTI documents it, and "not applicable".
+CONTEXT_SYNC, NO_EVENT = 4, 4294967295
 
 
 def events(version: str, *, lazy: bool, rank: int = 0) -> TraceBuilder:
@@ -69,7 +92,26 @@ def events(version: str, *, lazy: bool, rank: int = 0) -> TraceBuilder:
     kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
     report.raw(kernel, start=9, end=5, demangledName="broken", shortName="broken")
     report.raw(kernel, start=82, end=84, demangledName=4711, shortName=4711)
-    return report.raw(kernel, start=85, end=85, demangledName="zero", shortName="zero")
+    report.raw(kernel, start=85, end=85, demangledName="zero", shortName="zero")
+    return measured(report, ExportSchema.load(version))
+
+
+def measured(report: TraceBuilder, schema: ExportSchema) -> TraceBuilder:
+    """Add what versions write in ways of their own, and what a capture measures beside events."""
+    # g3, launched by a thread without ranges, was captured as node 11 inside of "prefill".
+    report.nvtx("prefill", 1, 2)
+    report.graph_node(11, start_ns=1).graph_node((2 << 32) + 1, start_ns=3, original_node_id=11)
+    report.graph_launch([("g3", 81, 82)], launch=(69, 70), graph_exec_id=2, tid=9)
+    if any(column.name == "graphExecId" for column in schema.tables["CUDA_GRAPH_EVENTS"]):
+        report.raw("CUDA_GRAPH_EVENTS", start=1, end=2, nameId="Graph", graphId=1, graphExecId=2)
+    code = schema.sync_codes.get("cudaDeviceSynchronize", CONTEXT_SYNC)
+    waited = {"start": 66, "end": 90, "syncType": code, "eventId": NO_EVENT}
+    report.raw("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **waited)
+    report.overhead(schema.buffer_flush, start_ns=62, end_ns=65, overhead_type=3)
+    report.osrt("poll", start_ns=86, end_ns=89)
+    report.thread_switch(start_ns=0, goes_on=True).thread_switch(start_ns=67, goes_on=False)
+    report.allocate(2048, address=4096, at_ns=3).free(2048, address=4096, at_ns=95)
+    return report.gpu_metrics({"SMs Active [Throughput %]": (40, 60)}, times_ns=(20, 50), gpu_id=1)
 
 
 def exported(report: TraceBuilder, folder: Path, name: str, kind: str) -> Path:
@@ -79,67 +121,106 @@ def exported(report: TraceBuilder, folder: Path, name: str, kind: str) -> Path:
     return report.write_sqlite(folder / f"{name}.sqlite")
 
 
-def results(folder: Path, *options: str) -> dict[str, list[dict[str, Any]]]:
-    """Analyse a folder of reports and return all tables, without what differs by nature."""
-    out = folder / "out"
-    found = run("--input", folder, "--output", out, *options)
-    assert (found.code, found.said) == (0, [])
-    tables = {table.file: rows(out, table.file) for table in load_manifest("llm_hotspots").writes}
+def results(recipe: str, folder: Path, *options: str) -> dict[str, dict[str, list[Any]]]:
+    """Return all tables of a folder of reports, without what differs by nature.
+
+    What is compared is the folder and itself, where a recipe compares.
+    """
+    sides = [folder, folder] if load_manifest(recipe).sided else [folder]
+    frames = quick(recipe, *sides, *options)
+    if "comparability" in frames:
+        checks = frames["comparability"]
+        frames["comparability"] = checks[~checks["check"].isin(OWN_CHECKS)]
+    tables = {name: plain(frame) for name, frame in frames.items()}
     return {
-        name: [
-            {key: cell for key, cell in one.items() if key not in OWN_FACTS.get(name, ())}
-            for one in table
-        ]
-        for name, table in tables.items()
+        name: {key: cells for key, cells in one.items() if key not in OWN_FACTS.get(name, ())}
+        for name, one in tables.items()
     }
 
 
+def by_row(table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
+
+
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory) -> Mapping[str, dict[str, list[dict[str, Any]]]]:
-    """Return the tables of a full SQLite export of one version, by options."""
+def exports(tmp_path_factory) -> Mapping[tuple[str, str], Path]:
+    """Return a folder of two ranks by version and kind of export."""
     made = {}
-    for name, options in OPTIONS.items():
-        folder = tmp_path_factory.mktemp("expected")
+    for version, kind in EXPORTS:
+        folder = made[version, kind] = tmp_path_factory.mktemp(f"{version}_{kind}")
         for rank in (0, 1):
-            exported(events("3.25.0", lazy=False, rank=rank), folder, f"rank{rank}", "sqlite")
-        made[name] = results(folder, *options)
+            report = events(version, lazy=kind == "sqlite_lazy", rank=rank)
+            exported(report, folder, f"rank{rank}", kind)
     return made
 
 
+@pytest.fixture(scope="module")
+def expected(exports) -> Any:
+    """Return what gives the tables of a full SQLite export of one version, by recipe and options.
+
+    Each is made once, when first asked for.
+    """
+    made = {}
+
+    def tables(recipe: str, options: str) -> dict[str, dict[str, list[Any]]]:
+        if (recipe, options) not in made:
+            folder = exports["3.25.0", "sqlite"]
+            made[recipe, options] = results(recipe, folder, *OPTIONS[options])
+        return made[recipe, options]
+
+    return tables
+
+
 def test_the_expected_tables_are_those_that_the_events_give(expected):
+    def of_kernels(options: str, column: str) -> dict[str, Any]:
+        kernels = expected("llm_hotspots", options)["kernels"]
+        return dict(zip(kernels["name"], kernels[column], strict=True))
+
     # k: 5 + 9 ns on rank 0, 6 + 9 on rank 1; 13-15 (13-16) is shared, so the union is 12 ns each.
-    kernels = {one["name"]: one for one in expected["plain"]["kernels"]}
-    assert kernels["void k<int>(int)"]["total_ns"] == 5 + 9 + 6 + 9
-    assert kernels["void k<int>(int)"]["exclusive_ns"] == 12 + 12
-    assert kernels["[unknown name 4711]"]["launches_n"] == 2
-    assert kernels["zero"]["total_ns"] == 0
-    assert "broken" not in kernels
-    names = {one["name"] for one in expected["mangled names"]["kernels"]}
-    assert {"_Z1k", "g1"} <= names
-    assert {one["name"] for one in expected["base names"]["kernels"]} >= {"k", "g2"}
+    total_ns = of_kernels("plain", "total_ns")
+    assert total_ns["void k<int>(int)"] == 5 + 9 + 6 + 9
+    assert of_kernels("plain", "exclusive_ns")["void k<int>(int)"] == 12 + 12
+    assert of_kernels("plain", "launches_n")["[unknown name 4711]"] == 2
+    assert total_ns["zero"] == 0
+    assert "broken" not in total_ns
+    assert {"_Z1k", "g1"} <= set(of_kernels("mangled names", "total_ns"))
+    assert set(of_kernels("base names", "total_ns")) >= {"k", "g2"}
     # 12/48 cuts 10-15 to 3 (10-16 to 4) and 40-60 to 8 ns.
-    window = {one["name"]: one["total_ns"] for one in expected["window"]["kernels"]}
+    window = of_kernels("window", "total_ns")
     assert window["void k<int>(int)"] == 3 + 9 + 4 + 9
     assert window["ncclDevKernel_AllReduce"] == 2 * 8
     # Launches at 2 and 5 lie in the first step; the graph's at 60 in the second.
-    ranged = {one["name"]: one["launches_n"] for one in expected["range"]["kernels"]}
+    ranged = of_kernels("range", "launches_n")
     assert ranged == {"void k<int>(int)": 4, "g1": 2, "g2": 2}
     # Only the memset, launched at 9 (and run 28-31), lies in the NCCL range; with it runs nvjet.
-    projected = {one["name"]: one["total_ns"] for one in expected["projected"]["kernels"]}
+    projected = of_kernels("projected", "total_ns")
     assert projected == {"nvjet_hsh_128x64_64x4_1x2_h_bz_TNT": 2}
-    device = [one["name"] for one in expected["device"]["kernels"]]
-    assert device == ["ncclDevKernel_AllReduce"]
+    assert list(of_kernels("device", "total_ns")) == ["ncclDevKernel_AllReduce"]
 
 
-@pytest.mark.parametrize(("version", "kind", "options"), CASES)
-def test_every_version_and_kind_gives_the_same_tables(tmp_path, expected, version, kind, options):
-    for rank in (0, 1):
-        report = events(version, lazy=kind == "sqlite_lazy", rank=rank)
-        exported(report, tmp_path / "ranks", f"rank{rank}", kind)
-    found = results(tmp_path / "ranks", *OPTIONS[options])
-    assert found.keys() == expected[options].keys()
+def test_what_versions_write_in_ways_of_their_own_is_in_the_expected_tables(expected):
+    hotspots = expected("llm_hotspots", "plain")
+    flush = by_row(hotspots["overheads"])[0]
+    # 62-65, while nothing ran.
+    assert (flush["rank"], flush["owner"], flush["total_ns"]) == (0, "profiler", 3)
+    assert hotspots["memory"]["rank"]
+    assert hotspots["gpu_metrics"]["rank"]
+    # g3 of both ranks, by the range in which it was captured.
+    phases = {one["phase"]: one["gpu_ns"] for one in by_row(expected(PHASES, "plain")["phases"])}
+    assert phases["prefill"] == 2
+    parts = by_row(expected(PHASES, "plain")["attribution"])
+    assert [one["gpu_ns"] for one in parts if one["part"] == "graph_capture"] == [1, 1]
+
+
+@pytest.mark.parametrize(("recipe", "version", "kind", "options"), CASES)
+def test_every_version_and_kind_gives_the_same_tables(
+    exports, expected, recipe, version, kind, options
+):
+    found = results(recipe, exports[version, kind], *OPTIONS[options])
+    same = expected(recipe, options)
+    assert found.keys() == same.keys()
     for name, table in found.items():
-        assert table == expected[options][name], name
+        assert table == same[name], name
 
 
 @pytest.mark.parametrize(("version", "kind"), EXPORTS)
@@ -151,13 +232,15 @@ def test_the_version_of_the_export_is_recorded(tmp_path, version, kind):
     assert recorded["rank_source"] == ("index" if kind == "parquet" else "env:RANK")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, kind):
-    first = exported(events("3.7.2", lazy=True), tmp_path / "ranks", "rank0", kind)
-    second = events("3.30.1", lazy=False, rank=1)
+@pytest.mark.parametrize(
+    ("recipe", "kind"),
+    [*(("llm_hotspots", kind) for kind in KINDS), *((one, "parquet") for one in OTHERS)],
+)
+def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, recipe, kind):
+    exported(events(OLDEST, lazy=True), tmp_path / "ranks", "rank0", kind)
+    second = events(NEWEST, lazy=False, rank=1)
     exported(second, tmp_path / "ranks", "rank1", KINDS[KINDS.index(kind) - 1])
-    assert first.exists()
-    assert results(tmp_path / "ranks") == expected["plain"]
+    assert results(recipe, tmp_path / "ranks") == expected(recipe, "plain")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -175,11 +258,23 @@ def test_a_graph_counts_once_or_is_known_to_be_hidden(tmp_path, version, mode):
         # Nodes of 3 and 6 ns, and k.
         assert (kernel["total_n"], kernel["graph_node_n"], busy_ns) == (3, 2, 3 + 6 + 2)
         assert (graph["total_n"], graph["opaque_graph_launches_n"]) == (0, 0)
-    elif version == "3.7.2":
+    elif version == OLDEST:
         assert (graph["total_n"], graph["opaque_graph_launches_n"], busy_ns) == (0, 1, 2)
     else:
         # One row for the whole graph, 10-20.
         assert (graph["total_ns"], graph["opaque_graph_launches_n"], busy_ns) == (10, 0, 10 + 2)
+
+
+def test_runs_of_the_oldest_and_the_newest_version_compare_as_equal(exports):
+    tables = quick("trace_diff", exports[OLDEST, "parquet"], exports[NEWEST, "sqlite_lazy"])
+    checks = {one["check"]: one for one in by_row(plain(tables["comparability"]))}
+    assert (checks["export schema"]["baseline"], checks["export schema"]["input"]) == (
+        OLDEST,
+        NEWEST,
+    )
+    assert {name for name, one in checks.items() if one["status"] != "same"} <= OWN_CHECKS
+    assert set(tables["kernels"]["change_ns"]) == {0}
+    assert set(tables["metrics"]["change"].dropna()) == {0.0}
 
 
 def make_newer(path: Path) -> None:
@@ -198,13 +293,15 @@ def make_newer(path: Path) -> None:
         database.commit()
 
 
-def test_a_newer_schema_is_read_with_a_note(tmp_path, expected):
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_newer_schema_is_read_with_a_note(tmp_path, expected, recipe):
     for rank in (0, 1):
-        report = events("3.30.1", lazy=False, rank=rank)
+        report = events(NEWEST, lazy=False, rank=rank)
         make_newer(exported(report, tmp_path, f"rank{rank}", "sqlite"))
-    found = run("--input", tmp_path, "--output", tmp_path / "out")
+    sides = [tmp_path, tmp_path] if load_manifest(recipe).sided else [tmp_path]
+    found = run("--input", *sides, "--output", tmp_path / "out", recipe=recipe)
     assert (found.code, found.errors) == (0, [])
     assert [line for line in found.said if "4.1.0" in line]
-    recorded = rows(tmp_path / "out", "files")
-    assert {one["schema_version"] for one in recorded} == {"4.1.0"}
-    assert rows(tmp_path / "out", "kernels") == expected["plain"]["kernels"]
+    assert {one["schema_version"] for one in rows(tmp_path / "out", "files")} == {"4.1.0"}
+    shutil.rmtree(tmp_path / "out")
+    assert results(recipe, tmp_path) == expected(recipe, "plain")

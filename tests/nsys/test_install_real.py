@@ -11,9 +11,19 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from results import assert_same
+from results import analyse, assert_same
+
+from nsys_llm.manifest import load_manifest, recipe_names
 
 pytestmark = pytest.mark.nsys
+
+#: The mode in which each recipe but llm_hotspots, which runs in all, is run where it is installed.
+MODES = {
+    "tail_stats": "concurrent",
+    "idle_gaps": "none",
+    "nvtx_phase_attribution": "dask-futures",
+    "trace_diff": "concurrent",
+}
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,6 +115,13 @@ def test_install_list_run_and_uninstall(nsight, bare_python, rank_set, tmp_path)
         words = ("--input", rank_set, "--mode", mode, "--output", mode)
         assert "Generated:" in do("nsys", "recipe", "llm_hotspots", *words)
         assert_same(elsewhere / mode, elsewhere / "none")
+    assert set(recipe_names()) == {"llm_hotspots", *MODES}
+    for recipe, mode in MODES.items():
+        inputs = [rank_set, rank_set] if load_manifest(recipe).sided else [rank_set]
+        words = ("--input", *inputs, "--mode", mode, "--output", recipe)
+        assert "Generated:" in do("nsys", "recipe", recipe, *words)
+        alone = analyse(tmp_path / recipe, *inputs, recipe=recipe)
+        assert_same(elsewhere / recipe, alone, recipe=recipe)
     do("nsys", "recipe", "diff", "--input", "none", "concurrent")
     assert (elsewhere / "llm_hotspots-diff-1/all_stats.parquet").is_file()
 

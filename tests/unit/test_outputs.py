@@ -63,6 +63,14 @@ def test_columns_come_in_declared_order_and_type_whatever_the_order_given():
     }
 
 
+def test_a_column_that_came_out_of_a_frame_is_taken_as_it_is():
+    # pandas 2 wraps numpy's arrays then, and knows no type of the wrapper.
+    frame = pd.DataFrame({"name": np.array(["a", "b"], dtype=object), "total_ns": [1, 2]})
+    assert not isinstance(frame["total_ns"].array, np.ndarray)
+    taken = {name: frame[name].array for name in frame.columns}
+    assert declared_frame(TABLE, {**CELLS, **taken})["total_ns"].tolist() == [1, 2]
+
+
 def test_every_parquet_field_carries_unit_and_meaning(tmp_path):
     schema = written(tmp_path, TABLE, declared_frame(TABLE, CELLS)).schema
     assert schema.names == [column.name for column in TABLE.columns]

@@ -18,9 +18,9 @@ import pytest
 
 from nsys_llm.errors import OutputError, UsageError
 from nsys_llm.trace_builder import TraceBuilder, base_name, global_tid
-from nsys_llm.trace_schema import ExportSchema
+from nsys_llm.trace_schema import ExportSchema, schema_versions
 
-VERSIONS = ("3.7.2", "3.24.14", "3.25.0", "3.30.1")
+VERSIONS = schema_versions()
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 PROCESS = (1 << 48) | (100 << 24)
@@ -243,7 +243,8 @@ def test_parquet_export_has_a_file_for_each_known_table_and_none_of_the_capture(
     TraceBuilder().write_parquet(tmp_path / "x_pqtdir")
     files = {path.stem for path in (tmp_path / "x_pqtdir").iterdir()}
     schema = ExportSchema.load("3.25.0")
-    assert files == (schema.tables.keys() | schema.enums.keys()) - {"META_DATA_CAPTURE"}
+    assert schema.sqlite_only == {"META_DATA_CAPTURE", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"}
+    assert files == (schema.tables.keys() | schema.enums.keys()) - schema.sqlite_only
 
 
 def test_parquet_row_groups_are_small_and_uncompressed(tmp_path):
@@ -278,14 +279,15 @@ def test_both_formats_hold_the_same_rows_under_the_declared_columns(tmp_path, ve
 
 
 def test_schema_versions_differ_as_the_exporter_changed():
-    old, first, second, new = (ExportSchema.load(version) for version in VERSIONS)
+    old, first, second, third, new = (ExportSchema.load(version) for version in VERSIONS)
 
     def names(schema, table):
         return {column.name for column in schema.tables.get(table, ())}
 
     assert names(first, KERNEL) - names(old, KERNEL) >= {"graphId", "clusterX"}
     assert names(second, KERNEL) - names(first, KERNEL) == {"tensorSizeMinusOneElements"}
-    assert names(new, "NVTX_EVENTS") - names(second, "NVTX_EVENTS") == {"eventId"}
+    assert third.tables == second.tables
+    assert names(new, "NVTX_EVENTS") - names(third, "NVTX_EVENTS") == {"eventId"}
     assert names(old, "PROFILER_OVERHEAD") ^ names(first, "PROFILER_OVERHEAD") == {
         "returnValue",
         "overheadType",
@@ -297,6 +299,9 @@ def test_schema_versions_differ_as_the_exporter_changed():
         "CUPTI_ACTIVITY_KIND_OVERHEAD",
         "CUDA_GRAPH_NODE_EVENTS",
         "TARGET_INFO_CUDA_DEVICE",
+        "NVTX_PAYLOAD_SCHEMAS",
+        "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+        "DIAGNOSTIC_EVENT",
     }
 
 
@@ -316,7 +321,7 @@ def test_nvtx_event_ids_are_unique_in_the_newest_schema(tmp_path):
 def test_schema_file_declares_every_table_with_columns():
     text = resources.files("nsys_llm").joinpath("data/export_schema.json").read_text("utf-8")
     facts = json.loads(text)
-    assert tuple(facts["versions"]) == VERSIONS
+    assert list(VERSIONS) == ["3.7.2", "3.24.14", "3.25.0", "3.28.1", "3.30.1"]
     assert all(table["columns"] for table in facts["tables"].values())
 
 

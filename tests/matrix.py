@@ -1,0 +1,251 @@
+"""Runs a quick part of the tests with each combination of Python and libraries that we allow.
+
+    python tests/matrix.py                all combinations, one after the other
+    python tests/matrix.py oldest         some of them by name; --list tells the names
+
+Each gets an environment of its own from venv and pip, with this checkout installed as a wheel.
+Pythons are looked for as python3.10 and so on, on PATH and where pyenv has them. A combination
+whose Python is not there is left out, and said to be. Exit code: 1 if a combination failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+OLDEST_VERSIONS: Final = ROOT / "tests" / "oldest.txt"
+PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13", "3.14")
+#: Pythons for which tests/oldest.txt has versions with wheels.
+OLDEST_ON: Final = ("3.10", "3.11", "3.12", "3.13")
+
+#: What the tests themselves need, of the newest.
+TOOLS: Final = (
+    "hypothesis",
+    "ipykernel",
+    "jsonschema",
+    "markdown-it-py",
+    "nbclient",
+    "pytest",
+    "pytest-xdist",
+    "setuptools",
+)
+SHOWN: Final = ("numpy", "pandas", "pyarrow", "dask", "plotly", "nbformat")
+
+#: What meets the libraries: reading, statistics, writing, figures, notebooks, Dask.
+TESTS: Final = (
+    "tests/contract/test_notebook.py",
+    "tests/contract/test_page.py",
+    "tests/contract/test_remote_worker.py",
+    "tests/contract/test_schema_versions.py",
+    "tests/recipes/test_idle_gaps.py",
+    "tests/recipes/test_memops.py",
+    "tests/recipes/test_phases.py",
+    "tests/recipes/test_tail_collectives.py",
+    "tests/recipes/test_trace_diff.py",
+    "tests/unit/test_concurrency.py",
+    "tests/unit/test_distributions.py",
+    "tests/unit/test_intervals.py",
+    "tests/unit/test_outputs.py",
+    "tests/unit/test_parquet_report.py",
+    "tests/unit/test_reader.py",
+    "tests/unit/test_sqlite_report.py",
+    "tests/unit/test_view_figures.py",
+    "tests/unit/test_view_tables.py",
+    "tests/unit/test_worker.py",
+)
+NOT_WITHOUT_MORE: Final = "not nsys and not browser and not traces"
+
+
+class Combination(NamedTuple):
+    """Versions that are tested together.
+
+    Attributes:
+        name: On the command line.
+        pythons: The first of these that is there; none: whatever runs this.
+        versions: Requirements; of a library without one, pip takes the newest.
+    """
+
+    name: str
+    pythons: Sequence[str]
+    versions: Sequence[str]
+
+
+class Result(NamedTuple):
+    """What came of a combination: the versions in it, how it ended, and the seconds it took."""
+
+    versions: Mapping[str, str]
+    ended: str
+    failed: bool
+    took_s: float
+
+
+def combinations() -> list[Combination]:
+    """Return all combinations; of the middle ones, each moves what is likely to break alone."""
+    oldest = pins()
+    newer = ("3.12", "3.11", "3.13", "3.10")
+    # pyarrow 26 needs numpy 2, and does not say so to pip.
+    numpy1 = ("numpy<2", "pyarrow<26")
+    alone = ("dask", "plotly", "nbformat", "adbc-driver-sqlite")
+    together = {"dask": ("dask", "distributed")}
+    together["adbc-driver-sqlite"] = ("adbc-driver-manager", "adbc-driver-sqlite")
+    found = [Combination("oldest", OLDEST_ON, oldest)]
+    found += [Combination(f"oldest-{python}", (python,), oldest) for python in OLDEST_ON[1:]]
+    found += [Combination(f"newest-{python}", (python,), ()) for python in PYTHONS]
+    found += [
+        Combination("pandas2", newer, ("pandas<3",)),
+        Combination("numpy1", newer, numpy1),
+        Combination("pandas2-numpy1", newer, ("pandas<3", *numpy1)),
+        Combination("oldest-pyarrow", newer[:2], (*only(oldest, "pyarrow"), "numpy<2", "pandas<3")),
+    ]
+    found += [
+        Combination(f"oldest-{one}", newer[:2], only(oldest, *together.get(one, (one,))))
+        for one in alone
+    ]
+    return found
+
+
+def pins() -> list[str]:
+    """Return the lines of tests/oldest.txt."""
+    lines = OLDEST_VERSIONS.read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def only(lines: Sequence[str], *names: str) -> list[str]:
+    """Return the pins of some libraries."""
+    return [line for line in lines if line.partition("==")[0] in names]
+
+
+def find_python(version: str) -> str | None:
+    """Return the executable of a Python that can make environments; None if there is none."""
+    name = f"python{version}"
+    running = "{}.{}".format(*sys.version_info)
+    commands: list[tuple[str, dict[str, str]]] = (
+        [(sys.executable, {})] if version == running else []
+    )
+    commands.append((name, {}))
+    if shutil.which("pyenv"):
+        # Its own `python3.10` works for the version that is switched on only.
+        whence = subprocess.run(["pyenv", "whence", name], capture_output=True, text=True)
+        commands += [(name, {"PYENV_VERSION": one}) for one in whence.stdout.split()]
+    tell = "import sys, venv, ensurepip; print(sys.executable)"
+    for command, variables in commands:
+        if shutil.which(command):
+            environment = {**os.environ, **variables}
+            words = [command, "-c", tell]
+            told = subprocess.run(words, capture_output=True, text=True, env=environment)
+            if told.returncode == 0:
+                return told.stdout.strip()
+    return None
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build this checkout from a copy, so that it stays as it is; return the wheel."""
+    sys.path.insert(0, str(ROOT))
+    sys.dont_write_bytecode = True
+    import install
+
+    source = install.copy_sources(folder / "source")
+    words = ["-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(source)]
+    subprocess.run([sys.executable, *words], check=True)
+    return next(folder.glob("*.whl"))
+
+
+def run_combination(
+    one: Combination, python: str, wheel: Path, folder: Path, options: argparse.Namespace
+) -> Result:
+    """Make the environment of a combination and run the tests in it."""
+    began = time.monotonic()
+    place = folder / one.name
+    if not place.is_dir():
+        subprocess.run([python, "-m", "venv", str(place)], check=True)
+    inside = str(place / "bin" / "python")
+    constraints = folder / f"{one.name}.txt"
+    constraints.write_text("\n".join(one.versions) + "\n", "utf-8")
+    pip = [inside, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    pip += ["--only-binary", ":all:", "-c", str(constraints), str(wheel), *TOOLS]
+    if subprocess.run(pip, check=False).returncode:
+        return Result({}, "cannot be installed", True, time.monotonic() - began)
+    command = [inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(options.jobs)]
+    command += ["-m", NOT_WITHOUT_MORE, *(options.tests or TESTS)]
+    path = os.pathsep.join([str(place / "bin"), os.environ.get("PATH", os.defpath)])
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", check=False,
+    )  # fmt: skip
+    if done.returncode:
+        print(done.stdout, flush=True)
+    last = done.stdout.strip().rpartition("\n")[2]
+    ended = re.sub(r"^=+ | in [\d.:()s ]+=*$|=+$", "", last).strip()
+    took_s = time.monotonic() - began
+    return Result(installed(inside), ended, bool(done.returncode), took_s)
+
+
+def installed(python: str) -> dict[str, str]:
+    """Return the versions in an environment that the table shows."""
+    tell = "import importlib.metadata as m, platform, sys; print(platform.python_version(), "
+    tell += "*map(m.version, sys.argv[1:]))"
+    told = subprocess.run([python, "-c", tell, *SHOWN], capture_output=True, text=True, check=True)
+    return dict(zip(("python", *SHOWN), told.stdout.split(), strict=True))
+
+
+def table(results: Mapping[str, Result]) -> Iterator[str]:
+    """Yield the lines of a Markdown table of what came of it."""
+    names = ("Python", *SHOWN)
+    yield f"| combination | {' | '.join(names)} | tests | took |"
+    yield "|" + "---|" * (len(names) + 3)
+    for name, one in results.items():
+        cells = [one.versions.get(column.lower(), "") for column in names]
+        yield f"| {name} | {' | '.join(cells)} | {one.ended} | {one.took_s:.0f} s |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the combinations that are asked for; return 1 if one failed, 2 if there is none such."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="combinations; none: all of them")
+    parser.add_argument("--list", action="store_true", help="tell the combinations, and do nothing")
+    parser.add_argument("--jobs", default="auto", help="processes of pytest. Default: one a core.")
+    parser.add_argument("--tests", nargs="+", help="other tests than the quick part of them")
+    parser.add_argument("--keep", metavar="DIR", help="make the environments there, and keep them")
+    options = parser.parse_args(arguments)
+    known = {one.name: one for one in combinations()}
+    if options.list:
+        for one in known.values():
+            print(f"{one.name}: Python {' or '.join(one.pythons)}; {', '.join(one.versions)}")
+        return 0
+    if unknown := [name for name in options.names if name not in known]:
+        print(f"error: no combination {unknown[0]}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="nsys-llm-matrix-") as made:
+        folder = Path(options.keep or made).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        wheel = build_wheel(Path(made))
+        results = {}
+        for name in options.names or known:
+            one = known[name]
+            python = next(filter(None, map(find_python, one.pythons)), None)
+            if python is None:
+                wanted = " or ".join(one.pythons)
+                results[name] = Result({}, f"left out: no Python {wanted} here", False, 0)
+            else:
+                print(f"{name}: {python} ...", flush=True)
+                results[name] = run_combination(one, python, wheel, folder, options)
+                print(f"{name}: {results[name].ended}", flush=True)
+    print("", *table(results), sep="\n")
+    return int(any(one.failed for one in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
