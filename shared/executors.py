@@ -214,7 +214,7 @@ def _scheduler_address(file: str) -> str:
     """Return the address in a scheduler file; Dask itself would wait for the file for ever."""
     try:
         return str(json.loads(Path(file).read_text("utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"--scheduler-file {file}: does not tell of a scheduler ({type(error).__name__}); "
             f"start the cluster first: dask scheduler --scheduler-file {file}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -66,6 +67,7 @@ class ParquetReport:
         """
         source = table_source(table)
         names = list(dict.fromkeys(source.columns[column] for column in columns))
+        self._require_once(table, names)
         # ParquetFile.read is twice as fast as pq.read_table for the 2,048-row groups of nsys.
         data = self._guarded(table, lambda: self._open(table).read(columns=names))
         return self._guarded(
@@ -102,14 +104,24 @@ class ParquetReport:
         path = self._files[table_source(table).nsys]
         return self._guarded(table, lambda: pq.ParquetFile(path))
 
+    def _require_once(self, table: str, names: Sequence[str]) -> None:
+        there = Counter(self._open(table).schema_arrow.names)
+        if odd := [name for name in names if there[name] != 1]:
+            kind = "has twice" if there[odd[0]] else "lacks"
+            raise ReportError(
+                f"{self._file(table)}: {kind} the column {odd[0]}; export the report again."
+            )
+
+    def _file(self, table: str) -> str:
+        return f"{self.path.name}/{table_source(table).nsys}.parquet"
+
     def _guarded(self, table: str, action: Callable[[], T]) -> T:
         try:
             return action()
         except (pa.ArrowException, OSError) as error:
-            file = f"{self.path.name}/{table_source(table).nsys}.parquet"
             reason = " ".join(str(error).split())[:200]
             raise ReportError(
-                f"{file}: cannot be read ({reason}); export the report again."
+                f"{self._file(table)}: cannot be read ({reason}); export the report again."
             ) from error
 
 
