@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
+from nsys_llm.secret_names import DEVICE_ENVIRONMENT, names_in
 from nsys_llm.sqlite_cells import UnexpectedCell
 from nsys_llm.sqlite_pages import read_integers
 from nsys_llm.tables import NULL_INT, Table, TableSource, table_names, table_source
@@ -140,6 +141,23 @@ class SqliteReport:
             for (value,) in self._rows(query, (len(prefix), prefix)):
                 found[name] = str(value)[len(prefix) :].strip('"')
         return found
+
+    def variable_names(self) -> list[str]:
+        """Return the names of the profiled command's variables that have a value.
+
+        The values of the first copy stay in SQLite; the second copy is one text.
+        """
+        names: list[str] = []
+        if self.has("capture"):
+            query = (
+                "SELECT substr(value, 1, instr(value, '=') - 1) FROM META_DATA_CAPTURE "
+                "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND "
+                "substr(value, instr(value, '=') + 1) NOT IN ('', '\"\"')"
+            )
+            names += [str(name) for (name,) in self._rows(query, ()) if name]
+        for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
+            names += names_in(text)
+        return names
 
     def _list_tables(self) -> frozenset[str]:
         listed = "SELECT name FROM sqlite_master WHERE type = 'table'"

@@ -196,7 +196,8 @@ def _tails(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
 
 
 def _collectives(table: pd.DataFrame, _: Tables) -> Iterator[str]:
-    yield from _adds_up(table, "total_ns", "wait_ns", "transfer_rank_ns", "end_skew_ns")
+    known = table[table["wait_ns"].notna()]
+    yield from _adds_up(known, "total_ns", "wait_ns", "transfer_rank_ns", "end_skew_ns")
 
 
 _CHECKS: Mapping[str, Mapping[str, Check]] = {
