@@ -220,9 +220,7 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
             os.replace(file, target / file.name)
 
 
-def _run(
-    command: Sequence[str], report: Path, held: Held
-) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.CompletedProcess[str]:
     """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
     limit_s = _EXPORT_SECONDS + report.stat().st_size / _EXPORT_BYTES_PER_SECOND
     try:

@@ -156,7 +156,9 @@ def _declared(database: sqlite3.Connection, table: str, random: Random) -> str:
 def _added(database: sqlite3.Connection, table: str, random: Random) -> str:
     """Add a column behind the rows that are there: a default, or one that is computed."""
     name = random.choice(("more", "end", "textId", "graphNodeId", "callchainId"))
-    tail = random.choice(("INTEGER DEFAULT 7", "TEXT", "INTEGER AS (start * 2)", "REAL DEFAULT 0.5"))
+    tail = random.choice(
+        ("INTEGER DEFAULT 7", "TEXT", "INTEGER AS (start * 2)", "REAL DEFAULT 0.5")
+    )
     database.execute(f'ALTER TABLE "{table}" ADD COLUMN "{name}" {tail}')
     return f"{name} {tail}"
 

@@ -57,7 +57,9 @@ def _add_process(report: TraceBuilder, pid: int, random: Random) -> None:
         for _ in range(random.randint(0, 8)):
             now_ns = _add_launch(report, pid, now_ns, random)
         if random.random() < 0.7:
-            report.nvtx(random.choice(_RANGES), begin_ns, now_ns + 3, domain=random.choice(["", "d"]))
+            report.nvtx(
+                random.choice(_RANGES), begin_ns, now_ns + 3, domain=random.choice(["", "d"])
+            )
         report.nvtx(f"step {step}" if pid == 100 else "step", begin_ns, now_ns + 5)
     if random.random() < 0.3:
         report.nvtx("open", now_ns, None, kind="start_end")
@@ -82,7 +84,13 @@ def _add_launch(report: TraceBuilder, pid: int, now_ns: int, random: Random) -> 
         name = random.choice(_KERNELS)
         grid = (random.choice((1, 64)), 1, 1)
         report.kernel(
-            name, start_ns=start_ns, duration_ns=length_ns, launch=launch, grid=grid, pid=pid, **place
+            name,
+            start_ns=start_ns,
+            duration_ns=length_ns,
+            launch=launch,
+            grid=grid,
+            pid=pid,
+            **place,
         )
     elif kind < 0.75:
         copy = random.choice(("HtoD", "DtoH", "DtoD"))
@@ -90,7 +98,9 @@ def _add_launch(report: TraceBuilder, pid: int, now_ns: int, random: Random) -> 
             copy, start_ns=start_ns, duration_ns=length_ns, size_bytes=64, launch=launch, **place
         )
     elif kind < 0.8:
-        report.memset(start_ns=start_ns, duration_ns=length_ns, size_bytes=64, launch=launch, **place)
+        report.memset(
+            start_ns=start_ns, duration_ns=length_ns, size_bytes=64, launch=launch, **place
+        )
     elif kind < 0.9:
         report.api(random.choice(_SYNCS), start_ns=now_ns, duration_ns=length_ns)
     elif kind < 0.95:
