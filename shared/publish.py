@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -111,6 +111,20 @@ class OutputFolder:
             self._remove_parents()
         self._held.release()
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Tell whatever keeps the block from writing as an `OutputError`: a full disk, say."""
+        try:
+            yield
+        except OSError as error:
+            # Arrow's errors have no number, and name a temporary folder.
+            reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+            reason = reason.replace(f"{self.path}{os.sep}", "")[:200]
+            raise OutputError(
+                f"{self.final}: cannot be written ({reason}); nothing was; make room, or choose "
+                "another --output."
+            ) from error
+
     @property
     def name(self) -> str:
         """The final folder's name, also that of its .nsys-analysis file."""
@@ -131,11 +145,9 @@ class OutputFolder:
         record = f"{self.name}{ANALYSIS_SUFFIX}"
         files = sorted([record, *_names_below(self.path)])
         text = json.dumps({**analysis, "Files": files}, indent=4)
-        try:
+        with self.writing():
             (self.path / record).write_text(text, encoding="utf-8")
             self._move()
-        except OSError as error:
-            raise OutputError(f"{self.final}: cannot be written ({error.strerror}).") from error
         return self.final
 
     def _move(self) -> None:
