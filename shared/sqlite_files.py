@@ -70,6 +70,8 @@ def check_file(path: Path) -> None:
 
 def explained(path: Path, error: Exception) -> str:
     """Return the one line that tells an error of SQLite or of its driver."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"{path.name}: damaged (what should be a name is no text); copy or export it again."
     text = str(error)
     if "Type mismatch" in text:
         return f"{path.name}: holds text where integers belong ({' '.join(text.split())})."

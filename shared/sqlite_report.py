@@ -46,6 +46,14 @@ _LEAST_ROW_BYTES: Final = 5
 _INSTRUCTIONS_PER_STEP: Final = 1_000_000
 _BYTES_PER_STEP: Final = 10_000
 _LEAST_STEPS: Final = 100
+#: Names in a damaged schema, and SQLite's own words about them, may be no text.
+_ERRORS: Final = (
+    sqlite3.Error,
+    adbc_driver_manager.Error,
+    pa.ArrowException,
+    OSError,
+    UnicodeDecodeError,
+)
 # SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
 _IDS_PER_QUERY: Final = 20_000
 
@@ -254,7 +262,7 @@ class SqliteReport:
     def _guarded(self, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+        except _ERRORS as error:
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
             raise ReportError(explained(self.path, error)) from error
 
