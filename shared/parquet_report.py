@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -133,7 +134,8 @@ class ParquetReport:
         try:
             return action()
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
+            reason = " ".join(reason.split())[:200]
             raise ReportError(
                 f"{self._file(table)}: cannot be read ({reason}); export the report again."
             ) from error

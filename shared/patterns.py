@@ -37,7 +37,9 @@ def require_text(where: str, text: str) -> None:
         UsageError: There are such, in the text of the option or file that `where` names.
     """
     if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
-        raise UsageError(f"{where}: holds bytes that are no text (UTF-8); no name in a report does.")
+        raise UsageError(
+            f"{where}: holds bytes that are no text (UTF-8); no name in a report does."
+        )
 
 
 def parse_pattern(text: str) -> NamePattern:
