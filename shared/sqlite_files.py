@@ -72,6 +72,11 @@ def explained(path: Path, error: Exception) -> str:
     """Return the one line that tells an error of SQLite or of its driver."""
     if isinstance(error, UnicodeDecodeError):
         return f"{path.name}: damaged (what should be a name is no text); copy or export it again."
+    if isinstance(error, MemoryError):
+        return (
+            f"{path.name}: needs more memory than there is, or is damaged; read fewer reports at a "
+            "time (--mode none), or copy or export it again."
+        )
     text = str(error)
     if "Type mismatch" in text:
         return f"{path.name}: holds text where integers belong ({' '.join(text.split())})."

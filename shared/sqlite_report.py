@@ -53,6 +53,7 @@ _ERRORS: Final = (
     pa.ArrowException,
     OSError,
     UnicodeDecodeError,
+    MemoryError,  # SQLite's too: a damaged length asks for more than there is
 )
 # SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
 _IDS_PER_QUERY: Final = 20_000

@@ -11,6 +11,7 @@ the contract, and a next run that is clean and gives the same tables.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import resource
@@ -26,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import psutil
+
 TESTS = Path(__file__).parents[1]
 if str(TESTS) not in sys.path:
     sys.path[:0] = [str(TESTS)]
@@ -40,6 +43,7 @@ __all__ = ["FAULTS", "inject"]
 
 RANKS = 4
 _LIMIT_SECONDS = 150
+_TOLD_EVERY = 10
 #: The command's own start, where Python itself would still tell of an interrupt.
 _START_SECONDS = 0.15
 _FAKE_NSYS = """#!{python}
@@ -134,6 +138,22 @@ def ended(process: subprocess.Popen[str]) -> After:
     return After(process.returncode, said.splitlines())
 
 
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the children of a command, and theirs: nsys starts Python, and that starts workers."""
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def gone(processes: list[psutil.Process], *, kill: bool) -> None:
+    """Wait until processes have ended, or end them, as the machine's end would."""
+    for process in processes:
+        if kill and process.is_running():
+            process.kill()
+    psutil.wait_procs(processes, timeout=_LIMIT_SECONDS)
+
+
 def hashes(folder: Path) -> dict[str, str]:
     """Return a hash of every file below a folder."""
     return {
@@ -174,7 +194,7 @@ def next_run(place: Place, reference: Path) -> list[str]:
     """Run once more, with nothing happening: it must be clean, and give the same."""
     inputs: list[object] = [place.folder / "in"]
     inputs *= 2 if place.recipe == "trace_diff" else 1
-    os.environ["TMPDIR"] = tempfile.tempdir = str(place.folder / "tmp")
+    tempfile.tempdir = str(place.folder / "tmp")
     try:
         words = ["--output", place.output, "--force-overwrite", *place.extra, "--quiet"]
         after = run_recipe(place.recipe, *words, "--input", *inputs)
@@ -199,9 +219,11 @@ def _signalled(number: signal.Signals, group: bool) -> Fault:
         before = hashes(place.folder / "in")
         process = place.start()
         moment(place, random)
+        children = descendants(process)
         if process.poll() is None:
             (os.killpg if group else os.kill)(process.pid, number)
         after = ended(process)
+        gone(children, kill=number == signal.SIGKILL)
         codes = {"SIGINT": (0, 130), "SIGTERM": (0, 143), "SIGKILL": (0, -9)}[number.name]
         if place.nsys is not None:
             codes = (*codes, 1, -2, -15, 2)
@@ -399,18 +421,13 @@ def _clock(place: Place, reference: Path, random: Random) -> list[str]:
 
 def _worker_killed(place: Place, reference: Path, random: Random) -> list[str]:
     """Kill one worker of a local Dask cluster; what it had done is done again."""
-    import psutil
-
     place.mode = "dask-futures"
     process = place.start()
     time.sleep(_START_SECONDS + random.random() * 3 * place.usual_s)
-    try:
-        children = psutil.Process(process.pid).children(recursive=True)
-        workers = [one for one in children if "spawn_main" in " ".join(one.cmdline())]
+    with contextlib.suppress(psutil.Error):
+        workers = [one for one in descendants(process) if "spawn_main" in str(one.cmdline())]
         if workers:
             random.choice(workers).kill()
-    except psutil.Error:
-        pass
     after = ended(process)
     found = [] if after.code in (0, 4) else [f"exit {after.code}: {after.said[-3:]}"]
     found += ["told a traceback"] if any("Traceback" in line for line in after.said) else []
@@ -514,6 +531,8 @@ def main() -> int:
         for one in found:
             print("bad", number, name, recipe, mode, "|", ascii(one)[:900], flush=True)
         bad_n += bool(found)
+        if done.total() % _TOLD_EVERY == 0:
+            print(f"{done.total()} injections, {bad_n} with problems", flush=True)
     for name, times in sorted(done.items()):
         print(f"{times:5} {name}")
     print(f"{done.total()} injections, {bad_n} with problems (seed {given.seed})")

@@ -70,7 +70,7 @@ def fuzz_pages(random: Random, folder: Path) -> Case:
             rows = database.execute(f"SELECT {names} FROM t").fetchmany(most_rows)
             whole = database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
             whole = whole and len(rows) < most_rows
-    except (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError):
+    except (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError, MemoryError):
         rows, root, whole = None, 2, False
     try:
         read = read_integers(path, root, columns_n, wanted, 1 << 40)
