@@ -160,10 +160,16 @@ class OutputFolder:
         try:
             self.final.rename(aside)
             try:
+                # Somebody may have put something there since it was looked at.
+                _require_replaceable(aside, self._replace)
                 self.path.rename(self.final)
             except BaseException:
-                # Also when interrupted between the two: the old result goes back.
-                aside.rename(self.final)
+                # Also when interrupted between the two: the old result goes back, unless that of
+                # another run has taken the place meanwhile.
+                if not os.path.lexists(self.final):
+                    aside.rename(self.final)
+                elif _foreign(aside) is None:
+                    shutil.rmtree(aside, ignore_errors=True)
                 raise
             # The new result stands; what cannot be deleted of the old one does not undo that.
             shutil.rmtree(aside, ignore_errors=True)

@@ -178,7 +178,8 @@ class SqliteReport:
         return names
 
     def _list_tables(self) -> frozenset[str]:
-        listed = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        # A view or a virtual table could run anything, and has no pages of its own.
+        listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
         ours = {table_source(table).nsys for table in table_names()}
         return frozenset(name for (name,) in self._database.execute(listed) if name in ours)
 
