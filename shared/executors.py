@@ -203,7 +203,7 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
         try:
             client = Client(address, **own)
             client.wait_for_workers(1, timeout=_SECONDS_FOR_WORKERS)
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             reason = str(error) or f"no worker within {_SECONDS_FOR_WORKERS} s"
             raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
         with client:

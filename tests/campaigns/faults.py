@@ -105,7 +105,7 @@ class Place:
         }
         return subprocess.Popen(
             self.words(),
-            cwd=self.folder / "work",
+            cwd=self.folder,
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
