@@ -1,7 +1,7 @@
 """The facts of a capture: machine, versions, clocks, processes, and what tells a rank's number.
 
-A report records the whole environment of the profiled command, tokens included. Only the rows named
-here are ever read of those tables.
+A report records the whole environment of the profiled command, tokens included. Of those tables
+only the rows named here are ever read, and of all other variables no more than their names.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from nsys_llm.parquet_report import ParquetReport
 from nsys_llm.reader import read_table
+from nsys_llm.secret_names import secret_names
 from nsys_llm.sqlite_report import SqliteReport
 from nsys_llm.tables import NULL_INT, process_of_thread
 
@@ -47,6 +48,8 @@ class CaptureFacts:
         mpi_ranks: globalPid -> MPI rank.
         graph_mode: How CUDA graphs were traced: graph (whole) or node.
         traced: What was traced, in Nsight Systems' words, sorted: Cuda, NvtxEvents, ...
+        secret_variables: Names of variables of the launched command that look like secrets; the
+            report stores their values.
     """
 
     host: str | None
@@ -62,6 +65,7 @@ class CaptureFacts:
     mpi_ranks: Mapping[int, int]
     graph_mode: str | None
     traced: tuple[str, ...] = ()
+    secret_variables: tuple[str, ...] = ()
 
     @property
     def schema_note(self) -> str | None:
@@ -100,6 +104,7 @@ def read_facts(report: ParquetReport | SqliteReport) -> CaptureFacts:
         mpi_ranks=_mpi_ranks(report),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in report.key_values("capture", _TRACED_KEYS)})),
+        secret_variables=secret_names(report.variable_names()),
     )
 
 

@@ -13,6 +13,7 @@ OTHER: Final = "other"
 
 #: First match wins, so what contains another's name stands before it. Sources: NCCL's device
 #: functions, vLLM's and TensorRT-LLM's all-reduces, PyTorch symmetric memory, DeepEP, NVSHMEM.
+#: Repetitions have a limit, so that no name, however long, takes more time than its length.
 _OPERATIONS: Final = tuple(
     (operation, re.compile(pattern, re.IGNORECASE))
     for operation, pattern in (
@@ -26,9 +27,9 @@ _OPERATIONS: Final = tuple(
             r"all_?reduce|cross_device_reduce|one_?shot|two_?shot|quick_?reduce|rmsNormLamport",
         ),
         ("broadcast", r"broadcast|bcast"),
-        ("send_recv", r"send_?recv|nccl\w*_(?:send|recv)"),
+        ("send_recv", r"send_?recv|nccl\w{0,99}_(?:send|recv)"),
         ("barrier", r"barrier"),
-        ("reduce", r"nccl\w*_reduce"),
+        ("reduce", r"nccl\w{0,99}_reduce"),
     )
 )
 

@@ -203,7 +203,7 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
         try:
             client = Client(address, **own)
             client.wait_for_workers(1, timeout=_SECONDS_FOR_WORKERS)
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             reason = str(error) or f"no worker within {_SECONDS_FOR_WORKERS} s"
             raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
         with client:
@@ -214,7 +214,7 @@ def _scheduler_address(file: str) -> str:
     """Return the address in a scheduler file; Dask itself would wait for the file for ever."""
     try:
         return str(json.loads(Path(file).read_text("utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"--scheduler-file {file}: does not tell of a scheduler ({type(error).__name__}); "
             f"start the cluster first: dask scheduler --scheduler-file {file}."

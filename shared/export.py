@@ -15,6 +15,7 @@ from typing import Final
 
 from nsys_llm.errors import ReportError
 from nsys_llm.parquet_report import ParquetReport
+from nsys_llm.scratch import Held, scratch_folder
 from nsys_llm.sqlite_report import SqliteReport
 from nsys_llm.tables import table_source
 
@@ -42,6 +43,10 @@ _PARTIAL_KEYS: Final = (
     "EXPORT_PARAM_TIME_NORMALIZE",
     "EXPORT_PARAM_TIME_SHIFT",
 )
+
+#: How long an export may take: 10 minutes, and a second for each megabyte, where nsys takes 0.1 s.
+_EXPORT_SECONDS: Final = 600.0
+_EXPORT_BYTES_PER_SECOND: Final = 1_000_000
 
 _INSTALL_PATTERNS: Final = (
     "/opt/nvidia/nsight-systems/*/bin/nsys",
@@ -94,17 +99,18 @@ def open_export(
         with found:
             yield found
         return
-    with tempfile.TemporaryDirectory(prefix="nsys-llm-export-") as temporary:
+    with scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export") as (temporary, _):
         # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
         keep_out = parquet.is_dir() and _is_partial(parquet)
-        target = parquet if _writable(folder) and not keep_out else Path(temporary) / parquet.name
+        target = parquet if _writable(folder) and not keep_out else temporary / parquet.name
         program = _require_nsys(report, nsys)
         try:
             _export(report, target, wanted, program)
         except OSError as error:
-            where = error.filename or target.parent
+            where = Path(error.filename or target.parent).name
             raise ReportError(
-                f"{report.name}: cannot be exported with {program} ({where}: {error.strerror})."
+                f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
+                "--export-dir, or export it where that can be done."
             ) from error
         with ParquetReport(target) as opened:
             yield opened
@@ -196,16 +202,15 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
     """Export into a sibling folder, then move file by file: a reader never sees half a table."""
     target.parent.mkdir(parents=True, exist_ok=True)
     names = ",".join(table_source(table).nsys for table in tables)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-        made = Path(scratch) / target.name
+    with scratch_folder(target.parent, target.name) as (scratch, held):
+        made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
         command += ["true", "--tables", names, "--output", str(made), str(report)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False
-        )
+        done = _run(command, report, held)
         if done.returncode != 0 or not made.is_dir() or not any(made.iterdir()):
             raise ReportError(
-                f"{report.name}: nsys export failed ({_last_words(done)}); check the file with: "
+                f"{report.name}: nsys export failed ({_last_words(done, report, scratch)}); check "
+                "the file with: "
                 f"nsys stats {report.name}."
             )
         target.mkdir(exist_ok=True)
@@ -215,10 +220,33 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
             os.replace(file, target / file.name)
 
 
-def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.CompletedProcess[str]:
+    """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
+    limit_s = _EXPORT_SECONDS + report.stat().st_size / _EXPORT_BYTES_PER_SECOND
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=limit_s,
+            pass_fds=() if held.descriptor is None else (held.descriptor,),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ReportError(
+            f"{report.name}: nsys export was ended after {limit_s:,.0f} s; export it by hand: "
+            f"nsys export --type sqlite --lazy false {report.name}."
+        ) from error
+
+
+def _last_words(done: subprocess.CompletedProcess[str], report: Path, scratch: Path) -> str:
     lines = [line for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
     telling = [line for line in lines if not line.lstrip().startswith(("Processing", "["))]
     words = " ".join((telling or lines or ["no message"])[-1].split("\r")[-1].split())
+    for folder in (scratch, report.parent):
+        words = words.replace(f"{folder}{os.sep}", "")
     return f"exit {done.returncode}: {words[:200]}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm import __version__
 from nsys_llm.console import Console
@@ -22,6 +23,8 @@ __all__ = ["RunOutcome", "run_guarded"]
 
 #: Set to anything, it makes a fault of ours print its traceback.
 _TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
+
+_SECONDS_TO_REPEAT: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
         console: Where the line goes.
         run: Calls `nsys_llm.runner.run_recipe`, with whatever it takes to prepare that.
     """
-    with _Guard(console) as guard, _stopped_by_sigterm():
+    with _Guard(console) as guard, _stopped_by_sigterm(), _heard_again():
         return run()
     return RunOutcome(guard.exit_code, None)
 
@@ -92,6 +95,27 @@ def _explained(error: BaseException) -> tuple[ExitCode, str]:
         f"fault of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); nothing was "
         f"written; please report it with what {_TRACEBACK_VARIABLE}=1 prints."
     )
+
+
+@contextmanager
+def _heard_again() -> Iterator[None]:
+    """Repeat a signal whose exception Python has dropped, as it does in callbacks of its own."""
+    before = sys.unraisablehook
+
+    def hook(dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit):
+            before(dropped)
+            return
+        interrupted = issubclass(dropped.exc_type, KeyboardInterrupt)
+        number = signal.SIGINT if interrupted else signal.SIGTERM
+        # Not at once: it would be dropped again.
+        threading.Timer(_SECONDS_TO_REPEAT, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

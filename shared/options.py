@@ -11,7 +11,7 @@ from nsys_llm.errors import UsageError
 from nsys_llm.gate_texts import gate_texts
 from nsys_llm.gates import parse_gates
 from nsys_llm.manifest import Manifest, Option
-from nsys_llm.patterns import parse_pattern
+from nsys_llm.patterns import parse_pattern, require_text
 from nsys_llm.phase_maps import read_phase_map
 from nsys_llm.units import parse_duration_ns
 from nsys_llm.weights import read_weights
@@ -72,6 +72,8 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         raise UsageError(
             "--step says what a step is; add --steps A:B or --skip-warmup to choose some."
         )
+    for name in (*_RANGE_TEXTS, "domain"):
+        require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
     for name in _RANGE_TEXTS:
         if options[name] is not None:
             from nsys_llm.ranges import parse_choice  # brings numpy, which --help does not need
@@ -82,6 +84,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
             parse_pattern(options[name])
     if "gate" in options:
         options["gate"] = tuple(text for texts in options["gate"] or () for text in texts)
+        require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
     return options
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 
 from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
+from nsys_llm.secret_names import DEVICE_ENVIRONMENT, names_in
 from nsys_llm.tables import NULL_INT, Table, TableSource, table_source
 
 __all__ = ["ParquetReport"]
@@ -56,7 +59,7 @@ class ParquetReport:
         """Return the names, as exported, of the columns of one of our tables."""
         if not self.has(table):
             return frozenset()
-        return frozenset(self._open(table).schema_arrow.names)
+        return frozenset(self._names(table))
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
         """Read columns, all in our names, all present in the export.
@@ -66,6 +69,7 @@ class ParquetReport:
         """
         source = table_source(table)
         names = list(dict.fromkeys(source.columns[column] for column in columns))
+        self._require_once(table, names)
         # ParquetFile.read is twice as fast as pq.read_table for the 2,048-row groups of nsys.
         data = self._guarded(table, lambda: self._open(table).read(columns=names))
         return self._guarded(
@@ -98,18 +102,42 @@ class ParquetReport:
         pairs = (value.partition("=") for _, value in rows if value.startswith(prefixes))
         return {name: value.strip('"') for name, _, value in pairs}
 
+    def variable_names(self) -> list[str]:
+        """Return the names of the profiled command's variables that have a value."""
+        rows = self.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
+        pairs = (value.partition("=") for _, value in rows)
+        names = [name for name, _, value in pairs if value.strip('"')]
+        for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
+            names += names_in(text)
+        return names
+
     def _open(self, table: str) -> pq.ParquetFile:
         path = self._files[table_source(table).nsys]
         return self._guarded(table, lambda: pq.ParquetFile(path))
 
+    def _require_once(self, table: str, names: Sequence[str]) -> None:
+        there = Counter(self._names(table))
+        if odd := [name for name in names if there[name] != 1]:
+            kind = "has twice" if there[odd[0]] else "lacks"
+            raise ReportError(
+                f"{self._file(table)}: {kind} the column {odd[0]}; export the report again."
+            )
+
+    def _names(self, table: str) -> list[str]:
+        # A name in a damaged file may be no text.
+        return self._guarded(table, lambda: list(self._open(table).schema_arrow.names))
+
+    def _file(self, table: str) -> str:
+        return f"{self.path.name}/{table_source(table).nsys}.parquet"
+
     def _guarded(self, table: str, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (pa.ArrowException, OSError) as error:
-            file = f"{self.path.name}/{table_source(table).nsys}.parquet"
-            reason = " ".join(str(error).split())[:200]
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
+            reason = " ".join(reason.split())[:200]
             raise ReportError(
-                f"{file}: cannot be read ({reason}); export the report again."
+                f"{self._file(table)}: cannot be read ({reason}); export the report again."
             ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from nsys_llm.errors import UsageError
 
-__all__ = ["NamePattern", "parse_pattern"]
+__all__ = ["NamePattern", "parse_pattern", "require_text"]
 
 _REGEX_PREFIX: Final = "re:"
 
@@ -28,6 +28,20 @@ class NamePattern:
         return any(self.expression.search(name) is not None for name in names)
 
 
+def require_text(where: str, text: str) -> None:
+    """Refuse bytes of a command line, or escapes of a JSON file, that stand for no character.
+
+    No name in a report holds any, and no output could.
+
+    Raises:
+        UsageError: There are such, in the text of the option or file that `where` names.
+    """
+    if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
+        raise UsageError(
+            f"{where}: holds bytes that are no text (UTF-8); no name in a report does."
+        )
+
+
 def parse_pattern(text: str) -> NamePattern:
     """Return the pattern that a person typed.
 
@@ -36,8 +50,9 @@ def parse_pattern(text: str) -> NamePattern:
             matters unless it says `(?i)`.
 
     Raises:
-        UsageError: The text is empty, or no regular expression.
+        UsageError: The text is empty, no text, or no regular expression.
     """
+    require_text("a name pattern", text)
     if not text.removeprefix(_REGEX_PREFIX).strip():
         raise UsageError("a name pattern is empty; write a part of the name, or re:EXPRESSION.")
     if not text.startswith(_REGEX_PREFIX):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.errors import ManifestError, UsageError
-from nsys_llm.patterns import NamePattern, parse_pattern
+from nsys_llm.patterns import NamePattern, parse_pattern, require_text
 
 __all__ = [
     "BUILT_IN",
@@ -109,6 +109,7 @@ def _pairs(found: Any, where: str) -> PhasePairs:
             "and the patterns of their ranges."
         )
     pairs = []
+    require_text(where, "".join(found))
     for phase, given in found.items():
         patterns = given if isinstance(given, list) else [given]
         if not patterns or not all(isinstance(text, str) for text in patterns):

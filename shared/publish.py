@@ -7,18 +7,22 @@ import os
 import re
 import shutil
 import socket
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.errors import OutputError, UsageError
 from nsys_llm.manifest import recipe_names
+from nsys_llm.scratch import abandoned, hold, made_folder, remove_abandoned
 
 __all__ = ["ANALYSIS_SUFFIX", "OutputFolder", "expand_pattern"]
 
 ANALYSIS_SUFFIX: Final = ".nsys-analysis"
+
+#: What a result is called while another takes its place.
+_REPLACED: Final = "replaced"
 
 #: Folders that Jupyter and Python leave in an output folder that somebody worked in.
 _LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
@@ -78,6 +82,7 @@ class OutputFolder:
         self._replace = replace
         self.final = self._expanded()
         self._made_parents: list[Path] = []
+        _put_back(self.final)
         if os.path.lexists(self.final):
             _require_replaceable(self.final, replace)
 
@@ -85,7 +90,8 @@ class OutputFolder:
         parent = self.final.parent
         try:
             self._make_parents(parent)
-            self.path = Path(tempfile.mkdtemp(prefix=f".{self.final.name}.partial-", dir=parent))
+            remove_abandoned(parent, self.final.name)
+            self.path, self._held = made_folder(parent, self.final.name)
             self.path.chmod(0o777 & ~_umask())
         except OSError as error:
             self._remove_parents()
@@ -103,6 +109,21 @@ class OutputFolder:
         if self.path.exists():
             shutil.rmtree(self.path, ignore_errors=True)
             self._remove_parents()
+        self._held.release()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Tell whatever keeps the block from writing as an `OutputError`: a full disk, say."""
+        try:
+            yield
+        except OSError as error:
+            # Arrow's errors have no number, and name a temporary folder.
+            reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+            reason = reason.replace(f"{self.path}{os.sep}", "")[:200]
+            raise OutputError(
+                f"{self.final}: cannot be written ({reason}); nothing was; make room, or choose "
+                "another --output."
+            ) from error
 
     @property
     def name(self) -> str:
@@ -124,11 +145,9 @@ class OutputFolder:
         record = f"{self.name}{ANALYSIS_SUFFIX}"
         files = sorted([record, *_names_below(self.path)])
         text = json.dumps({**analysis, "Files": files}, indent=4)
-        try:
+        with self.writing():
             (self.path / record).write_text(text, encoding="utf-8")
             self._move()
-        except OSError as error:
-            raise OutputError(f"{self.final}: cannot be written ({error.strerror}).") from error
         return self.final
 
     def _move(self) -> None:
@@ -136,16 +155,27 @@ class OutputFolder:
             self.path.rename(self.final)
             return
         _require_replaceable(self.final, self._replace)
-        aside = self.path.with_name(self.path.name.replace(".partial-", ".replaced-"))
-        self.final.rename(aside)
+        aside = self.path.with_name(self.path.name.replace(".partial-", f".{_REPLACED}-"))
+        held = hold(self.final)
         try:
-            self.path.rename(self.final)
-        except BaseException:
-            # Also when interrupted between the two: the old result goes back.
-            aside.rename(self.final)
-            raise
-        # The new result stands; what cannot be deleted of the old one does not undo that.
-        shutil.rmtree(aside, ignore_errors=True)
+            self.final.rename(aside)
+            try:
+                # Somebody may have put something there since it was looked at.
+                _require_replaceable(aside, self._replace)
+                self.path.rename(self.final)
+            except BaseException:
+                # Also when interrupted between the two: the old result goes back, unless that of
+                # another run has taken the place meanwhile.
+                if not os.path.lexists(self.final):
+                    aside.rename(self.final)
+                elif _foreign(aside) is None:
+                    shutil.rmtree(aside, ignore_errors=True)
+                raise
+            # The new result stands; what cannot be deleted of the old one does not undo that.
+            shutil.rmtree(aside, ignore_errors=True)
+        finally:
+            if held is not None:
+                held.release()
 
     def _expanded(self) -> Path:
         return Path(os.path.abspath(expand_pattern(self._pattern)))
@@ -163,6 +193,19 @@ class OutputFolder:
         for folder in reversed(self._made_parents):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+
+
+def _put_back(final: Path) -> None:
+    """Mend what a run that was killed while it replaced a result left behind.
+
+    The old result goes back to its place, or goes where the new one stands already.
+    """
+    for aside, _ in abandoned(final.parent, final.name, _REPLACED):
+        with suppress(OSError):
+            if not os.path.lexists(final):
+                aside.rename(final)
+            elif _foreign(aside) is None:
+                shutil.rmtree(aside, ignore_errors=True)
 
 
 def _require_replaceable(folder: Path, replace: bool) -> None:
@@ -190,7 +233,7 @@ def _foreign(folder: Path) -> str | None:
     try:
         record = json.loads(records[0].read_text("utf-8"))
         recipe, files = record.get("RecipeName"), set(record.get("Files", ()))
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return f"{records[0].name} cannot be read"
     if recipe not in recipe_names():
         return f"it is a result of '{recipe}'"

@@ -179,6 +179,7 @@ def _file_row(
         "schema_version": facts.schema_version if facts else None,
         "clock_offset_ns": offset_ns,
         "clock_source": clock if offset_ns is not None else None,
+        "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
     }
 
 

@@ -89,14 +89,17 @@ def run_recipe(
             code = gated(code, tables["gates"])
         findings = find(manifest, tables)
         tables["findings"] = findings_table(manifest, findings)
-        write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
         report = build_report(manifest, result, ranks, tables, findings, options)
-        record = run_record(manifest, options, result, ranks, tables, code, notes, report)
-        write_record(folder.path, record)
-        summary, written = write_report(folder.path, report, console, html=bool(options["html"]))
-        if manifest.metrics:
-            summary = (*summary, *_decide(folder.path, manifest, tables, code, report, console))
-            written[VERDICT_NAME] = "Verdict"
+        with folder.writing():
+            write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
+            record = run_record(manifest, options, result, ranks, tables, code, notes, report)
+            write_record(folder.path, record)
+            summary, written = write_report(
+                folder.path, report, console, html=bool(options["html"])
+            )
+            if manifest.metrics:
+                summary = (*summary, *_decide(folder.path, manifest, tables, code, report, console))
+                written[VERDICT_NAME] = "Verdict"
         place = folder.publish(
             {
                 **_framework_record(manifest, executor, started),

@@ -80,6 +80,8 @@ def _page_shape(path: Path) -> PageShape:
         raise UnexpectedCell
     page_bytes = int.from_bytes(header[16:18], "big")
     page_bytes = 1 << 16 if page_bytes == 1 else page_bytes
+    if page_bytes < 512:
+        raise UnexpectedCell
     return PageShape(page_bytes, page_bytes - header[20])
 
 

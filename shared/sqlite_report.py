@@ -7,14 +7,13 @@ the GIL; the few rows of metadata go through the standard library.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import adbc_driver_manager
 import adbc_driver_sqlite
@@ -24,7 +23,9 @@ import pyarrow as pa
 
 from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
+from nsys_llm.secret_names import DEVICE_ENVIRONMENT, names_in
 from nsys_llm.sqlite_cells import UnexpectedCell
+from nsys_llm.sqlite_files import check_file, explained, read_only_uri
 from nsys_llm.sqlite_pages import read_integers
 from nsys_llm.tables import NULL_INT, Table, TableSource, table_names, table_source
 
@@ -32,14 +33,28 @@ __all__ = ["SqliteReport"]
 
 T = TypeVar("T")
 
-_MAGIC: Final = b"SQLite format 3\x00"
-_WAL_MODE: Final = b"\x02\x02"
 _BATCH_ROWS: Final = "65536"
 _BUSY_SECONDS: Final = 2.0
 #: From this many rows on, the pages are read without the driver.
 _LARGE_ROWS: Final = 1_000
 #: From this many rows on, a second connection pays.
 _SPLIT_ROWS: Final = 200_000
+#: A pointer of 2 bytes, a length, a row id, and the header of a record.
+_LEAST_ROW_BYTES: Final = 5
+#: One connection may take 100 instructions of SQLite's machine for each byte of its file; reading
+#: all of a table takes less than 10.
+_INSTRUCTIONS_PER_STEP: Final = 1_000_000
+_BYTES_PER_STEP: Final = 10_000
+_LEAST_STEPS: Final = 100
+#: Names in a damaged schema, and SQLite's own words about them, may be no text.
+_ERRORS: Final = (
+    sqlite3.Error,
+    adbc_driver_manager.Error,
+    pa.ArrowException,
+    OSError,
+    UnicodeDecodeError,
+    MemoryError,  # SQLite's too: a damaged length asks for more than there is
+)
 # SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
 _IDS_PER_QUERY: Final = 20_000
 
@@ -55,11 +70,15 @@ class SqliteReport:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        _check_file(path)
-        self._uri = _read_only_uri(path)
+        check_file(path)
+        self._size_bytes = path.stat().st_size
+        self._uri = read_only_uri(path)
         self._database = self._guarded(
             lambda: sqlite3.connect(self._uri, uri=True, timeout=_BUSY_SECONDS)
         )
+        # Rows that are read over and over because pages lead back to each other.
+        steps_n = max(self._size_bytes // _BYTES_PER_STEP, _LEAST_STEPS)
+        self._database.set_progress_handler(_limit(steps_n), _INSTRUCTIONS_PER_STEP)
         # A name may have been cut off in the middle of a character.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         try:
@@ -141,8 +160,26 @@ class SqliteReport:
                 found[name] = str(value)[len(prefix) :].strip('"')
         return found
 
+    def variable_names(self) -> list[str]:
+        """Return the names of the profiled command's variables that have a value.
+
+        The values of the first copy stay in SQLite; the second copy is one text.
+        """
+        names: list[str] = []
+        if self.has("capture"):
+            query = (
+                "SELECT substr(value, 1, instr(value, '=') - 1) FROM META_DATA_CAPTURE "
+                "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND "
+                "substr(value, instr(value, '=') + 1) NOT IN ('', '\"\"')"
+            )
+            names += [str(name) for (name,) in self._rows(query, ()) if name]
+        for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
+            names += names_in(text)
+        return names
+
     def _list_tables(self) -> frozenset[str]:
-        listed = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        # A view or a virtual table could run anything, and has no pages of its own.
+        listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
         ours = {table_source(table).nsys for table in table_names()}
         return frozenset(name for (name,) in self._database.execute(listed) if name in ours)
 
@@ -210,67 +247,32 @@ class SqliteReport:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
             statement.set_sql_query(query)
             stream, _ = statement.execute_query()
-            return list(pa.RecordBatchReader._import_from_c(stream.address))
+            return self._bounded(pa.RecordBatchReader._import_from_c(stream.address))
+
+    def _bounded(self, batches: Iterable[Any]) -> list[Any]:
+        """Return all batches, unless there are more rows than a file of this size can hold."""
+        most_rows = self._size_bytes // _LEAST_ROW_BYTES
+        kept = []
+        for batch in batches:
+            kept.append(batch)
+            most_rows -= len(batch)
+            if most_rows < 0:
+                # Pages that stand below several others, which would go on for ever.
+                raise sqlite3.DatabaseError("malformed: more rows than the file can hold")
+        return kept
 
     def _guarded(self, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+        except _ERRORS as error:
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
-            raise ReportError(_explained(self.path, error)) from error
+            raise ReportError(explained(self.path, error)) from error
 
 
-def _read_only_uri(path: Path) -> str:
-    file = path.resolve()
-    # Percent-encoding keeps '?', '#' and '%' of a file name out of the URI's syntax.
-    uri = f"file:{quote(os.fsencode(file))}?mode=ro"
-    with file.open("rb") as opened:
-        if opened.read(20)[18:20] != _WAL_MODE:
-            return uri
-    log = file.with_name(f"{file.name}-wal")
-    if log.exists() and log.stat().st_size > 0:
-        raise ReportError(
-            f"{path.name}: {log.name} beside it holds rows that are not in it yet; "
-            f"wait for its writer, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint'."
-        )
-    # Opening a database in WAL mode creates files beside it, unless it is said not to change.
-    return f"{uri}&immutable=1"
-
-
-def _check_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-        size_bytes = path.stat().st_size
-    except OSError as error:
-        raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
-    if size_bytes == 0:
-        raise ReportError(f"{path.name}: the file is empty; export the report again.")
-    if not header.startswith(_MAGIC) or len(header) < 100:
-        raise ReportError(
-            f"{path.name}: not an SQLite database; give a .nsys-rep, or an export made with: "
-            "nsys export --type sqlite REPORT.nsys-rep."
-        )
-    page_bytes = int.from_bytes(header[16:18], "big")
-    page_bytes = 65536 if page_bytes == 1 else page_bytes
-    pages_n = int.from_bytes(header[28:32], "big")
-    # The page count is valid only if the two counters agree (SQLite file format, 1.3.7).
-    if header[24:28] == header[92:96] and pages_n * page_bytes > size_bytes:
-        raise ReportError(
-            f"{path.name}: truncated, {size_bytes:,} of {pages_n * page_bytes:,} bytes are there; "
-            "copy or export it again."
-        )
-
-
-def _explained(path: Path, error: Exception) -> str:
-    text = str(error)
-    if "Type mismatch" in text:
-        return f"{path.name}: holds text where integers belong ({' '.join(text.split())})."
-    if "locked" in text or "busy" in text:
-        return f"{path.name}: locked by another program; wait until its export has finished."
-    if "malformed" in text or "not a database" in text or "CORRUPT" in text.upper():
-        return f"{path.name}: damaged ({text}); copy or export it again."
-    return f"{path.name}: cannot be read ({' '.join(text.split())}); export the report again."
+def _limit(steps_n: int) -> Callable[[], int]:
+    """Return what SQLite asks now and then: 0 to go on, 1 after so many times."""
+    times = count(1)
+    return lambda: int(next(times) > steps_n)
 
 
 def _q(name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -15,6 +16,10 @@ from nsys_llm.errors import UsageError
 __all__ = ["last_line", "pack", "pip_advice", "unpack"]
 
 _FOLDER: Final = "nsys-llm-recipes"
+
+#: Many times what the wheels of all requirements have.
+_MOST_BYTES: Final = 4 << 30
+_MOST_MEMBERS: Final = 10_000
 
 #: A text in pip's output, and what we say about it. The first that fits counts.
 _ADVICE: Final = (
@@ -55,12 +60,10 @@ def unpack(archive: Path, folder: Path) -> Path:
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
-            members = tar.getmembers()
-            for member in members:
-                _refuse(archive, member)
+            members = _sound_members(tar, archive)
             for member in members:
                 _write(tar, member, folder)
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError) as error:
         raise UsageError(f"{archive}: cannot be unpacked ({error})") from None
     if not any((folder / _FOLDER).glob("*.whl")):
         raise UsageError(f"{archive} holds no wheels; make it with: python3 install.py --tar")
@@ -81,9 +84,25 @@ def last_line(output: str) -> str:
     return (errors or lines or ["no message"])[-1]
 
 
+def _sound_members(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
+    """Return all members, each looked at before the next is read: a few bytes can claim much."""
+    members: list[tarfile.TarInfo] = []
+    size_bytes = 0
+    for member in tar:
+        _refuse(archive, member)
+        members.append(member)
+        size_bytes += member.size
+        if size_bytes > _MOST_BYTES or len(members) > _MOST_MEMBERS:
+            raise UsageError(
+                f"{archive}: refused, it holds more than {_MOST_BYTES >> 30} GB or "
+                f"{_MOST_MEMBERS:,} files; all wheels together have some 300 MB"
+            )
+    return members
+
+
 def _refuse(archive: Path, member: tarfile.TarInfo) -> None:
     path = PurePosixPath(member.name)
-    plain = member.isfile() or member.isdir()
+    plain = (member.isfile() and not member.issparse()) or member.isdir()
     # A backslash and a drive are separators elsewhere.
     outside = path.is_absolute() or ".." in path.parts or any(c in member.name for c in "\\:")
     if not plain or outside:

@@ -6,6 +6,7 @@ even `nsys_recipe`.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,6 +221,8 @@ class _Boundary:
         return self.failure is not None
 
     def _failed(self, reason: str, fault: str | None = None) -> ReportOutcome:
+        # Outputs name no folders of this machine, and libraries do.
+        reason = reason.replace(f"{Path(self._report.path).parent}{os.sep}", "")
         # A file's name may hold bytes that are no text; tables and JSON take text only.
         reason = reason.encode("utf-8", "backslashreplace").decode("utf-8")
         one = self._report

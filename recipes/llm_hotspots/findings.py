@@ -18,6 +18,7 @@ from nsys_llm.recipes.llm_hotspots.copy_findings import copy_findings
 from nsys_llm.recipes.llm_hotspots.detail_findings import detail_findings
 from nsys_llm.recipes.llm_hotspots.engine_words import in_words_of
 from nsys_llm.recipes.llm_hotspots.launch_findings import launch_findings
+from nsys_llm.recipes.llm_hotspots.secret_findings import secret_findings
 from nsys_llm.recipes.llm_hotspots.wait_findings import wait_findings
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
@@ -75,6 +76,7 @@ def findings(tables: _Tables) -> list[Finding]:
         *copy_findings(tables),
         *detail_findings(tables),
         *launch_findings(tables),
+        *secret_findings(tables),
         *wait_findings(tables),
     ]
     # Both are about the same calls; what they cost the host says more than how long they run.

@@ -73,8 +73,9 @@ def _steps(tables: _Tables) -> list[str]:
     if len(names) > 1:
         shown = ", ".join(quoted(name) for name in names[:3])
         lines.append(f"Ranks have different ranges as steps ({shown}); name one with `--step`.")
-    low = ranks["gpu_pct"].min()
-    if low < 90.0:
+    # A filter may leave steps without any GPU time, of which nothing has a share.
+    shares = ranks["gpu_pct"].dropna()
+    if len(shares) and (low := shares.min()) < 90.0:
         lines.append(
             f"Steps ({quoted(names[0])}) hold {format_percent(low)} of the GPU time on the rank "
             "with least; the rest was launched outside of them."

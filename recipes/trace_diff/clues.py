@@ -24,6 +24,7 @@ _IDLE_POINTS: Final = 2.0
 #: idle_gaps asks of idle time.
 _RANK_POINTS: Final = 5.0
 
+_COMMUNICATION: Final = ("comm_wait", "comm_transfer")
 _KINDS: Final = {
     "DtoD": "device-to-device copies",
     "HtoD": "host-to-device copies",
@@ -54,15 +55,14 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     rows = tables["collectives"]
     whole = rows[rows["communicator"] == "all"]
     text = f"communication takes {changed(change_ns)}"
-    if whole.empty:
+    metrics, a_step = tables["metrics"].set_index("metric")["change"], basis.per_step
+    changes = metrics[[f"{one}_per_step" if a_step else one for one in _COMMUNICATION]]
+    # Where one of the runs has no collective that was matched, there is nothing to compare.
+    if whole.empty or changes.isna().any():
         yield Clue("communication", change_ns, text, ("kernels",), None, "communication")
         return
     one = whole.iloc[0]
-    metrics, a_step = tables["metrics"].set_index("metric")["change"], basis.per_step
-    wait_ns, transfer_ns = (
-        float(metrics[f"{name}_per_step" if a_step else name])
-        for name in ("comm_wait", "comm_transfer")
-    )
+    wait_ns, transfer_ns = map(float, changes)
     waits, late = abs(wait_ns) > abs(transfer_ns), ""
     most_ns = wait_ns if waits else transfer_ns
     # What is not matched is neither, as far as anyone knows.
@@ -161,7 +161,9 @@ def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
     metrics = tables["metrics"].set_index("metric")
     time = "idle_time_per_step" if basis.per_step else "idle_time"
     share = metrics.loc["idle_pct"]
-    if pd.isna(share["change"]) or abs(share["change"]) < _IDLE_POINTS:
+    if pd.isna(share["change"]) or pd.isna(metrics.loc[time, "change"]):
+        return
+    if abs(share["change"]) < _IDLE_POINTS:
         return
     causes = tables["idle"]
     # Of their windows, which may differ in length.

@@ -213,3 +213,21 @@ def test_the_command_by_itself_says_where_the_results_are(tmp_path, rank_set):
     assert done.stdout.endswith(f"\n\nGenerated:\n    {tmp_path}/llm_hotspots-1\n")
     record = json.loads((tmp_path / "llm_hotspots-1" / "report.json").read_text("utf-8"))
     assert record["exit_code"] == 0
+
+
+def test_a_disk_that_is_full_ends_in_one_line_and_keeps_the_earlier_result(
+    tmp_path, rank_set, monkeypatch
+):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "secret" / "place"))
+
+    out = tmp_path / "out"
+    assert run("--input", rank_set, "--output", out).code == 0
+    before = snapshot(tmp_path)
+    for step in ("write_tables", "write_record", "write_report"):
+        monkeypatch.setattr(f"nsys_llm.runner.{step}", full)
+        found = run("--input", rank_set, "--output", out, "--force-overwrite")
+        assert (found.code, len(found.said)) == (2, 1)
+        assert "cannot be written (No space left on device)" in found.said[0]
+        assert "secret" not in found.said[0]
+        assert snapshot(tmp_path) == before

@@ -88,6 +88,7 @@ ALLOWED = {
     "rank_spread": {"grouping", "intervals"},
     "rank_tests": {"distributions", "intervals"},
     "sampling": {"grouping", "intervals"},
+    "secret_names": set(),
     "sides": {"errors"},
     "sqlite_cells": {"intervals", "tables"},
     "tables": {"intervals"},

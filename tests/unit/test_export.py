@@ -16,6 +16,7 @@ import pytest
 from fake_nsys import FAKE_NSYS, aged, calls, executable, failure, kernel_ns, written
 
 from nsys_llm.export import ALWAYS_EXPORTED, open_export
+from nsys_llm.scratch import scratch_folder
 from nsys_llm.sqlite_report import SqliteReport
 from nsys_llm.tables import table_source
 from nsys_llm.trace_builder import TraceBuilder
@@ -298,3 +299,32 @@ def test_junk_is_told_by_what_the_real_nsys_says(tmp_path, nsys):
     report = tmp_path / "r.nsys-rep"
     report.write_bytes(b"junk" * 999)
     assert "nsys export failed" in failure(report, nsys)
+
+
+def test_an_export_that_does_not_end_is_ended(report, tmp_path, monkeypatch):
+    monkeypatch.setattr("nsys_llm.export._EXPORT_SECONDS", 0.2)
+    hanging = executable(tmp_path, "#!/bin/sh\nexec sleep 600\n")
+    begun = time.monotonic()
+    line = failure(report, hanging)
+    assert "nsys export was ended after 0 s; export it by hand: nsys export" in line
+    assert time.monotonic() - begun < 30
+
+
+def test_the_folder_of_a_killed_export_goes_with_the_next(report, fake):
+    left = report.parent / ".r_pqtdir.partial-00000000-abcdefgh"
+    left.mkdir()
+    kernel_ns(report, fake)
+    # Made on another host: it may still be worked in.
+    assert left.is_dir()
+    with scratch_folder(report.parent, "r_pqtdir") as (folder, held):
+        held.release()
+        (folder / "half").touch()
+        assert kernel_ns(written(report, 9, age_seconds=-9), fake) == 9
+        assert not folder.exists()
+
+
+def test_what_nsys_says_loses_the_folders_of_this_machine(report, tmp_path):
+    telling = executable(
+        tmp_path, '#!/bin/sh\nfor last; do :; done\necho "cannot $last" >&2; exit 1\n'
+    )
+    assert "exit 1: cannot r.nsys-rep)" in failure(report, telling)

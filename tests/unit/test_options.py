@@ -175,3 +175,9 @@ def test_help_brings_no_package_that_takes_long_to_import():
     script = "import sys, nsys_llm.cli; nsys_llm.cli.build_parser(); print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert not heavy & set(found.stdout.decode().split())
+
+
+@pytest.mark.parametrize("flag", ["--filter-nvtx", "--step", "--kernel"])
+def test_bytes_that_are_no_text_are_refused(flag):
+    with pytest.raises(UsageError, match="bytes that are no text"):
+        resolved(flag, "step\udcff", "--skip-warmup")

@@ -12,6 +12,7 @@ import pytest
 
 from nsys_llm.errors import OutputError
 from nsys_llm.publish import OutputFolder
+from nsys_llm.scratch import made_folder
 
 RECIPE = "llm_hotspots"
 
@@ -309,3 +310,74 @@ def test_a_place_that_was_taken_meanwhile_is_refused(place):
     with pytest.raises(OutputError, match="exists already"):
         fill(work)
     assert tree(place) == {"out": None}
+
+
+def set_aside(place):
+    """Leave a result as a run that is killed between the two renames does."""
+    publish(content="old")
+    aside, held = made_folder(place, "out")
+    aside.rmdir()
+    aside = aside.with_name(aside.name.replace(".partial-", ".replaced-"))
+    (place / "out").rename(aside)
+    held.release()
+    return aside
+
+
+def test_a_result_that_a_killed_run_had_set_aside_goes_back(place):
+    aside = set_aside(place)
+    with pytest.raises(OutputError, match="exists already"):
+        publish()
+    assert (place / "out" / "kernels.parquet").read_text() == "old"
+    assert not aside.exists()
+    assert os.listdir(place) == ["out"]
+
+
+def test_a_result_set_aside_goes_where_the_new_one_stands(place):
+    aside = set_aside(place)
+    shutil.copytree(aside, place / "out")
+    (place / "out" / "kernels.parquet").write_text("new")
+    publish(replace=True, content="newer")
+    assert os.listdir(place) == ["out"]
+    assert (place / "out" / "kernels.parquet").read_text() == "newer"
+
+
+def test_what_somebody_put_into_a_result_set_aside_stays(place):
+    aside = set_aside(place)
+    (aside / "mine.txt").write_text("mine")
+    (place / "out").mkdir()
+    publish(replace=True)
+    assert (aside / "mine.txt").read_text() == "mine"
+
+
+def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch):
+    publish(content="old")
+    rename = Path.rename
+
+    def late(path, target):
+        if path.name == "out":
+            (path / "mine.txt").write_text("mine")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(OutputError, match=r"not replaced, it also holds mine\.txt"):
+        publish(replace=True)
+    assert (place / "out" / "mine.txt").read_text() == "mine"
+    assert (place / "out" / "kernels.parquet").read_text() == "old"
+    assert os.listdir(place) == ["out"]
+
+
+def test_of_two_runs_that_replace_a_result_at_once_one_wins_and_nothing_else_stays(
+    place, monkeypatch
+):
+    publish(content="old")
+    rename = Path.rename
+
+    def other_first(path, target):
+        if ".partial-" in path.name:
+            shutil.copytree(next(place.glob(".out.replaced-*")), place / "out")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", other_first)
+    with pytest.raises(OutputError, match="cannot be written"):
+        publish(replace=True)
+    assert os.listdir(place) == ["out"]

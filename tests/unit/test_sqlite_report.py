@@ -237,3 +237,39 @@ def test_extensions_cannot_be_loaded(export):
         pytest.raises(sqlite3.OperationalError, match="not authorized"),
     ):
         report._database.execute("SELECT load_extension('x')")
+
+
+def in_circles(path: Path) -> Path:
+    """Write 20,000 kernels, and let all pointers of the topmost page lead to one page below it."""
+    shape = (
+        f"CREATE TABLE {KERNEL} (start INTEGER); CREATE TABLE StringIds (id INTEGER, value TEXT)"
+    )
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"PRAGMA page_size = 512; {shape}")
+        rows = ((one,) for one in range(20_000))
+        database.executemany(f"INSERT INTO {KERNEL} VALUES (?)", rows)
+        database.commit()
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master").fetchone()
+    raw = bytearray(path.read_bytes())
+    first = (root - 1) * 512
+    assert raw[first] == 5  # an interior page
+    cells_n = int.from_bytes(raw[first + 3 : first + 5], "big")
+    for cell in range(cells_n):
+        at = first + int.from_bytes(raw[first + 12 + 2 * cell : first + 14 + 2 * cell], "big")
+        raw[at : at + 4] = raw[first + 8 : first + 12]
+    path.write_bytes(raw)
+    return path
+
+
+def test_more_rows_than_a_file_can_hold_are_refused(tmp_path, monkeypatch):
+    path = in_circles(tmp_path / "r.sqlite")
+    assert len(path.read_bytes()) // 5 < 20_000 * 3
+    monkeypatch.setattr(sqlite_report, "_LEAST_ROW_BYTES", 40)
+    assert "damaged (malformed: more rows than the file can hold)" in explained(path)
+
+
+def test_a_query_that_never_ends_is_ended(export, monkeypatch):
+    monkeypatch.setattr(sqlite_report, "_LEAST_STEPS", 1)
+    monkeypatch.setattr(sqlite_report, "_INSTRUCTIONS_PER_STEP", 1)
+    with pytest.raises(ReportError, match="damaged"):
+        SqliteReport(export)

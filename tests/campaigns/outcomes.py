@@ -1,0 +1,265 @@
+"""How a run on hostile input may end: right numbers with the loss counted, or one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nsys_llm.cli import main
+
+__all__ = ["Ended", "differs_from_rows", "problems", "run_recipe", "signed"]
+
+_NULL_TEXT = str(-(2**63))
+#: Beyond this, a time cannot be added up (see `nsys_llm.rank_trace`).
+_LARGEST_TIME_NS = 1 << 53
+_LONGEST_LINE = 2_000
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended, and the lines on standard error."""
+
+    code: int
+    said: tuple[str, ...]
+
+
+def run_recipe(recipe: str, *words: object) -> Ended:
+    """Run `nsys-llm RECIPE` in this process."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                code = main([recipe, "--mode", "none", *map(str, words)])
+        except SystemExit as stopped:  # argparse
+            code = int(stopped.code or 0)
+    return Ended(code, tuple(said.getvalue().splitlines()))
+
+
+def problems(ended: Ended, recipe: str, output: Path) -> list[str]:
+    """Return what is wrong with how a run ended; nothing, if it is as it should be."""
+    found = [f"said: {line}" for line in ended.said if not line.isprintable()]
+    found += [f"a long line: {line[:200]}" for line in ended.said if len(line) > _LONGEST_LINE]
+    found += [f"said: {line}" for line in ended.said if "fault of" in line or "Traceback" in line]
+    if ended.code == 2:
+        if output.exists():
+            found.append("exit 2 with an output folder")
+        if not any("error: " in line for line in ended.said):
+            found.append(f"exit 2 without a line: {ended.said}")
+    elif ended.code in (0, 3):
+        found += _wrong_sums(recipe, output)
+    else:
+        found.append(f"exit {ended.code}: {ended.said}")
+    left = [path.name for path in output.parent.iterdir() if path.name.startswith(".")]
+    return [*found, *(f"left behind: {name}" for name in left)]
+
+
+def _wrong_sums(recipe: str, output: Path) -> list[str]:
+    written = {file.stem: pq.read_table(file) for file in sorted(output.glob("*.parquet"))}
+    found = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
+    tables = _Frames(written)
+    for name, check in {"coverage": _coverage, **_CHECKS.get(recipe, {})}.items():
+        found += [f"{name}: {problem}" for problem in check(tables[name], tables)]
+    return found
+
+
+class _Frames:
+    """Tables as frames, each made when it is asked for."""
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self._tables = tables
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return self._tables[name].to_pandas()
+
+
+def _odd_cells(table: pa.Table) -> Iterator[str]:
+    """Find what no cell of a table may be: NULL's stand-in, a count below 0."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_string(column.type):
+            if pc.any(pc.match_substring(column, _NULL_TEXT)).as_py():
+                yield f"{name} holds the stand-in of NULL"
+        elif pa.types.is_int64(column.type):
+            least = pc.min(column).as_py()
+            if least == -(2**63):
+                yield f"{name} holds the stand-in of NULL"
+            elif least is not None and least < 0 and name.endswith("_n"):
+                yield f"{name} counts {least}"
+
+
+def _adds_up(table: pd.DataFrame, whole: str, *parts: str) -> Iterator[str]:
+    sums = sum(table[part].fillna(0).astype("int64") for part in parts)
+    known = table[whole].notna()
+    wrong = table[known & (table[whole].fillna(0).astype("int64") != sums)]
+    if len(wrong):
+        shown = wrong.iloc[0][[whole, *parts]].to_dict()
+        yield f"{whole} is not the sum of its parts in {len(wrong)} rows: {shown}"
+
+
+def _same_total(one: pd.DataFrame, other: pd.DataFrame, *columns: str) -> Iterator[str]:
+    for column in columns:
+        left, right = (int(table[column].fillna(0).sum()) for table in (one, other))
+        if left != right:
+            yield f"{column}: {left} in all, and {right} in the parts"
+
+
+Tables = _Frames
+Check = Callable[[pd.DataFrame, Tables], Iterator[str]]
+
+
+def _coverage(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    for unit in ("n", "ns"):
+        parts = (f"api_missing_{unit}", f"range_missing_{unit}", f"attributed_{unit}")
+        yield from _adds_up(table, f"total_{unit}", *parts)
+        if (table[f"selected_{unit}"] > table[f"total_{unit}"]).any():
+            yield f"more {unit} selected than there are"
+
+
+def _kernels(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    for other in ("rank_kernels", "categories", "rank_categories", "operations"):
+        yield from _same_total(table, tables[other], "launches_n", "total_ns", "exclusive_ns")
+    of_kernels = tables["coverage"][tables["coverage"]["op"] == "kernel"]
+    selected, total = int(of_kernels["selected_ns"].sum()), int(table["total_ns"].sum())
+    if selected != total:
+        yield f"{total} ns of kernels, and {selected} ns of them covered"
+    if int(table["exclusive_ns"].sum()) != int(tables["devices"]["kernel_busy_ns"].sum()):
+        yield "exclusive time is not the time in which kernels run"
+
+
+def _overlap(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    yield from _adds_up(
+        table,
+        "busy_ns",
+        "compute_only_ns",
+        "communication_only_ns",
+        "copy_only_ns",
+        "compute_communication_ns",
+        "compute_copy_ns",
+        "communication_copy_ns",
+        "compute_communication_copy_ns",
+        "graph_ns",
+    )
+    yield from _same_total(tables["devices"], table, "busy_ns")
+
+
+def _apis(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    yield from _same_total(table, tables["apis"], "calls_n", "total_ns")
+    yield from _same_total(table, tables["api_classes"], "calls_n", "total_ns")
+
+
+def _idle_devices(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    known = table[table["known"]]
+    yield from _adds_up(known, "window_ns", "busy_ns", "overhead_ns", "idle_ns")
+    yield from _same_total(known, tables["cause_sums"], "idle_ns")
+    yield from _same_total(known, tables["causes"], "idle_ns")
+    yield from _same_total(known, tables["rank_causes"], "idle_ns")
+
+
+def _phases(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    yield from _same_total(table, tables["rank_phases"], "ops_n", "gpu_ns", "exclusive_ns")
+    yield from _same_total(table, tables["attribution"], "ops_n", "gpu_ns")
+    covered = int(tables["coverage"]["selected_ns"].sum())
+    if int(table["gpu_ns"].sum()) != covered:
+        yield f"{int(table['gpu_ns'].sum())} ns in phases, and {covered} ns covered"
+    kernels = tables["phase_kernels"]
+    if int(kernels["total_ns"].sum()) != int(table["gpu_ns"].sum()):
+        yield "the kernels of phases do not add up to phases"
+
+
+def _diff_kernels(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    yield from _adds_up(table, "change_ns", "count_effect_ns", "per_call_effect_ns")
+    columns = ("change_ns", "count_effect_ns", "per_call_effect_ns")
+    yield from _same_total(table, tables["categories"], *columns)
+    yield from _same_total(tables["ranks"], tables["rank_kernels"], *columns)
+    one, other = table["input_total_ns"].sum(), table["baseline_total_ns"].sum()
+    if int(one - other) != int(table["change_ns"].sum()):
+        yield "the change is not the difference of both runs"
+
+
+def _tails(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    yield from _same_total(table, tables["rank_tails"], "launches_n", "total_ns")
+    of_kernels = tables["coverage"][tables["coverage"]["op"] == "kernel"]
+    if int(of_kernels["selected_n"].sum()) != int(table["launches_n"].sum()):
+        yield "launches are not the kernels covered"
+
+
+def _collectives(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    known = table[table["wait_ns"].notna()]
+    yield from _adds_up(known, "total_ns", "wait_ns", "transfer_rank_ns", "end_skew_ns")
+
+
+_CHECKS: Mapping[str, Mapping[str, Check]] = {
+    "llm_hotspots": {"kernels": _kernels, "overlap": _overlap, "rank_apis": _apis},
+    "idle_gaps": {"devices": _idle_devices},
+    "nvtx_phase_attribution": {"phases": _phases},
+    "trace_diff": {"kernels": _diff_kernels},
+    "tail_stats": {"tails": _tails, "collectives": _collectives},
+}
+
+
+def differs_from_rows(report: Path, output: Path) -> list[str]:
+    """Compare what is counted of kernels with what the rows of a report say by themselves.
+
+    Args:
+        report: As it was read.
+        output: The results of a recipe that found it readable.
+    """
+    if (rows := _kernel_rows(report)) is None:
+        return []  # no such table or column; the run has said so
+    sane_n, total_ns = 0, 0
+    for start_ns, end_ns, device_id in rows:
+        if None in (start_ns, end_ns, device_id) or -(2**63) in (start_ns, end_ns, device_id):
+            continue
+        if -_LARGEST_TIME_NS < start_ns <= end_ns < _LARGEST_TIME_NS:
+            sane_n += 1
+            total_ns += end_ns - start_ns
+    coverage = pd.read_parquet(output / "coverage.parquet")
+    kernels = coverage[coverage["op"] == "kernel"]
+    counted = (int(kernels["total_n"].sum()), int(kernels["total_ns"].sum()))
+    found = []
+    if counted != (sane_n, total_ns):
+        found.append(f"{counted} kernels and ns are counted, the rows say {(sane_n, total_ns)}")
+    if int(kernels["broken_n"].sum()) + sane_n != len(rows) and len(kernels):
+        broken_n = int(kernels["broken_n"].sum())
+        found.append(f"of {len(rows)} rows {sane_n} are sound, {broken_n} broken")
+    return found
+
+
+_KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+def _kernel_rows(report: Path) -> list[Any] | None:
+    if report.is_dir():
+        try:
+            table = pq.read_table(report / f"{_KERNELS}.parquet")
+            columns = [table[name].to_pylist() for name in ("start", "end", "deviceId")]
+        except (OSError, KeyError, pa.ArrowInvalid):
+            return None
+        return [tuple(map(signed, row)) for row in zip(*columns, strict=True)]
+    with closing(sqlite3.connect(f"{report.as_uri()}?mode=ro", uri=True)) as database:
+        database.text_factory = bytes
+        listed = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage AND name = ?"
+        if database.execute(listed, (_KERNELS,)).fetchone() is None:
+            return None
+        try:
+            query = f'SELECT start, "end", deviceId FROM {_KERNELS}'
+            return database.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            return None
+
+
+def signed(value: Any) -> Any:
+    """Return an unsigned number of 64 bits as SQLite holds it."""
+    return value - 2**64 if isinstance(value, int) and value >= 2**63 else value

@@ -1,0 +1,516 @@
+"""What is fuzzed. A target is a function of a random generator and an empty folder.
+
+It returns a description of the case, and what was wrong: nothing, if all was as it should be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import shutil
+import sqlite3
+import string
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow.parquet as pq
+from campaigns.mutations import damage_bytes, mutate_parquet, mutate_sqlite
+from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
+from campaigns.samples import sample_report
+
+from nsys_llm import runner, sqlite_report
+from nsys_llm.capture import read_facts
+from nsys_llm.categories import ENGINES, load_rules
+from nsys_llm.collective_names import operation_of
+from nsys_llm.errors import ReportError, UsageError
+from nsys_llm.manifest import recipe_names
+from nsys_llm.markdown import markdown_prose
+from nsys_llm.names import decode_nvjet, normalise_range, step_key, strip_api_version
+from nsys_llm.parquet_report import ParquetReport
+from nsys_llm.patterns import parse_pattern
+from nsys_llm.phase_maps import phase_map, read_phase_map
+from nsys_llm.sqlite_cells import UnexpectedCell
+from nsys_llm.sqlite_pages import read_integers
+from nsys_llm.sqlite_report import SqliteReport
+from nsys_llm.tables import NULL_INT, table_names, table_source
+from nsys_llm.view.text import quoted, shortened, spans
+from nsys_llm.weights import read_weights
+from nsys_llm.wheelhouse import unpack
+
+__all__ = ["TARGETS", "Case"]
+
+Case = tuple[str, list[str]]
+
+#: A name or an option that takes longer than this hangs.
+_NAME_SECONDS = 1.0
+
+
+def fuzz_pages(random: Random, folder: Path) -> Case:
+    """The reader of SQLite's pages says what SQLite says, or leaves the table to it."""
+    path, columns_n = folder / "t.sqlite", random.randint(1, 5)
+    what = _write_table(path, columns_n, random)
+    if random.random() < 0.6:
+        path.write_bytes(damage_bytes(path.read_bytes(), random))
+        what += ", damaged"
+    wanted = random.sample(range(columns_n), random.randint(1, columns_n))
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+            query = "SELECT rootpage, type, name FROM sqlite_master"
+            root, kind, name = database.execute(query).fetchone()
+            if (kind, name) != ("table", "t") or not isinstance(root, int):
+                return what, []
+            names = ", ".join(f"coalesce(c{one}, {NULL_INT})" for one in wanted)
+            # Pages that lead in circles would fill the memory.
+            most_rows = path.stat().st_size
+            rows = database.execute(f"SELECT {names} FROM t").fetchmany(most_rows)
+            whole = database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+            whole = whole and len(rows) < most_rows
+    except (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError, MemoryError):
+        rows, root, whole = None, 2, False
+    try:
+        read = read_integers(path, root, columns_n, wanted, 1 << 40)
+    except UnexpectedCell:
+        return what, []
+    if rows is None or not whole:
+        sizes = {column.size for column in read}
+        return what, [] if len(sizes) == 1 else [f"columns of different lengths: {sizes}"]
+    said = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in wanted]
+    if [column.tolist() for column in read] != said:
+        return what, ["other numbers than SQLite reads"]
+    return what, []
+
+
+def _write_table(path: Path, columns_n: int, random: Random) -> str:
+    page_bytes = random.choice((512, 1024, 4096, 65536))
+    rows_n = random.choice((0, 1, 7, 100, 1_500))
+    widths = [random.choice((0, 8, 16, 32, 48, 63)) for _ in range(columns_n)]
+    odd = random.random() < 0.3
+
+    def cell(bits: int) -> Any:
+        if random.random() < 0.1:
+            return None
+        if odd and random.random() < 0.02:
+            return random.choice((1.5, "x", b"y", "z" * 3_000, -(2**63)))
+        value = random.getrandbits(bits) if bits else 0
+        return -value if random.random() < 0.3 else value
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executescript(f"PRAGMA page_size = {page_bytes}; PRAGMA synchronous=OFF; BEGIN")
+        kinds = [random.choice(("INTEGER", "INT", "BIGINT", "")) for _ in range(columns_n)]
+        shape = ", ".join(f"c{one} {kind}" for one, kind in enumerate(kinds))
+        database.execute(f"CREATE TABLE t ({shape})")
+        marks = ",".join("?" * columns_n)
+        cells = ([cell(bits) for bits in widths] for _ in range(rows_n))
+        database.executemany(f"INSERT INTO t VALUES ({marks})", cells)
+        database.execute("COMMIT")
+        if random.random() < 0.4:
+            database.execute(f"DELETE FROM t WHERE rowid % {random.randint(2, 9)} = 0")
+            database.executemany(f"INSERT INTO t VALUES ({marks})", [[7] * columns_n] * 20)
+        if random.random() < 0.2:
+            database.execute("VACUUM")
+    return f"{rows_n} rows of {widths} bits on pages of {page_bytes}"
+
+
+def fuzz_sqlite(random: Random, folder: Path) -> Case:
+    """A damaged SQLite export gives right numbers or one line, in every recipe."""
+    path = sample_report(random).write_sqlite(folder / "rank0.sqlite")
+    done = []
+    if random.random() < 0.75:
+        done += mutate_sqlite(path, random)
+    if random.random() < 0.35:
+        path.write_bytes(damage_bytes(path.read_bytes(), random))
+        done.append("bytes")
+    before = path.read_bytes()
+    # The same table through the pages, or through the driver.
+    large = random.choice((1, 1_000_000_000))
+    with mock.patch.object(sqlite_report, "_LARGE_ROWS", large):
+        case, found = _analysed(path, folder, random)
+    if path.read_bytes() != before:
+        found.append("the input was changed")
+    return f"{'; '.join(done)}; large from {large}; {case}", found
+
+
+def fuzz_parquet(random: Random, folder: Path) -> Case:
+    """A damaged parquet export gives right numbers or one line, in every recipe."""
+    path = sample_report(random).write_parquet(folder / "rank0_pqtdir")
+    done = []
+    if random.random() < 0.75:
+        done += mutate_parquet(path, random)
+    if random.random() < 0.35:
+        files = sorted(path.glob("*.parquet"))
+        file = random.choice(files)
+        others = [random.choice(files).read_bytes()]
+        file.write_bytes(damage_bytes(file.read_bytes(), random, others))
+        done.append(f"bytes of {file.stem}")
+    case, found = _analysed(path, folder, random)
+    return f"{'; '.join(done)}; {case}", found
+
+
+def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
+    """Every column of every table of a damaged SQLite export is what SQLite says, or refused."""
+    path = sample_report(random).write_sqlite(folder / "rank0.sqlite")
+    done = mutate_sqlite(path, random) if random.random() < 0.75 else []
+    if random.random() < 0.35:
+        path.write_bytes(damage_bytes(path.read_bytes(), random))
+        done.append("bytes")
+    large = random.choice((1, 1_000_000_000))
+    found = []
+    try:
+        with (
+            mock.patch.object(sqlite_report, "_LARGE_ROWS", large),
+            SqliteReport(path) as report,
+            closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database,
+        ):
+            database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
+            for name in table_names():
+                found += _differs_from_sqlite(report, name, database)
+            read_facts(report)
+            report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
+    except ReportError as error:
+        done.append(error.message)
+    return f"{'; '.join(done)}; large from {large}", found
+
+
+def _differs_from_sqlite(
+    report: SqliteReport, name: str, database: sqlite3.Connection
+) -> list[str]:
+    """Read one table, if that can be done, and compare it with SQLite itself."""
+    source = table_source(name)
+    columns = [one for one, there in source.columns.items() if there in report.columns(name)]
+    try:
+        table = report.read(name, columns) if columns else None
+    except ReportError:
+        return []
+    if table is None:
+        return []
+    names = ", ".join(f'"{source.columns[one]}"' for one in columns)
+    try:
+        rows = database.execute(f'SELECT {names} FROM "{source.nsys}" ORDER BY rowid').fetchall()
+    except sqlite3.Error as error:
+        return [f"{name}: read, and SQLite says {error}"]
+    found = []
+    for place, column in enumerate(columns):
+        if source.is_text(column) and not all(isinstance(row[place], str | None) for row in rows):
+            continue  # the driver writes out what is no text in its own way
+        null = (None, "") if source.is_text(column) else (None, NULL_INT)
+        said = [None if row[place] in null else row[place] for row in rows]
+        read = [None if value in null else value for value in table[column].tolist()]
+        if read != said and not _damaged(database):
+            found.append(f"{name}.{column}: {read[:9]} is read, SQLite says {said[:9]}")
+    return found
+
+
+def _damaged(database: sqlite3.Connection) -> bool:
+    try:
+        return bool(database.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",))
+    except sqlite3.Error:
+        return True
+
+
+def fuzz_parquet_reader(random: Random, folder: Path) -> Case:
+    """Every column of every table of a damaged parquet export is what Arrow says, or refused."""
+    path = sample_report(random).write_parquet(folder / "rank0_pqtdir")
+    done = mutate_parquet(path, random) if random.random() < 0.75 else []
+    if random.random() < 0.5:
+        file = random.choice(sorted(path.glob("*.parquet")))
+        file.write_bytes(damage_bytes(file.read_bytes(), random))
+        done.append(f"bytes of {file.stem}")
+    found = []
+    try:
+        with ParquetReport(path) as report:
+            for name in table_names():
+                found += _differs_from_arrow(report, name)
+            read_facts(report)
+            report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
+    except ReportError as error:
+        done.append(error.message)
+    return "; ".join(done), found
+
+
+def _differs_from_arrow(report: ParquetReport, name: str) -> list[str]:
+    source = table_source(name)
+    try:
+        there = report.columns(name)
+        columns = [one for one, nsys in source.columns.items() if nsys in there]
+        table = report.read(name, columns) if columns else None
+    except ReportError:
+        return []
+    if table is None:
+        return []
+    names = sorted({source.columns[one] for one in columns})
+    arrow = pq.ParquetFile(report.path / f"{source.nsys}.parquet").read(columns=names)
+    found = []
+    for column in columns:
+        if source.is_text(column):
+            continue  # what is no UTF-8 cannot be compared so simply
+        said = [signed(value) for value in arrow[source.columns[column]].to_pylist()]
+        read = [None if value == NULL_INT else value for value in table[column].tolist()]
+        if read != [None if value == NULL_INT else value for value in said]:
+            found.append(f"{name}.{column}: {read[:9]} is read, Arrow says {said[:9]}")
+    return found
+
+
+def _analysed(path: Path, folder: Path, random: Random) -> Case:
+    """Run some recipe on a damaged report, perhaps beside a sound one."""
+    recipe, output = random.choice(recipe_names()), folder / "out"
+    words: list[object] = ["--output", output]
+    inputs: list[object] = [path]
+    if random.random() < 0.3 or recipe == "trace_diff":
+        name = "sound/rank0.sqlite" if recipe == "trace_diff" else "rank1.sqlite"
+        (folder / "sound").mkdir()
+        sound = sample_report(random).write_sqlite(folder / name)
+        inputs.insert(random.randint(0, 1), sound)
+    for extra, chance in _EXTRA:
+        if random.random() < chance:
+            words += extra
+    # What people read takes most of the time of a run; the tables hold what it tells.
+    written = mock.patch.object(runner, "write_report", return_value=((), {}))
+    with contextlib.nullcontext() if random.random() < 0.15 else written:
+        ended = run_recipe(recipe, *words, "--input", *inputs)
+    found = problems(ended, recipe, output)
+    if not found and len(inputs) == 1 and "--ranks" not in words and ended.code == 0:
+        found = differs_from_rows(path, output)
+    shutil.rmtree(output, ignore_errors=True)
+    return f"{recipe} {' '.join(map(str, words[2:]))}, {len(inputs)} reports", found
+
+
+_EXTRA: tuple[tuple[list[object], float], ...] = (
+    (["--filter-time", "10/5000"], 0.1),
+    (["--filter-nvtx", "step"], 0.1),
+    (["--filter-projected-nvtx", "decode"], 0.05),
+    (["--csv"], 0.1),
+    (["--html"], 0.03),
+    (["--base"], 0.1),
+    (["--ranks", "0"], 0.05),
+    (["--device", "0"], 0.1),
+    (["--allow-missing-ranks"], 0.2),
+)
+
+
+_WORDS = (
+    "step", "decode", ", seq = 7", ", op_id = 12", "::", "<", ">", "(", ")", "nvjet_", "128x64_",
+    "64x6_", "2x1_", "v_bz_", "TNT", "ncclDevKernel_", "AllReduce", "_Sum_bf16", "void ", "kernel",
+    "re:", "^a+$", "(a+)+", "[", "\\", "*", "`", "$", "|", "\n", "\x1b[31m", "\u202e", "%",
+    "@", "/", "0", "-1", "99999999999999999999", "1e9", "5s", "/7s", "1s2ms3us4ns", "+3%", "ns",
+    "gpu_time_per_step", ":", "'", '"', "{}", "{0}", "=", "ä", "数", "\U0001f600", "\udcff",
+)  # fmt: skip
+
+
+def _text(random: Random) -> str:
+    """Return a text of words that mean something to some parser."""
+    parts = [
+        random.choice(_WORDS) if random.random() < 0.8 else random.choice(string.printable)
+        for _ in range(random.choice((0, 1, 2, 3, 6, 20)))
+    ]
+    if random.random() < 0.1:
+        parts *= random.choice((50, 3_000))
+    return "".join(parts)
+
+
+def fuzz_names(random: Random, folder: Path) -> Case:
+    """No name of a kernel, a range or a call stops or delays what is told from names."""
+    name, found = _text(random), []
+    clean = name.encode("utf-8", "backslashreplace").decode("utf-8")
+    rules = {engine: load_rules(engine) for engine in ENGINES}
+    readers: dict[str, Callable[[], object]] = {
+        "operation": lambda: operation_of(name),
+        "nvjet": lambda: decode_nvjet(name),
+        "range": lambda: normalise_range(name),
+        "step": lambda: step_key(name),
+        "api": lambda: strip_api_version(name),
+        "phase": lambda: phase_map(None).phase_of(name),
+        "shortened": lambda: shortened(name),
+        "prose": lambda: markdown_prose(f"Of {quoted(clean)} and {clean}."),
+        "spans": lambda: spans(quoted(clean)),
+        **{engine: lambda rule=rule: rule.classify(name) for engine, rule in rules.items()},
+    }
+    for reader, read in readers.items():
+        begun = time.process_time()
+        try:
+            read()
+        except Exception as error:  # noqa: BLE001
+            found.append(f"{reader}: {type(error).__name__}: {error}")
+        if (took := time.process_time() - begun) > _NAME_SECONDS:
+            found.append(f"{reader}: takes {took:.1f} s")
+    if "`" in "".join(part for _, part in spans(quoted(clean))):
+        found.append("a name ends its own quotation")
+    return f"{name!r:.200}", found
+
+
+_TEXT_OPTIONS = (
+    "--filter-time", "--filter-nvtx", "--filter-projected-nvtx", "--start", "--end", "--steps",
+    "--step", "--device", "--ranks", "--top", "--world-size", "--kernel", "--timeline", "--gate",
+    "--alpha", "--min-effect", "--depth", "--match", "--domain", "--min-gap-ns", "--output",
+    "--input", "--export-dir", "--phase-map", "--weights", "--rank-map", "--tokens-per-step",
+    "--baseline", "--baselines", "--step-kernel", "--scheduler-file",
+)  # fmt: skip
+
+
+def fuzz_options(random: Random, folder: Path) -> Case:
+    """No text of an option ends in anything but a run, or one line and exit 2."""
+    report = sample_report(random).write_sqlite(folder / "rank0.sqlite")
+    recipe, output = random.choice(recipe_names()), folder / "out"
+    option, text = random.choice(_TEXT_OPTIONS), _text(random)
+    if option in ("--output", "--export-dir"):
+        text = text.replace("/", "_").replace("\x00", "")[:100] or "x"
+        text = f"{folder}/{text}"
+    words = ["--output", str(output), "--input", str(report)]
+    if option in ("--output", "--input"):
+        place = words.index(option) + 1
+        words[place] = text
+        words.append("--quiet")
+    else:
+        words.append(f"{option}={text}")
+    before = {path.name for path in folder.iterdir()}
+    ended = run_recipe(recipe, *words)
+    return f"{recipe} {option} {text!r:.150}", _refused_well(ended, folder, before, output, option)
+
+
+def _refused_well(
+    ended: Ended, folder: Path, before: set[str], output: Path, option: str
+) -> list[str]:
+    found = [f"said: {line}" for line in ended.said if "Traceback" in line or "fault of" in line]
+    if ended.code not in (0, 1, 2, 3):
+        found.append(f"exit {ended.code}: {ended.said}")
+    made = {path.name for path in folder.iterdir()} - before
+    if ended.code == 2 and made:
+        found.append(f"exit 2, and there is {sorted(made)}")
+    if any(name.startswith(".") for name in made) and option != "--output":
+        found.append(f"left behind: {sorted(made)}")
+    return found
+
+
+def _value(random: Random, depth: int = 0) -> Any:
+    """Return something that JSON can hold."""
+    kind = random.random()
+    if kind < 0.35 or depth > 3:
+        return _text(random).encode("utf-8", "replace").decode("utf-8")
+    if kind < 0.6:
+        return random.choice((0, 1, -1, 2**70, 1e308, float("nan"), True, None, 117440512))
+    if kind < 0.75:
+        return [_value(random, depth + 1) for _ in range(random.randint(0, 4))]
+    return {_text(random): _value(random, depth + 1) for _ in range(random.randint(0, 4))}
+
+
+def fuzz_files(random: Random, folder: Path) -> Case:
+    """Files of options and records of earlier results are read, or refused in one line."""
+    file = folder / "given.json"
+    good = random.choice(
+        ({"decode": ["decode", "re:^gen_"], "rest": "x"}, {"gemvx::kernel": 117440512}, [], {})
+    )
+    text = json.dumps(good if random.random() < 0.3 else _value(random))
+    if random.random() < 0.1:
+        text = random.choice(("[", '{"a":')) * random.choice((3, 100_000))
+    raw = text.encode("utf-8", "surrogatepass")
+    if random.random() < 0.5:
+        raw = damage_bytes(raw, random)
+    file.write_bytes(raw)
+    found = []
+    for read in (read_phase_map, read_weights):
+        try:
+            read(str(file))
+        except UsageError:
+            pass
+        except Exception as error:  # noqa: BLE001
+            found.append(f"{read.__name__}: {type(error).__name__}: {error}")
+    return f"{raw[:150]!r}", found + _record_refused(raw, folder, random)
+
+
+def _record_refused(raw: bytes, folder: Path, random: Random) -> list[str]:
+    """Let --force-overwrite find a folder with a record that says anything."""
+    out = folder / "out"
+    out.mkdir()
+    (out / "precious.txt").write_text("mine")
+    (out / "out.nsys-analysis").write_bytes(raw)
+    rank_map = folder / "ranks.csv"
+    rank_map.write_bytes(damage_bytes(b"file,rank,pid\nrank0,3,100\nrank0,4,200\n", random))
+    report = sample_report(random).write_sqlite(folder / "rank0.sqlite")
+    words = ["--output", out, "--force-overwrite", "--input", report]
+    ended = run_recipe("idle_gaps", *words)
+    found = [] if (out / "precious.txt").exists() else ["a file that is not ours is gone"]
+    if ended.code != 2 or len(ended.said) != 1 or "fault of" in ended.said[0]:
+        found.append(f"exit {ended.code}: {ended.said}")
+    words = ["--output", folder / "other", "--rank-map", rank_map, "--input", report]
+    ended = run_recipe("idle_gaps", *words)
+    if ended.code not in (0, 2) or any("fault of" in line for line in ended.said):
+        found.append(f"--rank-map: exit {ended.code}: {ended.said}")
+    return found
+
+
+def fuzz_pattern(random: Random, folder: Path) -> Case:
+    """A pattern is a plain text or a regular expression, or is refused in one line."""
+    text = _text(random)
+    try:
+        parse_pattern(text).matches("void kernel<int>", "kernel")
+    except UsageError:
+        pass
+    except Exception as error:  # noqa: BLE001
+        return f"{text!r:.150}", [f"{type(error).__name__}: {error}"]
+    return f"{text!r:.150}", []
+
+
+def fuzz_archives(random: Random, folder: Path) -> Case:
+    """An archive of wheels is unpacked into its folder, or refused in one line."""
+    archive, target = folder / "wheels.tar.gz", folder / "target"
+    target.mkdir()
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
+        for _ in range(random.randint(0, 4)):
+            name = random.choice(
+                ("nsys-llm-recipes/a.whl", "nsys-llm-recipes", "../x", "/x", "a/../../x", "C:x")
+            )
+            member = tarfile.TarInfo(
+                name if random.random() < 0.6 else f"nsys-llm-recipes/{_name(random)}"
+            )
+            member.type = random.choice(
+                (tarfile.REGTYPE,) * 6
+                + (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE)
+                + (tarfile.CHRTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE)
+            )
+            member.linkname = random.choice(("", "/etc/passwd", "../outside"))
+            content = random.randbytes(random.choice((0, 10, 3_000)))
+            member.size = len(content) if member.type == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(content))
+    raw = plain.getvalue()
+    if random.random() < 0.4:
+        raw = damage_bytes(raw, random)
+    packed = gzip.compress(raw)
+    archive.write_bytes(damage_bytes(packed, random) if random.random() < 0.3 else packed)
+    try:
+        unpack(archive, target)
+    except UsageError as error:
+        what = error.message
+    except Exception as error:  # noqa: BLE001
+        return f"{len(raw)} bytes", [f"{type(error).__name__}: {error}"]
+    else:
+        what = "unpacked"
+    outside = {path.name for path in folder.iterdir()} - {"wheels.tar.gz", "target"}
+    links = [path.name for path in target.rglob("*") if path.is_symlink() or path.is_fifo()]
+    return what, [f"left its folder: {name}" for name in (*sorted(outside), *links)]
+
+
+def _name(random: Random) -> str:
+    return _text(random).replace("\x00", "")[:60] or "x"
+
+
+TARGETS: Mapping[str, Callable[[Random, Path], Case]] = {
+    "pages": fuzz_pages,
+    "sqlite": fuzz_sqlite,
+    "sqlite-reader": fuzz_sqlite_reader,
+    "parquet": fuzz_parquet,
+    "parquet-reader": fuzz_parquet_reader,
+    "archives": fuzz_archives,
+    "names": fuzz_names,
+    "options": fuzz_options,
+    "files": fuzz_files,
+    "patterns": fuzz_pattern,
+}
