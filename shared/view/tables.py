@@ -28,7 +28,13 @@ __all__ = [
     "shown",
 ]
 
+#: Of a name; and of all names of a row, where it has several. None is cut below the last.
 _NAME_LENGTH: Final = 64
+_LINE_LENGTH: Final = 136
+_LEAST_LENGTH: Final = 28
+#: Columns of sentences, which wrap and are cut much later.
+_PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "input"})
+_PROSE_LENGTH: Final = 200
 _FORMULA: Final = frozenset("$\\")
 #: Integers stay integers beside a null.
 _NULLABLE: Final = {
@@ -126,7 +132,11 @@ def cells(
 ) -> list[list[tuple[str, str]]]:
     """Return the first rows as (shown text, whole text); names are shortened in the shown text."""
     top = frame.head(rows_n)
-    found = [[_cell(value, fields[name]) for value in top[name].tolist()] for name in columns]
+    texts_n = sum(not fields[name].numeric for name in columns)
+    length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
+    found = [
+        [_cell(value, fields[name], length) for value in top[name].tolist()] for name in columns
+    ]
     return [list(row) for row in zip(*found, strict=True)]
 
 
@@ -204,9 +214,11 @@ def _field(field: Any) -> Field:
     )
 
 
-def _cell(value: Any, field: Field) -> tuple[str, str]:
+def _cell(value: Any, field: Field, length: int) -> tuple[str, str]:
     whole = shown(value, field)
-    return (whole if field.numeric else shortened(whole, _NAME_LENGTH)), whole
+    if field.name in _PROSE:
+        length = _PROSE_LENGTH
+    return (whole if field.numeric else shortened(whole, length)), whole
 
 
 def _cell_html(cell: tuple[str, str], style: str) -> str:
