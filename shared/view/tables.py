@@ -132,7 +132,7 @@ def cells(
 ) -> list[list[tuple[str, str]]]:
     """Return the first rows as (shown text, whole text); names are shortened in the shown text."""
     top = frame.head(rows_n)
-    texts_n = sum(not fields[name].numeric for name in columns)
+    texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
     length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
     found = [
         [_cell(value, fields[name], length) for value in top[name].tolist()] for name in columns
