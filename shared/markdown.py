@@ -116,7 +116,7 @@ def _finding(number: int, finding: Finding) -> str:
         details.append(f"Where: {markdown_prose(where)}")
     details.append(f"To do: {markdown_prose(finding.recommendation)}")
     if finding.capture:
-        details.append(f"Record next time: {markdown_prose(f'`{finding.capture}`')}")
+        details.append(f"Record next time: {_code(finding.capture)}")
     # What belongs to an item stands below its first word.
     indent = " " * len(f"{number}. ")
     head = f"{number}. **{finding.severity}**: {markdown_prose(finding.title)}"

@@ -66,7 +66,8 @@ def _finding(number: int, finding: Finding, links: Mapping[str, str]) -> str:
         details.append(("Where", html_text(where)))
     details.append(("To do", html_text(finding.recommendation)))
     if finding.capture:
-        details.append(("Record next time", html_text(f"`{finding.capture}`")))
+        # To be copied: whole, and no name out of a trace.
+        details.append(("Record next time", f"<code>{_attribute(finding.capture)}</code>"))
     items = "".join(f"<li><b>{label}:</b> {text}</li>" for label, text in details)
     head = f"<summary>{number}. {badge} {html_text(finding.title)}</summary>"
     return f"<details{opened}>{head}<ul>{items}</ul></details>"

@@ -27,7 +27,13 @@ __all__ = [
     "shown",
 ]
 
+#: Of a name; and of all names of a row, where it has several. None is cut below the last.
 _NAME_LENGTH: Final = 64
+_LINE_LENGTH: Final = 136
+_LEAST_LENGTH: Final = 28
+#: Columns of sentences, which wrap and are cut much later.
+_PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "input"})
+_PROSE_LENGTH: Final = 200
 _FORMULA: Final = frozenset("$\\")
 #: Integers stay integers beside a null.
 _NULLABLE: Final = {
@@ -128,6 +134,29 @@ def read_fields(folder: Path, name: str) -> dict[str, Field]:
 
 
 def cells(
+<<<<<<< HEAD
+=======
+    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str], rows_n: int
+) -> list[list[tuple[str, str]]]:
+    """Return the first rows as (shown text, whole text); names are shortened in the shown text."""
+    top = frame.head(rows_n)
+    texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
+    length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
+    found = [
+        [_cell(value, fields[name], length) for value in top[name].tolist()] for name in columns
+    ]
+    return [list(row) for row in zip(*found, strict=True)]
+
+
+def chosen_rows(frame: pd.DataFrame, rows_n: int, by: str | None) -> pd.DataFrame:
+    """Return a table with the rows to show first: those largest in a column, if one is given."""
+    if by is None or len(frame) <= rows_n:
+        return frame
+    return frame.sort_values(by, ascending=False, kind="stable")
+
+
+def rows_html(
+>>>>>>> part-9
     frame: pd.DataFrame,
     fields: Mapping[str, Field],
     columns: Sequence[str],
@@ -214,9 +243,11 @@ def _field(field: Any) -> Field:
     )
 
 
-def _cell(value: Any, field: Field) -> tuple[str, str]:
+def _cell(value: Any, field: Field, length: int) -> tuple[str, str]:
     whole = shown(value, field)
-    return (whole if field.numeric else shortened(whole, _NAME_LENGTH)), whole
+    if field.name in _PROSE:
+        length = _PROSE_LENGTH
+    return (whole if field.numeric else shortened(whole, length)), whole
 
 
 def _cell_html(cell: tuple[str, str], style: str) -> str:

@@ -20,6 +20,9 @@ COLUMNS_N = 80
 SENTENCE = re.compile(r"\.\s+(?=[A-Z])")
 #: Whether two runs are comparable comes before what changed.
 SENTENCES_N = {"trace_diff": 3}
+#: Elements that viewers which clean the HTML of Markdown keep, those of GitHub and VS Code too.
+KEPT = {"a", "b", "code", "details", "li", "p", "span", "summary", "table", "tbody", "td", "th"}
+KEPT |= {"tr", "ul"}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +77,11 @@ def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(sets, recipe, tmp_path):
     analyse(tmp_path / "out", *demo_inputs(sets["demo"], recipe), recipe=recipe)
-    figures = [one for one in shown_by(read_notebook(tmp_path / "out")) if PLOTLY in one]
+    notebook = read_notebook(tmp_path / "out")
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            assert set(re.findall(r"<(\w+)", cell.source)) <= KEPT
+    figures = [one for one in shown_by(notebook) if PLOTLY in one]
     assert len(figures) >= 5
     for shown in figures:
         table = Markup(shown["text/html"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rendered import HOSTILE_NAMES, Markup, markdown_text, markdown_tokens
 from report_maker import FINDING, SECTION, made_report, made_results
 
+from nsys_llm.markdown import head_markdown
 from nsys_llm.page_parts import NAME_LENGTH, capture_html, contents_html, findings_html, html_text
 from nsys_llm.view.text import quoted
 
@@ -52,6 +53,15 @@ def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
         "To do: Look at its launches."
         "Record next time: --trace=cuda"
     )
+
+
+def test_the_flags_to_record_with_are_whole_so_that_they_can_be_copied(tmp_path):
+    flags = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
+    assert len(flags) > NAME_LENGTH
+    assert flags in Markup(findings_html([replace(FINDING, capture=flags)], LINKS)).text
+    manifest, _ = made_results(tmp_path, [], [SECTION])
+    report = made_report(manifest, replace(FINDING, capture=flags))
+    assert f"Record next time: `{flags}`" in head_markdown(report)
 
 
 def test_tables_of_a_finding_are_links_where_their_section_is_shown():

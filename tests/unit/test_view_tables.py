@@ -286,3 +286,14 @@ def test_columns_that_differ_in_their_unit_alone_are_told_apart():
     assert headings(fields, list(units)) == told
     # Alone each says enough.
     assert headings(fields, ["cause_ns", "peak_bytes"]) == ["cause", "peak"]
+
+
+def test_of_many_names_each_has_less_room_and_sentences_have_more():
+    names = ["meaning", *"abcdef"]
+    fields = {name: Field(name, None, "", False) for name in names}
+    frame = pd.DataFrame({name: ["x" * 100] for name in names})
+    (row,) = cells(frame, fields, names, 1)
+    assert [len(text) for text, _ in row] == [100, *[28] * 6]
+    assert all(whole == "x" * 100 for _, whole in row)
+    (alone,) = cells(frame, fields, ["a", "b"], 1)
+    assert [len(text) for text, _ in alone] == [64, 64]
