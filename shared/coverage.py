@@ -84,7 +84,7 @@ def count_coverage(
     duration_ns = op["end_ns"] - op["start_ns"]
     total_ns = int(duration_ns.sum())
     orphan = op["launch_row"] < 0
-    missing_n, missing_ns = np.count_nonzero(orphan), int(duration_ns[orphan].sum())
+    missing_n, missing_ns = int(np.count_nonzero(orphan)), int(duration_ns[orphan].sum())
     selected = rank_trace.tables[name]
     return CoverageRow(
         op=OP_TABLES[name],
@@ -97,11 +97,11 @@ def count_coverage(
         range_missing_ns=None,
         attributed_n=len(op) - missing_n,
         attributed_ns=total_ns - missing_ns,
-        selected_n=np.count_nonzero(rank_trace.starts_inside(selected)),
+        selected_n=int(np.count_nonzero(rank_trace.starts_inside(selected))),
         selected_ns=int(rank_trace.clipped_ns(selected).sum()),
         broken_n=broken_n,
-        zero_length_n=np.count_nonzero(duration_ns == 0),
-        no_process_n=np.count_nonzero(raw["global_pid"] == NULL_INT),
+        zero_length_n=int(np.count_nonzero(duration_ns == 0)),
+        no_process_n=int(np.count_nonzero(raw["global_pid"] == NULL_INT)),
         unknown_name_n=_unknown_names_n(op, rank_trace.strings),
         large_id_n=_large_ids_n(op),
         graph_node_n=_graph_nodes_n(op),

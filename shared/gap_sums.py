@@ -82,7 +82,10 @@ def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostLine) -> GapSums:
         return gaps_n, time_ns, certain_ns, lengths_n, lengths_ns
 
     halves = side_by_side(len(gaps), lambda: sums(blocks[::2]), lambda: sums(blocks[1::2]))
-    return GapSums(*(left + right for left, right in zip(*halves, strict=True)), named=named)
+    gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = (
+        left + right for left, right in zip(*halves, strict=True)
+    )
+    return GapSums(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
 
 
 def _add(sums: IntArray, parts: IntArray, bucket: IntArray) -> None:

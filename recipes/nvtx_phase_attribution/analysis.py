@@ -34,6 +34,7 @@ from nsys_llm.recipes.nvtx_phase_attribution.range_sums import map_ranges
 from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
 from nsys_llm.recipes.nvtx_phase_attribution.step_rows import map_steps
 from nsys_llm.recipes.nvtx_phase_attribution.waterfall import map_attribution, range_missing
+from nsys_llm.side_by_side import side_by_side
 
 __all__ = [
     "answer",
@@ -64,14 +65,22 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Pha
         options: See the manifest.
     """
     ops = RankOps.of(trace, options)
-    sums, instances = map_phases(trace, ops), map_instances(ops, _INSTANCES)
+    ranges, sums, idle, instances, steps, attribution = side_by_side(
+        len(ops.name),
+        lambda: map_ranges(trace, ops, options),
+        lambda: map_phases(trace, ops),
+        lambda: map_idle(trace, ops),
+        lambda: map_instances(ops, _INSTANCES),
+        lambda: map_steps(trace, ops),
+        lambda: map_attribution(trace, ops),
+    )
     one = RankPhases(
         phases=sums.phases,
         collectives=sums.collectives,
-        ranges=map_ranges(trace, ops, options),
-        steps=map_steps(trace, ops),
-        idle=map_idle(trace, ops),
-        attribution=map_attribution(trace, ops),
+        ranges=ranges,
+        steps=steps,
+        idle=idle,
+        attribution=attribution,
         instances=instances.rows,
         missing=range_missing(ops),
         marks=_marks(ops),

@@ -32,6 +32,8 @@ RECIPES: Final = (
     "idle_gaps",
     "nvtx_phase_attribution",
 )
+#: Two traces are compared up to this size.
+LARGEST_PAIR: Final = 1_000_000
 MARKS: Final = ("<!-- benchmark: {} -->", "<!-- end of benchmark -->")
 
 
@@ -108,6 +110,11 @@ class Bench:
         output = ["--output", str(self.folder / "ours"), "--force-overwrite", "--quiet"]
         return [*start, "--input", *map(str, inputs), *output]
 
+    def compared(self, kernels_n: int, *, parquet: bool = False) -> list[str]:
+        """Return the command that compares two traces of this size."""
+        one, other = (self.trace(kernels_n, parquet=parquet, seed=seed) for seed in (1, 2))
+        return [*self.ours("trace_diff", other), "--baseline", str(one)]
+
     def theirs(self, words: str, export: Path) -> list[str]:
         """Return the command of a recipe of NVIDIA's, on the report beside the export."""
         report = export.with_name(f"{export.stem.removesuffix('_pqtdir')}.nsys-rep")
@@ -163,12 +170,11 @@ def beside_others(bench: Bench, size: int) -> Iterator[list[str]]:
     yield ["work", "beside", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
     one, other = bench.trace(size), bench.trace(size, seed=2)
     words = {"out": bench.folder / "explained"}
-    for (tool, arguments, goal), recipes in ((EXPLAIN, RECIPES[:4]), (DIFF, ("trace_diff",))):
+    for (tool, arguments, goal), recipes in ((EXPLAIN, RECIPES), (DIFF, ("trace_diff",))):
         if not (path := shutil.which(tool)):
             continue
         for recipe in recipes:
-            inputs = ["--baseline", one] if recipe == "trace_diff" else []
-            command = bench.ours(recipe, other if inputs else one) + list(map(str, inputs))
+            command = bench.compared(size) if recipe == "trace_diff" else bench.ours(recipe, one)
             theirs = [path, *arguments.format(one, other, **words).split()]
             found = bench.measured({recipe: command, tool: theirs})
             yield [recipe, *_row(Match(recipe, (tool,), goal), size, found)]
@@ -177,14 +183,15 @@ def beside_others(bench: Bench, size: int) -> Iterator[list[str]]:
 def alone(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
     """Yield what our recipes take standalone, by size and kind of export."""
     yield ["recipe", "kernels", "SQLite", "parquet"]
-    for recipe in RECIPES:
-        for size in sizes:
-            kinds = {
-                kind: bench.ours(recipe, bench.trace(size, parquet=kind == "parquet"))
-                for kind in ("SQLite", "parquet")
-            }
-            found = bench.measured(dict(kinds))
-            yield [recipe, f"{size:,}", *(cell for runs in found.values() for cell in _cost(runs))]
+    pairs = [("trace_diff", size) for size in sizes if size <= LARGEST_PAIR]
+    for recipe, size in [*((recipe, size) for recipe in RECIPES for size in sizes), *pairs]:
+        kinds: dict[str, Command] = {}
+        for kind in ("SQLite", "parquet"):
+            parquet = kind == "parquet"
+            one = bench.ours(recipe, bench.trace(size, parquet=parquet))
+            kinds[kind] = bench.compared(size, parquet=parquet) if recipe == "trace_diff" else one
+        cells = (cell for runs in bench.measured(kinds).values() for cell in _cost(runs))
+        yield [recipe, f"{'2 x ' if recipe == 'trace_diff' else ''}{size:,}", *cells]
 
 
 def by_ranks(bench: Bench, counts: Sequence[int], size: int) -> Iterator[list[str]]:
@@ -209,6 +216,7 @@ def start_up(bench: Bench) -> Iterator[list[str]]:
             sys.executable, "-m", "nsys_llm.cli", "llm_hotspots", "--help",
         ],
         **{f"{recipe}, 10,000 kernels": bench.ours(recipe, small) for recipe in RECIPES},
+        "trace_diff, 2 x 10,000 kernels": bench.compared(10_000),
     }  # fmt: skip
     found = bench.measured(commands)
     imports = next(iter(found.values()))
