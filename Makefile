@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 
-.PHONY: check lint test
+.PHONY: check lint test matrix audit
 
 check: lint test
 
@@ -20,3 +20,14 @@ lint:
 
 test:
 	$(PYTHON) -m pytest -n auto
+
+# Every combination of Python and libraries that is allowed and found; some minutes each.
+matrix:
+	$(PYTHON) tests/matrix.py
+
+# Known weaknesses of what would be installed now, in an environment of its own. Needs a network.
+audit:
+	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
+	$(PYTHON) -m venv "$$copy/audit" && "$$copy/audit/bin/python" -m pip install -q pip-audit && \
+	sed -n '/^dependencies = \[/,/^\]/s/^ *"\(.*\)",$$/\1/p' pyproject.toml > "$$copy/needs.txt" && \
+	"$$copy/audit/bin/python" -m pip_audit --strict -r "$$copy/needs.txt"
