@@ -4,7 +4,11 @@
 
 PYTHON ?= python3
 
+<<<<<<< HEAD
 .PHONY: check lint test mutants
+=======
+.PHONY: check lint test matrix audit
+>>>>>>> part-11
 
 check: lint test
 
@@ -21,6 +25,19 @@ lint:
 test:
 	$(PYTHON) -m pytest -n auto
 
+<<<<<<< HEAD
 # Plants known bugs one at a time, and says which of them no test notices. Ten minutes and more.
 mutants:
 	$(PYTHON) tests/mutants/run.py
+=======
+# Every combination of Python and libraries that is allowed and found; some minutes each.
+matrix:
+	$(PYTHON) tests/matrix.py
+
+# Known weaknesses of what would be installed now, in an environment of its own. Needs a network.
+audit:
+	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
+	$(PYTHON) -m venv "$$copy/audit" && "$$copy/audit/bin/python" -m pip install -q pip-audit && \
+	sed -n '/^dependencies = \[/,/^\]/s/^ *"\(.*\)",$$/\1/p' pyproject.toml > "$$copy/needs.txt" && \
+	"$$copy/audit/bin/python" -m pip_audit --strict -r "$$copy/needs.txt"
+>>>>>>> part-11

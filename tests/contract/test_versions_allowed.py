@@ -80,7 +80,9 @@ def test_the_matrix_has_both_ends_and_every_library(matrix):
 
 
 def test_the_tests_of_the_matrix_are_there(matrix):
-    assert [path for path in matrix.TESTS if not (ROOT / path).is_file()] == []
+    for one in matrix.TESTS:
+        path, _, test = one.partition("::")
+        assert f"def {test}" in (ROOT / path).read_text("utf-8")
 
 
 def test_a_python_is_found_by_its_version_and_an_absent_one_is_not(matrix):
