@@ -270,7 +270,7 @@ def _limited(what: int, low: int, high: int) -> Fault:
         shutil.copytree(reference, place.output)
         process = place.start(lambda: resource.setrlimit(what, (limit, limit)))
         after = ended(process)
-        found = told_well(after, (0, 2), most_lines=RANKS + 3)
+        found = told_well(after, (0, 2), most_lines=2 * RANKS + 4)
         found += [f"left: {name}" for name in leftovers(place)]
         return found + same_as(place.output, reference) + next_run(place, reference)
 
@@ -298,7 +298,7 @@ def _input_hurt(kind: str) -> Fault:
         else:
             shutil.move(place.folder / "in", place.folder / "elsewhere")
         after = ended(process)
-        found = told_well(after, (0, 2, 3), most_lines=RANKS + 3)
+        found = told_well(after, (0, 2, 3), most_lines=2 * RANKS + 4)
         found += [f"left: {name}" for name in leftovers(place)]
         if after.code == 2 and place.output.exists():
             found.append("exit 2 with a result")
