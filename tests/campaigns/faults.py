@@ -184,7 +184,7 @@ def told_well(after: After, codes: tuple[int, ...], most_lines: int = 2) -> list
 
 
 #: What parquet exports do not tell: which events were traced.
-_OF_EXPORTS = ("baseline", "input")
+_OF_EXPORTS = ("baseline", "input", "status", "meaning")
 
 
 def same_as(output: Path, reference: Path, but: Collection[str] = ()) -> list[str]:
@@ -228,7 +228,7 @@ def _signalled(number: signal.Signals, group: bool) -> Fault:
             (os.killpg if group else os.kill)(process.pid, number)
         after = ended(process)
         gone(children, kill=number == signal.SIGKILL)
-        codes = {"SIGINT": (0, 130), "SIGTERM": (0, 143), "SIGKILL": (0, -9)}[number.name]
+        codes = {"SIGINT": (0, 130), "SIGTERM": (0, 143, -15), "SIGKILL": (0, -9)}[number.name]
         if place.nsys is not None:
             codes = (*codes, 1, -2, -15, 2)
         found = [] if number == signal.SIGKILL else told_well(after, codes)
