@@ -184,7 +184,7 @@ def told_well(after: After, codes: tuple[int, ...], most_lines: int = 2) -> list
 
 
 #: What parquet exports do not tell: which events were traced.
-_OF_EXPORTS = ("baseline", "input")
+_OF_EXPORTS = ("baseline", "input", "status", "meaning")
 
 
 def same_as(output: Path, reference: Path, but: Collection[str] = ()) -> list[str]:
@@ -228,7 +228,7 @@ def _signalled(number: signal.Signals, group: bool) -> Fault:
             (os.killpg if group else os.kill)(process.pid, number)
         after = ended(process)
         gone(children, kill=number == signal.SIGKILL)
-        codes = {"SIGINT": (0, 130), "SIGTERM": (0, 143), "SIGKILL": (0, -9)}[number.name]
+        codes = {"SIGINT": (0, 130), "SIGTERM": (0, 143, -15), "SIGKILL": (0, -9)}[number.name]
         if place.nsys is not None:
             codes = (*codes, 1, -2, -15, 2)
         found = [] if number == signal.SIGKILL else told_well(after, codes)
@@ -270,7 +270,7 @@ def _limited(what: int, low: int, high: int) -> Fault:
         shutil.copytree(reference, place.output)
         process = place.start(lambda: resource.setrlimit(what, (limit, limit)))
         after = ended(process)
-        found = told_well(after, (0, 2), most_lines=RANKS + 3)
+        found = told_well(after, (0, 2), most_lines=2 * RANKS + 4)
         found += [f"left: {name}" for name in leftovers(place)]
         return found + same_as(place.output, reference) + next_run(place, reference)
 
@@ -298,7 +298,7 @@ def _input_hurt(kind: str) -> Fault:
         else:
             shutil.move(place.folder / "in", place.folder / "elsewhere")
         after = ended(process)
-        found = told_well(after, (0, 2, 3), most_lines=RANKS + 3)
+        found = told_well(after, (0, 2, 3), most_lines=2 * RANKS + 4)
         found += [f"left: {name}" for name in leftovers(place)]
         if after.code == 2 and place.output.exists():
             found.append("exit 2 with a result")

@@ -202,3 +202,18 @@ def test_more_new_names_than_anyone_can_pair_are_left_alone(tmp_path, kernels_n,
 )
 def test_ratios_are_told_as_people_say_them(ratio, text):
     assert times(ratio) == text
+
+
+def test_a_run_without_matched_collectives_is_compared_without_waiting(tmp_path):
+    # One rank alone before, two that meet afterwards.
+    for side, ranks_n in (("before", 1), ("after", 2)):
+        (tmp_path / side).mkdir()
+        for rank in range(ranks_n):
+            trace = TraceBuilder(hostname="node")
+            for index in range(20):
+                at = 10_000 * index + 9
+                trace.kernel(NCCL, start_ns=at, duration_ns=1_000 if ranks_n == 1 else 5_000)
+            trace.write_sqlite(tmp_path / side / f"rank{rank}.sqlite")
+    answer, findings, _ = told(tmp_path, tmp_path / "before", tmp_path / "after")
+    assert "communication" in findings.index
+    assert "waiting" not in answer
