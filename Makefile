@@ -4,11 +4,7 @@
 
 PYTHON ?= python3
 
-<<<<<<< HEAD
-.PHONY: check lint test mutants
-=======
-.PHONY: check lint test matrix audit
->>>>>>> part-11
+.PHONY: check lint test mutants matrix audit
 
 check: lint test
 
@@ -25,11 +21,10 @@ lint:
 test:
 	$(PYTHON) -m pytest -n auto
 
-<<<<<<< HEAD
 # Plants known bugs one at a time, and says which of them no test notices. Ten minutes and more.
 mutants:
 	$(PYTHON) tests/mutants/run.py
-=======
+
 # Every combination of Python and libraries that is allowed and found; some minutes each.
 matrix:
 	$(PYTHON) tests/matrix.py
@@ -40,4 +35,3 @@ audit:
 	$(PYTHON) -m venv "$$copy/audit" && "$$copy/audit/bin/python" -m pip install -q pip-audit && \
 	sed -n '/^dependencies = \[/,/^\]/s/^ *"\(.*\)",$$/\1/p' pyproject.toml > "$$copy/needs.txt" && \
 	"$$copy/audit/bin/python" -m pip_audit --strict -r "$$copy/needs.txt"
->>>>>>> part-11

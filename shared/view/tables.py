@@ -134,29 +134,6 @@ def read_fields(folder: Path, name: str) -> dict[str, Field]:
 
 
 def cells(
-<<<<<<< HEAD
-=======
-    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str], rows_n: int
-) -> list[list[tuple[str, str]]]:
-    """Return the first rows as (shown text, whole text); names are shortened in the shown text."""
-    top = frame.head(rows_n)
-    texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
-    length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
-    found = [
-        [_cell(value, fields[name], length) for value in top[name].tolist()] for name in columns
-    ]
-    return [list(row) for row in zip(*found, strict=True)]
-
-
-def chosen_rows(frame: pd.DataFrame, rows_n: int, by: str | None) -> pd.DataFrame:
-    """Return a table with the rows to show first: those largest in a column, if one is given."""
-    if by is None or len(frame) <= rows_n:
-        return frame
-    return frame.sort_values(by, ascending=False, kind="stable")
-
-
-def rows_html(
->>>>>>> part-9
     frame: pd.DataFrame,
     fields: Mapping[str, Field],
     columns: Sequence[str],
@@ -172,8 +149,10 @@ def rows_html(
     if by is not None and len(frame) > rows_n:
         order = frame[by].reset_index(drop=True).sort_values(ascending=False, kind="stable").index
         top = [frame[name].iloc[order[:rows_n]] for name in columns]
+    texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
+    length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
     found = [
-        [_cell(value, fields[name]) for value in values.tolist()]
+        [_cell(value, fields[name], length) for value in values.tolist()]
         for name, values in zip(columns, top, strict=True)
     ]
     return [list(row) for row in zip(*found, strict=True)]
