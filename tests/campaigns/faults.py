@@ -266,6 +266,8 @@ def _killed_at_the_exchange(place: Place, reference: Path, random: Random) -> li
 def _limited(what: int, low: int, high: int) -> Fault:
     def fault(place: Place, reference: Path, random: Random) -> list[str]:
         limit = random.randrange(low, high)
+        if place.mode == "dask-futures":
+            place.mode = "concurrent"  # Dask's own processes tell of limits in their own words
         place.extra = ("--force-overwrite",)
         shutil.copytree(reference, place.output)
         process = place.start(lambda: resource.setrlimit(what, (limit, limit)))
