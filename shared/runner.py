@@ -227,7 +227,7 @@ def _write(
     report: Report,
     options: Mapping[str, Any],
     console: Console,
-) -> tuple[Sequence[str], dict[str, str]]:
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """Write all files of a run; return the summary's lines, and files other than tables."""
     manifest = report.manifest
     write_tables(folder, manifest, tables, csv=bool(options["csv"]))
