@@ -23,7 +23,15 @@ try:
 except ImportError:  # there is none on Windows; nothing is locked or removed there
     fcntl = None
 
-__all__ = ["Held", "abandoned", "hold", "made_folder", "remove_abandoned", "scratch_folder"]
+__all__ = [
+    "Held",
+    "abandoned",
+    "discard",
+    "hold",
+    "made_folder",
+    "remove_abandoned",
+    "scratch_folder",
+]
 
 _PARTIAL: Final = "partial"
 #: Letters that `tempfile` appends.
@@ -81,9 +89,13 @@ def made_folder(parent: Path, name: str) -> tuple[Path, Held]:
     """
     for _ in range(_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=parent))
-        # Another run may have taken it for an abandoned one before it was locked.
-        if (held := hold(folder)) is not None:
-            return folder, held
+        try:
+            # Another run may have taken it for an abandoned one before it was locked.
+            if (held := hold(folder)) is not None:
+                return folder, held
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     raise FileExistsError(f"no temporary folder for {name} could be kept in {parent}")
 
 
@@ -129,6 +141,20 @@ def remove_abandoned(parent: Path, name: str) -> None:
     """Remove what killed runs left of temporary folders of a name; what cannot be, stays."""
     for folder, _ in abandoned(parent, name):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def discard(folder: Path, name: str) -> None:
+    """Delete a folder beside the place of `name`; what cannot be deleted stays.
+
+    It gets the name of a temporary folder first: one half deleted, by a run that is killed then, is
+    never taken for whole.
+    """
+    doomed = folder
+    with suppress(OSError):
+        doomed = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=folder.parent))
+        folder.rename(doomed)
+    for one in (doomed, folder):
+        shutil.rmtree(one, ignore_errors=True)
 
 
 def _prefix(name: str, kind: str) -> str:
