@@ -69,6 +69,7 @@ class OutputFolder:
     Attributes:
         path: Where to write.
         final: Where the folder will stand.
+        published: Where it stands; None before.
 
     Raises:
         OutputError: The final place is taken, or cannot be written.
@@ -76,10 +77,12 @@ class OutputFolder:
 
     path: Path
     final: Path
+    published: Path | None
 
     def __init__(self, wanted: str | None, default: str, *, replace: bool) -> None:
         self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
         self._replace = replace
+        self.published = None
         self.final = self._expanded()
         self._made_parents: list[Path] = []
         _put_back(self.final)
@@ -114,6 +117,10 @@ class OutputFolder:
             shutil.rmtree(self.path, ignore_errors=True)
             self._remove_parents()
         self._held.release()
+        if kind is not None:
+            # Interrupted, perhaps, while a result that was set aside went back or was deleted.
+            _put_back(self.final)
+            remove_abandoned(self.final.parent, self.final.name)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -169,7 +176,7 @@ class OutputFolder:
 
     def _move(self) -> None:
         if not os.path.lexists(self.final):
-            self.path.rename(self.final)
+            self._rename()
             return
         _require_replaceable(self.final, self._replace)
         aside = self.path.with_name(self.path.name.replace(".partial-", f".{_REPLACED}-"))
@@ -179,7 +186,7 @@ class OutputFolder:
             try:
                 # Somebody may have put something there since it was looked at.
                 _require_replaceable(aside, self._replace)
-                self.path.rename(self.final)
+                self._rename()
             except BaseException:
                 # Also when interrupted between the two: the old result goes back, unless that of
                 # another run has taken the place meanwhile.
@@ -193,6 +200,10 @@ class OutputFolder:
         finally:
             if held is not None:
                 held.release()
+
+    def _rename(self) -> None:
+        self.path.rename(self.final)
+        self.published = self.final
 
     def _expanded(self) -> Path:
         return Path(os.path.abspath(expand_pattern(self._pattern)))

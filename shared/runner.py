@@ -100,16 +100,19 @@ def run_recipe(
             if manifest.metrics:
                 summary = (*summary, *_decide(folder.path, manifest, tables, code, report, console))
                 written[VERDICT_NAME] = "Verdict"
-        place = folder.publish(
-            {
-                **_framework_record(manifest, executor, started),
-                **(analysis_record or {}),
-                "RecipeVersion": __version__,
-                "EndTime": str(datetime.now()),
-                "InputFiles": [report.path for report in inputs],
-                "Outputs": {**{f"{name}.parquet": "Table" for name in tables}, **written},
-            }
-        )
+        analysis = {
+            **_framework_record(manifest, executor, started),
+            **(analysis_record or {}),
+            "RecipeVersion": __version__,
+            "EndTime": str(datetime.now()),
+            "InputFiles": [report.path for report in inputs],
+            "Outputs": {**{f"{name}.parquet": "Table" for name in tables}, **written},
+        }
+        try:
+            place = folder.publish(analysis)
+        finally:
+            # Interrupted while it deletes what it replaced, it has published.
+            console.results = folder.published
     return RunOutcome(code, place, summary)
 
 

@@ -425,6 +425,28 @@ def test_a_parent_that_another_run_begins_to_use_stays(place, monkeypatch):
     assert tree(place) == {"a": None, "a/theirs": ""}
 
 
+def test_an_interrupt_while_the_old_result_is_deleted_comes_after_publishing(place, monkeypatch):
+    publish(content="old")
+    opened, remove = [], shutil.rmtree
+
+    def interrupted_once(*_, **__):
+        monkeypatch.setattr(shutil, "rmtree", remove)
+        raise KeyboardInterrupt
+
+    def work(folder):
+        (folder.path / "kernels.parquet").write_text("new")
+        assert folder.published is None
+        opened.append(folder)
+        folder.publish({"RecipeName": RECIPE})
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        fill(work, replace=True)
+    assert opened[0].published == place / "out"
+    assert os.listdir(place) == ["out"]
+    assert (place / "out" / "kernels.parquet").read_text() == "new"
+
+
 def test_what_somebody_put_into_a_result_set_aside_stays(place):
     aside = set_aside(place)
     (aside / "mine.txt").write_text("mine")
