@@ -90,16 +90,9 @@ def run_recipe(
         findings = find(manifest, tables)
         tables["findings"] = findings_table(manifest, findings)
         report = build_report(manifest, result, ranks, tables, findings, options)
+        record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         with folder.writing():
-            write_tables(folder.path, manifest, tables, csv=bool(options["csv"]))
-            record = run_record(manifest, options, result, ranks, tables, code, notes, report)
-            write_record(folder.path, record)
-            summary, written = write_report(
-                folder.path, report, console, html=bool(options["html"])
-            )
-            if manifest.metrics:
-                summary = (*summary, *_decide(folder.path, manifest, tables, code, report, console))
-                written[VERDICT_NAME] = "Verdict"
+            summary, written = _write(folder.path, tables, record, report, options, console)
         analysis = {
             **_framework_record(manifest, executor, started),
             **(analysis_record or {}),
@@ -228,6 +221,26 @@ def _exit_code(
         "absent; the results hold the others (--allow-missing-ranks makes this exit 0)."
     )
     return ExitCode.INCOMPLETE
+
+
+def _write(
+    folder: Path,
+    tables: Mapping[str, Any],
+    record: Mapping[str, Any],
+    report: Report,
+    options: Mapping[str, Any],
+    console: Console,
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Write all files of a run; return the summary's lines, and files other than tables."""
+    manifest = report.manifest
+    write_tables(folder, manifest, tables, csv=bool(options["csv"]))
+    write_record(folder, record)
+    summary, written = write_report(folder, report, console, html=bool(options["html"]))
+    if manifest.metrics:
+        code = ExitCode(record["exit_code"])
+        summary = (*summary, *_decide(folder, manifest, tables, code, report, console))
+        written[VERDICT_NAME] = "Verdict"
+    return summary, written
 
 
 def _decide(

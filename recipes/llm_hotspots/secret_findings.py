@@ -28,7 +28,7 @@ def secret_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     return [
         Finding(
             rule="stored_secrets",
-            severity="note",
+            severity="medium",
             scope="run",
             title=f"The reports store {counted(len(names), 'variable')} whose names look like "
             "secrets",
