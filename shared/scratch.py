@@ -11,8 +11,10 @@ import os
 import platform
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -40,21 +42,41 @@ _ATTEMPTS: Final = 100
 
 
 class Held:
-    """A lock on a folder, kept until `release` or the end of the process and of its children.
+    """A lock on a folder, kept until `release` or the end of the process.
+
+    Forked children let go of it: those of a pool outlive a parent that is killed.
 
     Attributes:
-        descriptor: To be inherited by a child that works in the folder too; None where the file
-            system knows no locks.
+        descriptor: To be handed to a program that works in the folder too, which then holds it as
+            long as it runs; None where the file system knows no locks.
     """
 
     def __init__(self, descriptor: int | None) -> None:
         self.descriptor = descriptor
+        if descriptor is not None:
+            _let_go_in_children()
+            _HELD.add(self)
 
     def release(self) -> None:
         """Let go of the folder, whatever became of it."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+
+
+#: What a fork has to let go of.
+_HELD: Final[weakref.WeakSet[Held]] = weakref.WeakSet()
+
+
+@cache
+def _let_go_in_children() -> None:
+    """Have every later fork release all locks in the child; the parent's stay."""
+    os.register_at_fork(after_in_child=_release_all)
+
+
+def _release_all() -> None:
+    for held in list(_HELD):
+        held.release()
 
 
 def hold(folder: Path) -> Held | None:
