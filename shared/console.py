@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -22,10 +23,12 @@ class Console:
 
     Attributes:
         quiet: Whether only errors are printed.
+        results: The folder with the run's results, once it stands; None before.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
+        self.results: Path | None = None
 
     def note(self, text: str) -> None:
         """Say something that the user may want to know."""

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from glob import glob
 from pathlib import Path
 from typing import Final
@@ -99,12 +99,15 @@ def open_export(
         with found:
             yield found
         return
-    with scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export") as (temporary, _):
-        # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
-        keep_out = parquet.is_dir() and _is_partial(parquet)
-        target = parquet if _writable(folder) and not keep_out else temporary / parquet.name
+    with ExitStack() as stack:
         program = _require_nsys(report, nsys)
         try:
+            # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
+            keep_out = parquet.is_dir() and _is_partial(parquet)
+            target = parquet
+            if keep_out or not _writable(folder):
+                scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
+                target = stack.enter_context(scratch)[0] / parquet.name
             _export(report, target, wanted, program)
         except OSError as error:
             where = Path(error.filename or target.parent).name
@@ -112,8 +115,7 @@ def open_export(
                 f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
                 "--export-dir, or export it where that can be done."
             ) from error
-        with ParquetReport(target) as opened:
-            yield opened
+        yield stack.enter_context(ParquetReport(target))
 
 
 def _valid_export(

@@ -72,28 +72,34 @@ class _Guard:
     ) -> bool:
         if error is None or isinstance(error, SystemExit):
             return False
-        self.exit_code, line = _explained(error)
+        self.exit_code, line = _explained(error, _written(self._console))
         self._console.error(line)
         if self.exit_code is ExitCode.FAULT and os.environ.get(_TRACEBACK_VARIABLE):
             traceback.print_exception(error)
         return True
 
 
-def _explained(error: BaseException) -> tuple[ExitCode, str]:
+def _written(console: Console) -> str:
+    """Return what is there of the run, which may go wrong after it has published."""
+    there = console.results
+    return "nothing was written" if there is None else f"the results are in {there}"
+
+
+def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
     if isinstance(error, NsysLlmError):
         return error.exit_code, error.message
     if isinstance(error, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED, "interrupted; nothing was written."
+        return ExitCode.INTERRUPTED, f"interrupted; {written}."
     # Dask's error is told by name, because distributed is imported only where it is used.
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
         return ExitCode.FAULT, (
-            "a worker process died, perhaps for lack of memory; nothing was written; "
+            f"a worker process died, perhaps for lack of memory; {written}; "
             "try --mode none, or fewer workers (NSYS_CONCURRENT_MAX_WORKERS=1)."
         )
     words = " ".join(str(error).split())[:300]
     return ExitCode.FAULT, (
-        f"fault of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); nothing was "
-        f"written; please report it with what {_TRACEBACK_VARIABLE}=1 prints."
+        f"fault of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); {written}; "
+        f"please report it with what {_TRACEBACK_VARIABLE}=1 prints."
     )
 
 

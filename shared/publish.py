@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from nsys_llm.errors import OutputError, UsageError
 from nsys_llm.manifest import recipe_names
-from nsys_llm.scratch import abandoned, hold, made_folder, remove_abandoned
+from nsys_llm.scratch import abandoned, discard, hold, made_folder, remove_abandoned
 
 __all__ = ["ANALYSIS_SUFFIX", "OutputFolder", "expand_pattern"]
 
@@ -69,6 +69,7 @@ class OutputFolder:
     Attributes:
         path: Where to write.
         final: Where the folder will stand.
+        published: Where it stands; None before.
 
     Raises:
         OutputError: The final place is taken, or cannot be written.
@@ -76,10 +77,12 @@ class OutputFolder:
 
     path: Path
     final: Path
+    published: Path | None
 
     def __init__(self, wanted: str | None, default: str, *, replace: bool) -> None:
         self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
         self._replace = replace
+        self.published = None
         self.final = self._expanded()
         self._made_parents: list[Path] = []
         _put_back(self.final)
@@ -92,12 +95,16 @@ class OutputFolder:
             self._make_parents(parent)
             remove_abandoned(parent, self.final.name)
             self.path, self._held = made_folder(parent, self.final.name)
-            self.path.chmod(0o777 & ~_umask())
+            with suppress(PermissionError):  # some file systems keep no permissions
+                self.path.chmod(0o777 & ~_umask())
         except OSError as error:
             self._remove_parents()
             raise OutputError(
                 f"{parent}: cannot write there ({error.strerror}); choose another --output."
             ) from error
+        except BaseException:
+            self._remove_parents()
+            raise
         return self
 
     def __exit__(
@@ -110,6 +117,10 @@ class OutputFolder:
             shutil.rmtree(self.path, ignore_errors=True)
             self._remove_parents()
         self._held.release()
+        if kind is not None:
+            # Interrupted, perhaps, while a result that was set aside went back or was deleted.
+            _put_back(self.final)
+            remove_abandoned(self.final.parent, self.final.name)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -139,20 +150,33 @@ class OutputFolder:
         Raises:
             OutputError: The final place was taken meanwhile, or cannot be written.
         """
-        if os.path.lexists(self.final):
-            # Another run may have taken the number meanwhile; a name without one stays the same.
-            self.final = self._expanded()
-        record = f"{self.name}{ANALYSIS_SUFFIX}"
-        files = sorted([record, *_names_below(self.path)])
-        text = json.dumps({**analysis, "Files": files}, indent=4)
         with self.writing():
-            (self.path / record).write_text(text, encoding="utf-8")
-            self._move()
+            written = _names_below(self.path)
+            while not self._published(analysis, written):
+                pass
         return self.final
+
+    def _published(self, analysis: dict[str, Any], written: set[str]) -> bool:
+        """Move the folder into place; False if another run took its number meanwhile."""
+        if os.path.lexists(self.final):
+            # A name without a number stays the same.
+            self.final = self._expanded()
+        name = f"{self.name}{ANALYSIS_SUFFIX}"
+        record = self.path / name
+        text = json.dumps({**analysis, "Files": sorted([name, *written])}, indent=4)
+        record.write_text(text, encoding="utf-8")
+        try:
+            self._move()
+        except (OSError, OutputError):
+            if not os.path.lexists(self.final) or self._expanded() == self.final:
+                raise
+            record.unlink()
+            return False
+        return True
 
     def _move(self) -> None:
         if not os.path.lexists(self.final):
-            self.path.rename(self.final)
+            self._rename()
             return
         _require_replaceable(self.final, self._replace)
         aside = self.path.with_name(self.path.name.replace(".partial-", f".{_REPLACED}-"))
@@ -162,20 +186,24 @@ class OutputFolder:
             try:
                 # Somebody may have put something there since it was looked at.
                 _require_replaceable(aside, self._replace)
-                self.path.rename(self.final)
+                self._rename()
             except BaseException:
                 # Also when interrupted between the two: the old result goes back, unless that of
                 # another run has taken the place meanwhile.
                 if not os.path.lexists(self.final):
                     aside.rename(self.final)
                 elif _foreign(aside) is None:
-                    shutil.rmtree(aside, ignore_errors=True)
+                    discard(aside, self.final.name)
                 raise
             # The new result stands; what cannot be deleted of the old one does not undo that.
-            shutil.rmtree(aside, ignore_errors=True)
+            discard(aside, self.final.name)
         finally:
             if held is not None:
                 held.release()
+
+    def _rename(self) -> None:
+        self.path.rename(self.final)
+        self.published = self.final
 
     def _expanded(self) -> Path:
         return Path(os.path.abspath(expand_pattern(self._pattern)))
@@ -191,7 +219,8 @@ class OutputFolder:
 
     def _remove_parents(self) -> None:
         for folder in reversed(self._made_parents):
-            if folder.is_dir() and not any(folder.iterdir()):
+            # One that another run works in meanwhile is not empty, and stays.
+            with suppress(OSError):
                 folder.rmdir()
 
 
@@ -205,7 +234,7 @@ def _put_back(final: Path) -> None:
             if not os.path.lexists(final):
                 aside.rename(final)
             elif _foreign(aside) is None:
-                shutil.rmtree(aside, ignore_errors=True)
+                discard(aside, final.name)
 
 
 def _require_replaceable(folder: Path, replace: bool) -> None:
@@ -237,7 +266,10 @@ def _foreign(folder: Path) -> str | None:
         return f"{records[0].name} cannot be read"
     if recipe not in recipe_names():
         return f"it is a result of '{recipe}'"
-    others = _names_below(folder) - files
+    try:
+        others = _names_below(folder) - files
+    except OSError as error:  # another run may be replacing it right now
+        return f"it cannot be looked into ({error.strerror})"
     return f"it also holds {', '.join(sorted(others)[:3])}" if others else None
 
 

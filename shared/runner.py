@@ -93,16 +93,19 @@ def run_recipe(
         record = run_record(manifest, options, result, ranks, tables, code, notes, report)
         with folder.writing():
             summary, written = _write(folder.path, tables, record, report, options, console)
-        place = folder.publish(
-            {
-                **_framework_record(manifest, executor, started),
-                **(analysis_record or {}),
-                "RecipeVersion": __version__,
-                "EndTime": str(datetime.now()),
-                "InputFiles": [report.path for report in inputs],
-                "Outputs": {**{f"{name}.parquet": "Table" for name in tables}, **written},
-            }
-        )
+        analysis = {
+            **_framework_record(manifest, executor, started),
+            **(analysis_record or {}),
+            "RecipeVersion": __version__,
+            "EndTime": str(datetime.now()),
+            "InputFiles": [report.path for report in inputs],
+            "Outputs": {**{f"{name}.parquet": "Table" for name in tables}, **written},
+        }
+        try:
+            place = folder.publish(analysis)
+        finally:
+            # Interrupted while it deletes what it replaced, it has published.
+            console.results = folder.published
     return RunOutcome(code, place, summary)
 
 

@@ -11,8 +11,10 @@ import os
 import platform
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -23,7 +25,15 @@ try:
 except ImportError:  # there is none on Windows; nothing is locked or removed there
     fcntl = None
 
-__all__ = ["Held", "abandoned", "hold", "made_folder", "remove_abandoned", "scratch_folder"]
+__all__ = [
+    "Held",
+    "abandoned",
+    "discard",
+    "hold",
+    "made_folder",
+    "remove_abandoned",
+    "scratch_folder",
+]
 
 _PARTIAL: Final = "partial"
 #: Letters that `tempfile` appends.
@@ -32,21 +42,41 @@ _ATTEMPTS: Final = 100
 
 
 class Held:
-    """A lock on a folder, kept until `release` or the end of the process and of its children.
+    """A lock on a folder, kept until `release` or the end of the process.
+
+    Forked children let go of it: those of a pool outlive a parent that is killed.
 
     Attributes:
-        descriptor: To be inherited by a child that works in the folder too; None where the file
-            system knows no locks.
+        descriptor: To be handed to a program that works in the folder too, which then holds it as
+            long as it runs; None where the file system knows no locks.
     """
 
     def __init__(self, descriptor: int | None) -> None:
         self.descriptor = descriptor
+        if descriptor is not None:
+            _let_go_in_children()
+            _HELD.add(self)
 
     def release(self) -> None:
         """Let go of the folder, whatever became of it."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+
+
+#: What a fork has to let go of.
+_HELD: Final[weakref.WeakSet[Held]] = weakref.WeakSet()
+
+
+@cache
+def _let_go_in_children() -> None:
+    """Have every later fork release all locks in the child; the parent's stay."""
+    os.register_at_fork(after_in_child=_release_all)
+
+
+def _release_all() -> None:
+    for held in list(_HELD):
+        held.release()
 
 
 def hold(folder: Path) -> Held | None:
@@ -81,9 +111,13 @@ def made_folder(parent: Path, name: str) -> tuple[Path, Held]:
     """
     for _ in range(_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=parent))
-        # Another run may have taken it for an abandoned one before it was locked.
-        if (held := hold(folder)) is not None:
-            return folder, held
+        try:
+            # Another run may have taken it for an abandoned one before it was locked.
+            if (held := hold(folder)) is not None:
+                return folder, held
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     raise FileExistsError(f"no temporary folder for {name} could be kept in {parent}")
 
 
@@ -129,6 +163,20 @@ def remove_abandoned(parent: Path, name: str) -> None:
     """Remove what killed runs left of temporary folders of a name; what cannot be, stays."""
     for folder, _ in abandoned(parent, name):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def discard(folder: Path, name: str) -> None:
+    """Delete a folder beside the place of `name`; what cannot be deleted stays.
+
+    It gets the name of a temporary folder first: one half deleted, by a run that is killed then, is
+    never taken for whole.
+    """
+    doomed = folder
+    with suppress(OSError):
+        doomed = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=folder.parent))
+        folder.rename(doomed)
+    for one in (doomed, folder):
+        shutil.rmtree(one, ignore_errors=True)
 
 
 def _prefix(name: str, kind: str) -> str:

@@ -18,6 +18,7 @@ _SECRET_WORDS: Final = frozenset(
         "CREDENTIAL",
         "CREDENTIALS",
         "CREDS",
+        "JWT",
         "KEY",
         "KEYS",
         "PASS",
@@ -34,8 +35,12 @@ _SECRET_WORDS: Final = frozenset(
 )
 #: Ends of words that are written as one, like APIKEY and PGPASSWORD.
 _SECRET_ENDS: Final = ("APIKEY", "KEYID", "PASSWORD", "PASSWD", "SECRET", "TOKEN")
-#: Set by Python's container images, and public.
-_PUBLIC: Final = frozenset({"GPG_KEY"})
+#: Set by Python's container images, and public; and the place of a socket.
+_PUBLIC: Final = frozenset({"GPG_KEY", "SSH_AUTH_SOCK"})
+#: Beside these, TOKENS are those of a model: MAX_NUM_BATCHED_TOKENS.
+_COUNTING_WORDS: Final = frozenset(
+    ["BATCHED", "COUNT", "INPUT", "LIMIT", "MAX", "MIN", "NEW", "NUM", "OUTPUT", "PER", "TOTAL"]
+)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 #: A variable within one text that holds a whole environment, like `A=1;B=2`.
 _IN_TEXT: Final = re.compile(r"(?:^|[;\n\0])([A-Za-z_][A-Za-z0-9_]{0,99})=(?=[^;\n\0])")
@@ -54,5 +59,7 @@ def names_in(environment: str) -> list[str]:
 def _is_secret(name: str) -> bool:
     if name in _PUBLIC or _NAME.fullmatch(name) is None:
         return False
-    words = name.upper().split("_")
+    words = set(name.upper().split("_"))
+    if words & _COUNTING_WORDS:
+        words.discard("TOKENS")
     return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDS) for word in words)

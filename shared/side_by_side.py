@@ -26,6 +26,10 @@ def side_by_side(rows_n: int, *parts: Callable[[], Any]) -> list[Any]:
     """
     if rows_n < _LARGE_ROWS:
         return [part() for part in parts]
-    with ThreadPoolExecutor(max_workers=_THREADS_N) as threads:
+    threads = ThreadPoolExecutor(max_workers=_THREADS_N)
+    try:
         results = [threads.submit(part) for part in parts]
         return [result.result() for result in results]
+    finally:
+        # Interrupted, or with one part failed, what has not begun never does.
+        threads.shutdown(cancel_futures=True)

@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from nsys_llm.errors import ReportError
 
-__all__ = ["check_file", "explained", "read_only_uri"]
+__all__ = ["FileState", "check_file", "explained", "file_state", "read_only_uri"]
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _WAL_MODE: Final = b"\x02\x02"
+
+
+class FileState(NamedTuple):
+    """What differs once a file is written to, or another takes its place."""
+
+    inode: int
+    size_bytes: int
+    modified_ns: int
+
+
+def file_state(path: Path, known: FileState | None = None) -> FileState:
+    """Return the state of a file, which must be the known one if there is one.
+
+    Raises:
+        ReportError: It is not: parts that were read before do not fit those that come now.
+        OSError: It cannot be told.
+    """
+    told = path.stat()
+    state = FileState(told.st_ino, told.st_size, told.st_mtime_ns)
+    if known not in (None, state):
+        raise ReportError(
+            f"{path.name}: changed while it was read; wait until its writer has finished, and run "
+            "again."
+        )
+    return state
 
 
 def read_only_uri(path: Path) -> str:
@@ -38,8 +63,8 @@ def read_only_uri(path: Path) -> str:
     return f"{uri}&immutable=1"
 
 
-def check_file(path: Path) -> None:
-    """Refuse what is no SQLite file, or not all of one.
+def check_file(path: Path) -> FileState:
+    """Return the state of a file; refuse what is no SQLite file, or not all of one.
 
     Raises:
         ReportError: The file is missing, empty, truncated, or no database.
@@ -47,10 +72,10 @@ def check_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             header = file.read(100)
-        size_bytes = path.stat().st_size
+        state = file_state(path)
     except OSError as error:
         raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
-    if size_bytes == 0:
+    if state.size_bytes == 0:
         raise ReportError(f"{path.name}: the file is empty; export the report again.")
     if not header.startswith(_MAGIC) or len(header) < 100:
         raise ReportError(
@@ -61,11 +86,12 @@ def check_file(path: Path) -> None:
     page_bytes = 65536 if page_bytes == 1 else page_bytes
     pages_n = int.from_bytes(header[28:32], "big")
     # The page count is valid only if the two counters agree (SQLite file format, 1.3.7).
-    if header[24:28] == header[92:96] and pages_n * page_bytes > size_bytes:
+    if header[24:28] == header[92:96] and pages_n * page_bytes > state.size_bytes:
         raise ReportError(
-            f"{path.name}: truncated, {size_bytes:,} of {pages_n * page_bytes:,} bytes are there; "
-            "copy or export it again."
+            f"{path.name}: truncated, {state.size_bytes:,} of {pages_n * page_bytes:,} bytes are "
+            "there; copy or export it again."
         )
+    return state
 
 
 def explained(path: Path, error: Exception) -> str:

@@ -25,7 +25,7 @@ from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
 from nsys_llm.secret_names import DEVICE_ENVIRONMENT, names_in
 from nsys_llm.sqlite_cells import UnexpectedCell
-from nsys_llm.sqlite_files import check_file, explained, read_only_uri
+from nsys_llm.sqlite_files import check_file, explained, file_state, read_only_uri
 from nsys_llm.sqlite_pages import read_integers
 from nsys_llm.tables import NULL_INT, Table, TableSource, table_names, table_source
 
@@ -70,14 +70,13 @@ class SqliteReport:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        check_file(path)
-        self._size_bytes = path.stat().st_size
+        self._state = check_file(path)
         self._uri = read_only_uri(path)
         self._database = self._guarded(
             lambda: sqlite3.connect(self._uri, uri=True, timeout=_BUSY_SECONDS)
         )
         # Rows that are read over and over because pages lead back to each other.
-        steps_n = max(self._size_bytes // _BYTES_PER_STEP, _LEAST_STEPS)
+        steps_n = max(self._state.size_bytes // _BYTES_PER_STEP, _LEAST_STEPS)
         self._database.set_progress_handler(_limit(steps_n), _INSTRUCTIONS_PER_STEP)
         # A name may have been cut off in the middle of a character.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
@@ -251,7 +250,7 @@ class SqliteReport:
 
     def _bounded(self, batches: Iterable[Any]) -> list[Any]:
         """Return all batches, unless there are more rows than a file of this size can hold."""
-        most_rows = self._size_bytes // _LEAST_ROW_BYTES
+        most_rows = self._state.size_bytes // _LEAST_ROW_BYTES
         kept = []
         for batch in batches:
             kept.append(batch)
@@ -263,7 +262,9 @@ class SqliteReport:
 
     def _guarded(self, action: Callable[[], T]) -> T:
         try:
-            return action()
+            found = action()
+            file_state(self.path, self._state)
+            return found
         except _ERRORS as error:
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
             raise ReportError(explained(self.path, error)) from error

@@ -193,6 +193,16 @@ def test_a_read_only_folder_gets_its_export_in_a_temporary_one(fake, monkeypatch
         assert os.listdir(temporary) == []
 
 
+def test_a_temporary_folder_that_is_gone_costs_only_exports_that_need_it(
+    report, fake, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with monkeypatch.context() as patched:
+        patched.setattr("nsys_llm.export._writable", lambda _: False)
+        assert "cannot be exported with nsys" in failure(report, fake)
+    assert kernel_ns(report, fake) == 5
+
+
 def test_without_nsys_one_line_says_how_to_export_elsewhere(report, monkeypatch):
     monkeypatch.setattr("nsys_llm.export.find_nsys", lambda given=None: None)
     assert "nsys export --type sqlite --lazy false r.nsys-rep" in failure(report, None)

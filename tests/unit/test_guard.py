@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,24 @@ def test_an_interrupt_that_python_drops_is_heard(capsys):
     ended = run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGINT))
     assert ended.exit_code == ExitCode.INTERRUPTED
     assert capsys.readouterr().err == "error: interrupted; nothing was written.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (KeyboardInterrupt(), "error: interrupted; the results are in out."),
+        (TimeoutError("no answer"), "(TimeoutError: no answer); the results are in out; please"),
+    ],
+)
+def test_what_goes_wrong_after_the_results_stand_says_where_they_are(capsys, error, line):
+    console = Console()
+
+    def run() -> RunOutcome:
+        console.results = Path("out")
+        raise error
+
+    run_guarded(console, run)
+    assert line in capsys.readouterr().err
 
 
 def test_a_sigterm_that_python_drops_is_heard(capsys):

@@ -341,6 +341,112 @@ def test_a_result_set_aside_goes_where_the_new_one_stands(place):
     assert (place / "out" / "kernels.parquet").read_text() == "newer"
 
 
+def test_a_result_half_deleted_by_a_killed_run_never_comes_back(place, monkeypatch):
+    publish(content="old")
+
+    def killed_early(path, **_):
+        for record in Path(path).glob("*.nsys-analysis"):
+            record.unlink()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed_early)
+        assert publish(replace=True) == place / "out"
+    assert len(os.listdir(place)) == 2
+    shutil.rmtree(place / "out")
+    publish(content="newer")
+    assert (place / "out" / "kernels.parquet").read_text() == "newer"
+    assert os.listdir(place) == ["out"]
+
+
+@pytest.mark.parametrize("moment", ["before the record", "at the move"])
+def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch, moment):
+    rename = Path.rename
+    taken = []
+
+    def take():
+        if not taken:
+            taken.append(place / f"{RECIPE}-1")
+            taken[0].mkdir()
+            (taken[0] / "theirs").write_text("theirs")
+
+    def late(path, target):
+        take()
+        return rename(path, target)
+
+    def work(folder):
+        (folder.path / "kernels.parquet").write_text("ours")
+        if moment == "before the record":
+            take()
+        else:
+            monkeypatch.setattr(Path, "rename", late)
+        return folder.publish({"RecipeName": RECIPE})
+
+    ours = place / f"{RECIPE}-2"
+    assert fill(work, None) == ours
+    assert sorted(os.listdir(place)) == [taken[0].name, ours.name]
+    record = f"{ours.name}.nsys-analysis"
+    assert sorted(os.listdir(ours)) == ["kernels.parquet", record]
+    assert json.loads((ours / record).read_text())["Files"] == ["kernels.parquet", record]
+
+
+def test_a_result_that_vanishes_while_it_is_looked_into_is_told(place, monkeypatch):
+    publish(content="old")
+    monkeypatch.setattr(Path, "rglob", refuse)
+    with pytest.raises(OutputError, match=r"cannot be looked into \(Permission denied\)"):
+        OutputFolder("out", RECIPE, replace=True)
+
+
+def test_a_file_system_without_permissions_takes_results(place, monkeypatch):
+    monkeypatch.setattr(Path, "chmod", refuse)
+    assert publish() == place / "out"
+    assert os.listdir(place) == ["out"]
+
+
+def test_an_interrupt_while_the_folder_is_made_leaves_nothing(place, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nsys_llm.scratch.hold", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish("a/b/out")
+    assert os.listdir(place) == []
+
+
+def test_a_parent_that_another_run_begins_to_use_stays(place, monkeypatch):
+    remove = Path.rmdir
+
+    def used_meanwhile(path):
+        (path / "theirs").touch()
+        remove(path)
+
+    monkeypatch.setattr(Path, "rmdir", used_meanwhile)
+    with pytest.raises(RuntimeError, match="ours"):
+        fill(raises(RuntimeError("ours")), "a/out")
+    assert tree(place) == {"a": None, "a/theirs": ""}
+
+
+def test_an_interrupt_while_the_old_result_is_deleted_comes_after_publishing(place, monkeypatch):
+    publish(content="old")
+    opened, remove = [], shutil.rmtree
+
+    def interrupted_once(*_, **__):
+        monkeypatch.setattr(shutil, "rmtree", remove)
+        raise KeyboardInterrupt
+
+    def work(folder):
+        (folder.path / "kernels.parquet").write_text("new")
+        assert folder.published is None
+        opened.append(folder)
+        folder.publish({"RecipeName": RECIPE})
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        fill(work, replace=True)
+    assert opened[0].published == place / "out"
+    assert os.listdir(place) == ["out"]
+    assert (place / "out" / "kernels.parquet").read_text() == "new"
+
+
 def test_what_somebody_put_into_a_result_set_aside_stays(place):
     aside = set_aside(place)
     (aside / "mine.txt").write_text("mine")

@@ -24,6 +24,19 @@ print(folder.name, flush=True)
 time.sleep(600)
 """
 
+#: Makes a folder, forks a child that goes on, and is killed.
+FORKING_WORKER = """
+import os, signal, sys, time
+from pathlib import Path
+from nsys_llm.scratch import made_folder
+folder, held = made_folder(Path(sys.argv[1]), "out")
+if (child := os.fork()) == 0:
+    os.close(1)
+    time.sleep(600)
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 
 @pytest.fixture
 def killed(tmp_path) -> Path:
@@ -87,6 +100,22 @@ def test_links_and_names_that_only_look_alike_stay(killed, tmp_path):
         ["precious", link.name, longer.name, elsewhere.name]
     )
     assert (precious / "mine.txt").read_text() == "mine"
+
+
+def test_forked_children_of_a_killed_run_hold_nothing(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKING_WORKER, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as worker:
+        child = int(worker.stdout.readline())
+    assert worker.returncode == -signal.SIGKILL
+    try:
+        limit = time.monotonic() + 10
+        while os.listdir(tmp_path) and time.monotonic() < limit:
+            remove_abandoned(tmp_path, "out")
+        assert os.listdir(tmp_path) == []
+        os.kill(child, 0)  # it still runs
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_folder_that_is_gone_cannot_be_held(tmp_path):

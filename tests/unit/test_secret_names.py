@@ -22,6 +22,9 @@ from nsys_llm.trace_builder import TraceBuilder
         "PGPASSWORD",
         "GOOGLE_APPLICATION_CREDENTIALS",
         "db_passwd",
+        "SLURM_JWT",
+        "API_TOKENS",
+        "MAX_TOKENS_API_KEY",
     ],
 )
 def test_names_of_secrets_are_told(name):
@@ -29,7 +32,20 @@ def test_names_of_secrets_are_told(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY", "GPG_KEY", "PATH", "A B_KEY", ""]
+    "name",
+    [
+        "TOKENIZERS_PARALLELISM",
+        "KEYBOARD",
+        "MONKEY",
+        "GPG_KEY",
+        "SSH_AUTH_SOCK",
+        "MAX_NUM_BATCHED_TOKENS",
+        "MAX_TOKENS",
+        "TOKENS_PER_STEP",
+        "PATH",
+        "A B_KEY",
+        "",
+    ],
 )
 def test_other_names_are_not(name):
     assert secret_names([name]) == ()

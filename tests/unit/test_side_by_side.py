@@ -31,3 +31,18 @@ def test_of_few_rows_the_parts_run_in_the_calling_thread():
 def test_an_error_of_a_part_is_that_of_the_whole(rows_n):
     with pytest.raises(ZeroDivisionError):
         side_by_side(rows_n, lambda: 1, lambda: 1 // 0)
+
+
+def test_after_a_failure_what_has_not_begun_never_does():
+    begun, ended = [], threading.Event()
+
+    def fails() -> None:
+        raise KeyboardInterrupt
+
+    def works() -> None:
+        begun.append(threading.current_thread())
+        ended.wait(0.3)
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(LARGE, fails, *[works] * 8)
+    assert len(begun) < 8

@@ -261,6 +261,23 @@ def in_circles(path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("how", ["another in its place", "written to"])
+def test_a_file_that_changes_between_two_tables_is_refused(tmp_path, how):
+    other = TraceBuilder().kernel("b", start_ns=1, duration_ns=9).write_sqlite(tmp_path / "other")
+    path = TraceBuilder().kernel("a", start_ns=1, duration_ns=5).write_sqlite(tmp_path / "r.sqlite")
+    with SqliteReport(path) as report:
+        assert report.read("kernels", ("end_ns",))["end_ns"].tolist() == [6]
+        if how == "written to":
+            with closing(sqlite3.connect(path)) as database, database:
+                database.execute("UPDATE StringIds SET value = 'c'")
+        else:
+            os.replace(other, path)
+        with pytest.raises(ReportError, match=r"r\.sqlite: changed while it was read; wait"):
+            report.texts(np.array([1]))
+        with pytest.raises(ReportError, match="changed while it was read"):
+            report.read("kernels", ("start_ns",))
+
+
 def test_more_rows_than_a_file_can_hold_are_refused(tmp_path, monkeypatch):
     path = in_circles(tmp_path / "r.sqlite")
     assert len(path.read_bytes()) // 5 < 20_000 * 3
