@@ -151,16 +151,27 @@ def axis_labels(
     others_of: dict[str, set[str]] = {}
     for label, other in zip(short, beside, strict=True):
         others_of.setdefault(label, set()).add(other)
-    used: dict[str, int] = {}
     found = []
-    for row, (label, (_, configuration)) in enumerate(zip(short, parts, strict=True)):
+    for label, (_, configuration), other in zip(short, parts, beside, strict=True):
         told = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
         if not told and len(others_of[label]) > 1:
-            told = shortened(beside[row], _BESIDE_LENGTH)
-        whole = escaped(f"{label} [{told}]" if told else label)
-        repeats = used[whole] = used.get(whole, 0) + 1 if distinct else 1
-        # Two names may be shortened to the same text.
-        found.append(whole if repeats == 1 else f"{whole} #{repeats}")
+            told = shortened(other, _BESIDE_LENGTH)
+        found.append(escaped(f"{label} [{told}]" if told else label))
+    return _numbered(found, texts) if distinct else found
+
+
+def _numbered(labels: list[str], names: list[str]) -> list[str]:
+    """Return labels of which no two are alike: those of several names have a number beside them.
+
+    It follows the names, not the rows, so that it is the same in all figures that show these names.
+    """
+    used: dict[str, int] = {}
+    found = list(labels)
+    for row in sorted(range(len(names)), key=names.__getitem__):
+        label = labels[row]
+        repeats = used[label] = used.get(label, 0) + 1
+        if repeats > 1:
+            found[row] = f"{label} #{repeats}"
     return found
 
 

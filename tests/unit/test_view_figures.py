@@ -55,6 +55,15 @@ def test_what_rows_of_one_name_have_in_common_tells_none_of_them_apart():
     assert plot["layout"]["yaxis"]["categoryarray"] == ["b [norm]", "b [gemm]", "a #2", "a"]
 
 
+def test_names_that_are_shortened_to_one_label_have_the_same_number_in_every_figure():
+    first, second = ("a" * 40 + number + "b" * 40 for number in "12")
+    for order in ([first, second], [second, first]):
+        table = {"name": order, "time_ns": [2, 1]}
+        plot = plotted(table, kind="bars", x="time_ns", y="name")
+        labels = dict(zip(order, plot["data"][0]["y"], strict=True))
+        assert labels[second] == f"{labels[first]} #2"
+
+
 def test_names_keep_off_the_axis_and_its_title_off_what_is_below():
     table = {"name": ["a"], "time_ns": [4], **{name: [4] for name in BOX.values()}}
     bars = plotted(table, kind="bars", x="time_ns", y="name")
