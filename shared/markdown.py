@@ -11,7 +11,15 @@ from nsys_llm.page_parts import NAME_LENGTH
 from nsys_llm.report import Report, where_to_look
 from nsys_llm.sections import Section
 from nsys_llm.view.results import Results
-from nsys_llm.view.tables import Field, cells, headings, more_rows
+from nsys_llm.view.tables import (
+    PROSE,
+    Field,
+    cells,
+    headings,
+    more_rows,
+    parted_columns,
+    unfilled,
+)
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
 
 __all__ = [
@@ -32,6 +40,8 @@ _LINKED: Final = re.compile(r"(://|(?<=www)\.|@)", re.IGNORECASE)
 
 #: A table is read in a terminal too; whole names are in the notebook and the files.
 _CELL_LENGTH: Final = 48
+#: Of a sentence, which tells nothing without its middle.
+_PROSE_LENGTH: Final = 80
 
 Prose = Callable[[str], str]
 
@@ -88,17 +98,19 @@ def section_markdown(section: Section, results: Results) -> str:
     head = [f"## {section.title}", section.shows]
     if frame.empty:
         return "\n\n".join([*head, "No rows."])
+    columns, empty = parted_columns(frame, section.columns)
     rows = [
-        [_cell(shown, fields[name]) for (shown, _), name in zip(row, section.columns, strict=True)]
-        for row in cells(frame, fields, section.columns, section.rows_n, section.by)
+        [_cell(shown, fields[name]) for (shown, _), name in zip(row, columns, strict=True)]
+        for row in cells(frame, fields, columns, section.rows_n, section.by)
     ]
     lines = _aligned(
-        [headings(fields, section.columns), ["---"] * len(section.columns), *rows],
-        [fields[name].numeric for name in section.columns],
+        [headings(fields, columns), ["---"] * len(columns), *rows],
+        [fields[name].numeric for name in columns],
     )
     more = len(frame) - section.rows_n
     told = more_rows(more, section.by, fields, f"`{section.table}.parquet`")
     note = [f"{told}."] if more > 0 else []
+    note += [f"{unfilled(fields, empty)}."] if empty else []
     return "\n\n".join([*head, "\n".join(lines), *note])
 
 
@@ -142,7 +154,7 @@ def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:
 def _cell(text: str, field: Field) -> str:
     if field.numeric or field.flag or text == NOT_KNOWN:
         return text
-    text = shortened(text, _CELL_LENGTH)
+    text = shortened(text, _PROSE_LENGTH if field.name in PROSE else _CELL_LENGTH)
     # Inside a table even code ends at a bar; a backslash before it is taken away again.
     return _code(text).replace("|", "\\|")
 

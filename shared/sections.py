@@ -56,8 +56,8 @@ class Section:
         in_report: Whether report.md has it too; the notebook has all.
         optional: Whether it is left out where the table has no rows.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
-        by: Column of numbers by which the rows that are shown are chosen, the largest first, where
-            the table has more; None shows the first rows.
+        by: Column of numbers by which the rows that are shown are chosen, the largest first, above
+            or below 0, where the table has more; None shows the first rows.
     """
 
     table: str

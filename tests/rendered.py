@@ -69,7 +69,12 @@ _ELEMENTS = frozenset(
 _LINK = re.compile(r"#[\w,:-]+")
 _BADGE = re.compile(r"background-color:#\w{6};color:#\w{6};padding:1px 6px;border-radius:3px")
 _STYLES = frozenset(
-    {"text-align:right;white-space:nowrap", "text-align:left;white-space:nowrap", "text-align:left"}
+    {
+        "text-align:right",
+        "text-align:right;white-space:nowrap",
+        "text-align:left",
+        "text-align:left;white-space:nowrap",
+    }
 )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "Plot",
     "axis",
     "axis_labels",
+    "axis_title",
     "axis_values",
     "category_axis",
     "escaped",
@@ -29,6 +30,7 @@ __all__ = [
     "legend_name",
     "legend_of",
     "pivot",
+    "rows_axis",
 ]
 
 Plot = dict[str, Any]
@@ -44,6 +46,8 @@ _MOST_TICKS_ACROSS: Final = 14
 LABEL_LENGTH: Final = 44
 _BESIDE_LENGTH: Final = 24
 _HOVER_LENGTH: Final = 200
+#: Names keep off the axis, by ticks that are not seen.
+_TICKS_APART: Final = {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
 _AXES: Final = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us")),
     "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
@@ -81,12 +85,17 @@ def axis(field: Field, unit: str, *, title: str | None = None, from_zero: bool =
     title = title or field.heading
     spoken = unit in ("", "count", "ratio", "%")
     return {
-        "title": {"text": title if spoken else f"{title} ({unit})"},
+        "title": axis_title(title if spoken else f"{title} ({unit})"),
         "rangemode": "tozero" if from_zero else "normal",
         "automargin": True,
         "gridcolor": "#e6e6e6",
         "zerolinecolor": "#bbbbbb",
     }
+
+
+def axis_title(text: str) -> Plot:
+    """Return a title that stands by its ticks and not by what is below the figure."""
+    return {"text": text, "standoff": 6}
 
 
 def category_axis(
@@ -100,15 +109,21 @@ def category_axis(
         down: From top to bottom.
         each: Leave out names only where there is no room for them.
     """
-    found: Plot = {"type": "category", "automargin": True}
+    found: Plot = {"type": "category", "automargin": True, **_TICKS_APART}
     if title:
-        found["title"] = {"text": title}
+        found["title"] = axis_title(title)
     if down:
         found["autorange"] = "reversed"
     most_n = MOST_TICKS if down or each else _MOST_TICKS_ACROSS
     if values_n > most_n:
         found |= {"tickmode": "auto", "nticks": most_n}
     return found
+
+
+def rows_axis(labels: Sequence[str]) -> Plot:
+    """Return the y axis of things that lie, each under its name, the first on top."""
+    order = {"categoryorder": "array", "categoryarray": list(labels)[::-1]}
+    return {**category_axis(0), **order}
 
 
 def axis_labels(
@@ -130,17 +145,33 @@ def axis_labels(
     by_label: dict[str, list[list[str]]] = {}
     for label, (_, configuration) in zip(short, parts, strict=True):
         by_label.setdefault(label, []).append(configuration.split(" / "))
-    beside = groups_of(others.to_frame("other"), "other") if others is not None else None
-    used: dict[str, int] = {}
+    beside = [""] * len(short)
+    if distinct and others is not None:
+        beside = groups_of(others.to_frame("other"), "other")
+    others_of: dict[str, set[str]] = {}
+    for label, other in zip(short, beside, strict=True):
+        others_of.setdefault(label, set()).add(other)
     found = []
-    for row, (label, (_, configuration)) in enumerate(zip(short, parts, strict=True)):
+    for label, (_, configuration), other in zip(short, parts, beside, strict=True):
         told = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
-        if distinct and not told and beside is not None and len(by_label[label]) > 1:
-            told = shortened(beside[row], _BESIDE_LENGTH)
-        whole = escaped(f"{label} [{told}]" if told else label)
-        repeats = used[whole] = used.get(whole, 0) + 1 if distinct else 1
-        # Two names may be shortened to the same text.
-        found.append(whole if repeats == 1 else f"{whole} #{repeats}")
+        if not told and len(others_of[label]) > 1:
+            told = shortened(other, _BESIDE_LENGTH)
+        found.append(escaped(f"{label} [{told}]" if told else label))
+    return _numbered(found, texts) if distinct else found
+
+
+def _numbered(labels: list[str], names: list[str]) -> list[str]:
+    """Return labels of which no two are alike: those of several names have a number beside them.
+
+    It follows the names, not the rows, so that it is the same in all figures that show these names.
+    """
+    used: dict[str, int] = {}
+    found = list(labels)
+    for row in sorted(range(len(names)), key=names.__getitem__):
+        label = labels[row]
+        repeats = used[label] = used.get(label, 0) + 1
+        if repeats > 1:
+            found[row] = f"{label} #{repeats}"
     return found
 
 

@@ -23,6 +23,7 @@ from .axes import (
     legend_name,
     legend_of,
     pivot,
+    rows_axis,
 )
 from .many_ranks import column_notes, profile
 from .palette import DIVERGING, HEAT, color_map, tints
@@ -75,7 +76,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         )
     layout = {
         "xaxis": axis(x, unit, title=spec.get("x_title")),
-        "yaxis": _rows_axis(labels),
+        "yaxis": rows_axis(labels),
         "height": 90 + 24 * max(len(labels), 2),
         "barmode": "stack",
         **({"legend": legend_of(fields[color])} if color else {}),
@@ -90,12 +91,6 @@ def _longest(frame: pd.DataFrame, column: str, spec: Mapping[str, Any]) -> pd.Da
         return frame.head(top)
     size = frame[column].abs().sort_values(ascending=False, kind="stable")
     return frame.loc[size.index[:top]].sort_values(column, ascending=False, kind="stable")
-
-
-def _rows_axis(labels: list[str]) -> Plot:
-    """Return the y axis of horizontal bars, the first on top."""
-    order = {"categoryorder": "array", "categoryarray": labels[::-1]}
-    return {**order, "automargin": True, "type": "category"}
 
 
 def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -240,6 +235,6 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     ]
     axis_x = axis(field, unit, title=spec.get("x_title"))
     xaxis = {**axis_x, "type": "log" if spec.get("log", True) else "linear"}
-    yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
+    yaxis = rows_axis(labels)
     layout = {"xaxis": xaxis, "yaxis": yaxis, "height": 90 + 30 * max(rows_n, 2)}
     return {"data": traces, "layout": layout}

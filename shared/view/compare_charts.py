@@ -10,7 +10,17 @@ from typing import Any, Final
 
 import pandas as pd
 
-from .axes import Plot, axis, axis_labels, axis_values, groups_of, hovers, legend_name
+from .axes import (
+    Plot,
+    axis,
+    axis_labels,
+    axis_title,
+    axis_values,
+    groups_of,
+    hovers,
+    legend_name,
+    rows_axis,
+)
 from .palette import DIVERGING, NEUTRAL, color_map
 from .tables import Field
 from .text import format_value
@@ -66,9 +76,9 @@ def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[st
         traces.append({"type": "scatter", "mode": "markers+text", **told, **at})
     title = f"{x.heading} ({unit}){'; the axis does not begin at 0' if cut else ''}"
     xaxis = {**axis(x, unit, from_zero=False), "range": [begin, (most or 1.0) + 2 * room]}
-    yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
+    yaxis = rows_axis(labels)
     height = 110 + 28 * max(len(labels), 2)
-    layout = {"xaxis": {**xaxis, "title": {"text": title}}, "yaxis": yaxis, "height": height}
+    layout = {"xaxis": {**xaxis, "title": axis_title(title)}, "yaxis": yaxis, "height": height}
     return {"data": traces, "layout": {**layout, "showlegend": False}}
 
 

@@ -9,7 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .axes import RANK_TITLE, Plot, axis, axis_labels, axis_values, category_axis, legend_name
+from .axes import (
+    RANK_TITLE,
+    Plot,
+    axis,
+    axis_labels,
+    axis_values,
+    category_axis,
+    legend_name,
+    rows_axis,
+)
 from .palette import NEUTRAL, color_map
 from .tables import Field
 
@@ -74,7 +83,7 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
     told = f"of {len(ranks):,} ranks: all, middle half, median"
     layout = {
         "xaxis": axis(x, f"{unit}; {told}" if unit else told, title=title),
-        "yaxis": {"categoryorder": "array", "categoryarray": parts[::-1], "automargin": True},
+        "yaxis": rows_axis(parts),
         "height": 120 + 46 * max(len(parts), 2),
         "annotations": notes,
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,10 +25,12 @@ from .tables import (
     Html,
     cells,
     glossary_html,
+    parted_columns,
     read_fields,
     read_names,
     read_table,
     rows_html,
+    unfilled,
 )
 
 __all__ = ["CONFIG", "PLOTLY_MIME", "Chart", "Results"]
@@ -190,7 +193,12 @@ def _shown(
     rows_n: int,
     by: str | None,
 ) -> Html:
-    """Return rows as HTML, and as plain text."""
+    """Return rows as HTML, and as plain text; a column without any value is told, not shown."""
+    columns, empty = parted_columns(frame, columns)
     found = cells(frame, fields, columns, rows_n, by)
     lines = [" | ".join(columns), *(" | ".join(text for text, _ in row) for row in found)]
-    return Html(rows_html(found, fields, columns, len(frame), by), "\n".join(lines))
+    html = rows_html(found, fields, columns, len(frame), by)
+    if empty:
+        told = f"{unfilled(fields, empty)}."
+        html, lines = f"{html}<p>{escape(told)}</p>", [*lines, told]
+    return Html(html, "\n".join(lines))

@@ -16,6 +16,7 @@ from .axes import (
     category_axis,
     escaped,
     legend_name,
+    rows_axis,
 )
 from .many_ranks import part_boxes
 from .palette import NEUTRAL
@@ -61,7 +62,7 @@ def stack(
         xaxis = category_axis(len(labels), title=y.heading)
         layout: Plot = {"xaxis": xaxis, "yaxis": numbers, "height": 380, "bargap": 0}
     else:
-        yaxis = {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True}
+        yaxis = rows_axis(labels)
         # The legend needs its room too.
         height = 130 + max(26 * len(labels), 20 * (parts_n + 1))
         layout = {"xaxis": numbers, "yaxis": {**yaxis, "type": "category"}, "height": height}

@@ -15,16 +15,19 @@ import pyarrow.parquet as pq
 from .text import counted, format_instant, format_value, shortened
 
 __all__ = [
+    "PROSE",
     "Field",
     "Html",
     "cells",
     "glossary_html",
     "headings",
     "more_rows",
+    "parted_columns",
     "read_fields",
     "read_table",
     "rows_html",
     "shown",
+    "unfilled",
 ]
 
 #: Of a name; and of all names of a row, where it has several. None is cut below the last.
@@ -32,7 +35,7 @@ _NAME_LENGTH: Final = 64
 _LINE_LENGTH: Final = 136
 _LEAST_LENGTH: Final = 28
 #: Columns of sentences, which wrap and are cut much later.
-_PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "input"})
+PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "input"})
 _PROSE_LENGTH: Final = 200
 _FORMULA: Final = frozenset("$\\")
 #: Integers stay integers beside a null.
@@ -41,6 +44,7 @@ _NULLABLE: Final = {
     pa.bool_(): pd.BooleanDtype(),
     pa.string(): pd.StringDtype(),
 }
+_HEADING_STYLE: Final = "text-align:right"
 _NUMBER_STYLE: Final = "text-align:right;white-space:nowrap"
 _TEXT_STYLE: Final = "text-align:left"
 _SHORT_STYLE: Final = "text-align:left;white-space:nowrap"
@@ -133,6 +137,22 @@ def read_fields(folder: Path, name: str) -> dict[str, Field]:
     return {one.name: _field(one) for one in schema}
 
 
+def parted_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the columns that hold a value in any row of a table, and those that hold none.
+
+    Where none does, or there are no rows, the first list has them all.
+    """
+    filled = [name for name in columns if frame[name].notna().any()]
+    if not filled:
+        return list(columns), []
+    return filled, [name for name in columns if name not in filled]
+
+
+def unfilled(fields: Mapping[str, Field], empty: Sequence[str]) -> str:
+    """Return what stands below a table of the columns that are left out, without a full stop."""
+    return f"Empty in all rows: {', '.join(headings(fields, empty))}"
+
+
 def cells(
     frame: pd.DataFrame,
     fields: Mapping[str, Field],
@@ -142,12 +162,14 @@ def cells(
 ) -> list[list[tuple[str, str]]]:
     """Return the rows to show as (shown text, whole text); names are shortened in the shown text.
 
-    These are the first, or with `by` those largest in that column, where there are more.
+    These are the first, or with `by` those largest in that column, above or below 0, where there
+    are more.
     """
     # Columns one by one: cutting a whole frame copies each of them.
     top = [frame[name].iloc[:rows_n] for name in columns]
     if by is not None and len(frame) > rows_n:
-        order = frame[by].reset_index(drop=True).sort_values(ascending=False, kind="stable").index
+        size = frame[by].abs().reset_index(drop=True)
+        order = size.sort_values(ascending=False, kind="stable").index
         top = [frame[name].iloc[order[:rows_n]] for name in columns]
     texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
     length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
@@ -175,9 +197,11 @@ def rows_html(
         by: The column that chose the rows, if one did.
     """
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
+    # Headings may wrap, above numbers too: in many tables they are wider than what is below.
+    heads = [_HEADING_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
     head = "".join(
         f'<th style="{style}" title="{escape(fields[name].meaning)}">{escape(heading)}</th>'
-        for name, style, heading in zip(columns, styles, headings(fields, columns), strict=True)
+        for name, style, heading in zip(columns, heads, headings(fields, columns), strict=True)
     )
     body = "".join("<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>" for row in rows)
     more = all_n - len(rows)
@@ -224,7 +248,7 @@ def _field(field: Any) -> Field:
 
 def _cell(value: Any, field: Field, length: int) -> tuple[str, str]:
     whole = shown(value, field)
-    if field.name in _PROSE:
+    if field.name in PROSE:
         length = _PROSE_LENGTH
     return (whole if field.numeric else shortened(whole, length)), whole
 

@@ -13,7 +13,9 @@ from .axes import (
     Plot,
     axis,
     axis_labels,
+    axis_title,
     axis_values,
+    category_axis,
     groups_of,
     hovers,
     legend_name,
@@ -166,8 +168,8 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
                 "hoverinfo": "text",
             }
         )
-    title = {"text": f"since the first one shown ({unit})"}
-    yaxis = {"type": "category", "automargin": True, "autorange": "reversed"}
+    title = axis_title(f"since the first one shown ({unit})")
+    yaxis = category_axis(0, down=True)
     layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
     layout = {**layout, **_legend(fields, spec["color"])}
     return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}

@@ -30,6 +30,7 @@ from nsys_llm.demo import write_demo
 from nsys_llm.manifest import load_manifest
 from nsys_llm.trace_builder import TraceBuilder
 from nsys_llm.view.figures import picked
+from nsys_llm.view.results import Results
 
 MANIFEST = load_manifest("llm_hotspots")
 
@@ -204,7 +205,13 @@ def test_every_table_is_shown_with_the_meaning_of_all_its_columns(result):
         glossary = {row[0]: row[1:] for row in Markup(data["text/html"]).rows if len(row) == 3}
         for column in MANIFEST.table(section.table).columns:
             assert glossary[column.name] == [column.unit or "", column.meaning]
-        assert data["text/plain"].startswith(" | ".join(section.columns))
+        table = Results(result).table(section.table)
+        # A column of nulls is told below the rows.
+        filled = [name for name in section.columns if table.empty or table[name].notna().any()]
+        lines = data["text/plain"].splitlines()
+        assert lines[0] == " | ".join(filled)
+        told = lines[-1].startswith("Empty in all rows: ")
+        assert told == (len(filled) < len(section.columns))
 
 
 def test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same(result, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,10 +94,25 @@ def test_a_table_without_rows_says_so(tmp_path):
     assert table_rows(text) == []
 
 
+def test_a_column_without_any_value_is_told_and_not_shown(tmp_path):
+    text = shown_section(tmp_path, [("k", "gemm", 1, 10, None)])
+    assert table_rows(text)[0] == ["name", "category", "launches", "busy"]
+    assert text.endswith("Empty in all rows: p99.")
+    assert "Empty in" not in shown_section(tmp_path, ROWS)
+
+
 def test_a_long_name_is_shortened_in_a_table(tmp_path):
     (_, row) = table_rows(shown_section(tmp_path, [("x" * 2000, "gemm", 1, 1, 1.0)]))
     assert len(row[0]) == 48
     assert "..." in row[0]
+
+
+def test_a_sentence_in_a_table_keeps_its_middle(tmp_path):
+    meaning = "it was in no CUDA call: the host was busy or waiting elsewhere"
+    results = made_results(tmp_path, ROWS)[1]
+    pd.DataFrame({"meaning": [meaning, "x" * 2000]}).to_parquet(tmp_path / "kernels.parquet")
+    section = replace(SECTION, columns=("meaning",))
+    assert [len(row[0]) for row in table_rows(section_markdown(section, results))] == [7, 62, 80]
 
 
 @pytest.mark.parametrize(

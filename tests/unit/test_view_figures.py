@@ -48,6 +48,31 @@ def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():
     assert all(color_map([name])[name] == color_map(names)[name] for name in names)
 
 
+def test_what_rows_of_one_name_have_in_common_tells_none_of_them_apart():
+    table = {"name": ["a", "a", "b", "b"], "time_ns": [4, 3, 2, 1]}
+    words = {"kind": "bars", "x": "time_ns", "y": "name", "color": "category"}
+    plot = plotted({**table, "category": ["gemm", "gemm", "gemm", "norm"]}, **words)
+    assert plot["layout"]["yaxis"]["categoryarray"] == ["b [norm]", "b [gemm]", "a #2", "a"]
+
+
+def test_names_that_are_shortened_to_one_label_have_the_same_number_in_every_figure():
+    first, second = ("a" * 40 + number + "b" * 40 for number in "12")
+    for order in ([first, second], [second, first]):
+        table = {"name": order, "time_ns": [2, 1]}
+        plot = plotted(table, kind="bars", x="time_ns", y="name")
+        labels = dict(zip(order, plot["data"][0]["y"], strict=True))
+        assert labels[second] == f"{labels[first]} #2"
+
+
+def test_names_keep_off_the_axis_and_its_title_off_what_is_below():
+    table = {"name": ["a"], "time_ns": [4], **{name: [4] for name in BOX.values()}}
+    bars = plotted(table, kind="bars", x="time_ns", y="name")
+    boxes = plotted(table, kind="spread", y="name", **BOX)
+    for plot in (bars, boxes):
+        assert plot["layout"]["yaxis"]["ticklen"] == 5
+        assert plot["layout"]["xaxis"]["title"]["standoff"] == 6
+
+
 def test_the_longest_bar_is_on_top():
     plot = plotted(
         {"name": ["a", "b"], "time_ns": [2000, 3000]}, kind="bars", x="time_ns", y="name"

@@ -16,6 +16,7 @@ from nsys_llm.view.tables import (
     cells,
     glossary_html,
     headings,
+    parted_columns,
     read_fields,
     read_table,
     rows_html,
@@ -145,6 +146,38 @@ def test_numbers_are_never_cut_and_stand_on_the_right():
     assert '<td style="text-align:left;white-space:nowrap">k</td>' in html
 
 
+def test_headings_may_wrap_above_numbers_too():
+    # Nothing under a heading as long as "exposed communication" is as wide as that.
+    html = drawn(frame(busy_ns=[5], name=["k"]), FIELDS, ["busy_ns", "name"], 10)
+    assert '<th style="text-align:right" title="How long.">busy</th>' in html
+    assert '<th style="text-align:left" ' in html
+
+
+@pytest.mark.parametrize(
+    ("values", "filled", "empty"),
+    [
+        ({"name": ["k", "m"], "rank": [None, None]}, ["name"], ["rank"]),
+        # A value below the rows that are shown is one too.
+        ({"name": [None, "m"], "rank": [0, None]}, ["name", "rank"], []),
+        ({"name": [None], "rank": [None]}, ["name", "rank"], []),
+        ({"name": [], "rank": []}, ["name", "rank"], []),
+    ],
+)
+def test_columns_without_any_value_are_told_apart(values, filled, empty):
+    assert parted_columns(frame(**values), ["name", "rank"]) == (filled, empty)
+
+
+def test_a_column_without_any_value_is_told_and_not_shown(folder):
+    table = pd.DataFrame({"Rank": [3], "File": ["a"], "wait_ns": [1500.0], "storm": [None]})
+    table.to_parquet(folder / "files.parquet")
+    html = Results(folder).rows("files", glossary=False)
+    page = Markup(html.html)
+    assert page.problems == []
+    assert [heading for heading, _ in page.headings] == ["Rank", "File", "wait"]
+    assert page.text.endswith("Empty in all rows: storm.")
+    assert html.text.splitlines()[-1] == "Empty in all rows: storm."
+
+
 def test_short_text_stays_on_one_line_and_long_text_may_break():
     html = drawn(frame(name=["1x8x8 / 384x1x1 / 196608 B", "so much " * 7]), FIELDS, ["name"], 9)
     assert '<td style="text-align:left;white-space:nowrap">1x8x8 / 384x1x1 / 196608 B</td>' in html
@@ -159,6 +192,12 @@ def test_the_rows_that_are_shown_may_be_those_largest_in_a_column():
     # Where all rows are shown they keep their order.
     page = Markup(drawn(table, FIELDS, ["rank"], 3, "busy_ns"))
     assert page.rows[1:] == [["0"], ["1"], ["2"]]
+
+
+def test_a_loss_is_as_large_as_a_gain():
+    table = frame(rank=[0, 1, 2], busy_ns=[5, 6, -9])
+    page = Markup(drawn(table, FIELDS, ["rank", "busy_ns"], 2, "busy_ns"))
+    assert page.rows[1:] == [["2", "-9 ns"], ["1", "6 ns"]]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
