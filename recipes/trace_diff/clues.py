@@ -167,11 +167,11 @@ def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
         return
     causes = tables["idle"]
     # Of their windows, which may differ in length.
-    points = causes["window_change_pct"] * (1 if share["change"] > 0 else -1)
+    points = causes["window_change_pp"] * (1 if share["change"] > 0 else -1)
     most, cause = "", ""
     if len(points) and points.max() > 0:
         one = causes.iloc[int(points.to_numpy().argmax())]
-        point = f"{one['window_change_pct']:+.1f} points"
+        point = f"{one['window_change_pp']:+.1f} points"
         cause = f" (mostly {quoted(one['cause'])})"
         most = f", mostly {quoted(one['cause'])} ({one['meaning']}; {point})"
     idle = metrics.loc["idle_time"]

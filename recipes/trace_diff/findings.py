@@ -12,7 +12,7 @@ from nsys_llm.recipes.trace_diff.clue import Clue
 from nsys_llm.recipes.trace_diff.clues import find_clues
 from nsys_llm.recipes.trace_diff.conclusions import conclusive
 from nsys_llm.records import severity_of
-from nsys_llm.view.text import format_percent, quoted
+from nsys_llm.view.text import format_ns, format_percent, quoted
 
 __all__ = ["findings"]
 
@@ -148,8 +148,9 @@ def _finding(clue: Clue, basis: Basis, concluded: Mapping[str, str]) -> Finding:
         name=clue.name,
         rank=clue.rank,
         title=title.format(name=quoted(clue.name), rank=clue.rank),
-        evidence=f"{clue.text[0].upper()}{clue.text[1:]}: {format_percent(abs(share))} of the "
-        f"kernel time of the baseline{basis.a_step}.",
+        evidence=f"{clue.text[0].upper()}{clue.text[1:]}: {format_ns(abs(clue.impact_ns))} beside "
+        f"{format_ns(basis.before_ns)} of kernel time in the baseline{basis.a_step} "
+        f"({format_percent(abs(share))}).",
         tables=clue.tables,
         recommendation=" ".join([*said, advice]),
         impact_ns=round(abs(clue.impact_ns)),

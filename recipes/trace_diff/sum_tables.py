@@ -164,7 +164,7 @@ def idle_columns(runs: Runs) -> Columns:
         "input_total_ns": nullable(times[1]),
         "baseline_window_pct": shares[0],
         "input_window_pct": shares[1],
-        "window_change_pct": shares[1] - shares[0],
+        "window_change_pp": shares[1] - shares[0],
     }
     ordered = by_change({**columns, "change_ns": change}, "cause")
     return {**ordered, "change_ns": nullable(ordered["change_ns"].to_numpy(np.int64))}
