@@ -113,7 +113,7 @@ def test_every_table_and_column_has_a_meaning_of_its_own_words(manifest):
 def test_instants_sums_and_extremes_are_integers_and_statistics_are_not(manifest):
     for table in manifest.writes:
         for column in table.columns:
-            if column.unit in ("%", "ratio") or column.name.startswith(
+            if column.unit in ("%", "pp", "ratio") or column.name.startswith(
                 ("mean_", "std_", "p50_", "p99_")
             ):
                 assert column.dtype == "float64", column.name

@@ -56,7 +56,7 @@ def test_copies_and_idle_time_of_more_steps_are_told_per_step(tmp_path):
     assert "device-to-device copies 15 -> 30 a step and rank (+100 %), 7.5 kB -> 15 kB" in answer
     assert findings.loc["copies", "impact_ns"] == 15_000
     assert findings.loc["copies", "evidence"].endswith(
-        "15.0 us beside 58.2 us of kernel time in the baseline a step and rank (25.8 %)."
+        "15 us beside 58.1 us of kernel time in the baseline a step and rank (25.8 %)."
     )
     # What is not comparable, sums, is not what the answer tells.
     assert answer.startswith("The input spends")
