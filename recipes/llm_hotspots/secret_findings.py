@@ -30,8 +30,8 @@ def secret_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
             rule="stored_secrets",
             severity="medium",
             scope="run",
-            title=f"The reports store {counted(len(names), 'variable')} whose names look like "
-            "secrets",
+            title="The reports store what looks like secrets, in "
+            f"{counted(len(names), 'variable')}",
             evidence=f"In {counted(len(with_secrets), 'rank or report', 'ranks or reports')} of "
             f"{len(files)}: {shown}{more}. A report keeps the whole environment of the profiled "
             "command, in two places; these results hold the names alone.",
