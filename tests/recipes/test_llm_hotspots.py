@@ -171,6 +171,7 @@ def test_files_say_what_each_rank_is(tables):
         "schema_version": ["3.25.0"] * 2,
         "clock_offset_ns": [0, 1007 - 1000],
         "clock_source": ["systemClockNs"] * 2,
+        "secret_variables": [None, None],
     }
 
 
