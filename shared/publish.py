@@ -190,10 +190,7 @@ class OutputFolder:
             except BaseException:
                 # Also when interrupted between the two: the old result goes back, unless that of
                 # another run has taken the place meanwhile.
-                if not os.path.lexists(self.final):
-                    aside.rename(self.final)
-                elif _foreign(aside) is None:
-                    discard(aside, self.final.name)
+                _settle(aside, self.final)
                 raise
             # The new result stands; what cannot be deleted of the old one does not undo that.
             discard(aside, self.final.name)
@@ -225,16 +222,18 @@ class OutputFolder:
 
 
 def _put_back(final: Path) -> None:
-    """Mend what a run that was killed while it replaced a result left behind.
-
-    The old result goes back to its place, or goes where the new one stands already.
-    """
+    """Mend what a run that was killed while it replaced a result left behind."""
     for aside, _ in abandoned(final.parent, final.name, _REPLACED):
         with suppress(OSError):
-            if not os.path.lexists(final):
-                aside.rename(final)
-            elif _foreign(aside) is None:
-                discard(aside, final.name)
+            _settle(aside, final)
+
+
+def _settle(aside: Path, final: Path) -> None:
+    """Put a result that was set aside back to its place, or delete it where another stands."""
+    if not os.path.lexists(final):
+        aside.rename(final)
+    elif _foreign(aside) is None:
+        discard(aside, final.name)
 
 
 def _require_replaceable(folder: Path, replace: bool) -> None:
