@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -196,36 +195,39 @@ def _other_kernels(basis: Basis) -> Iterator[Clue]:
         yield Clue(
             "other_kernels",
             come_ns - gone_ns,
-            (text := _replaced(str(category), come, gone, come_ns, gone_ns)),
+            _replaced(str(category), come, gone, come_ns, gone_ns, name_largest=True),
             ("categories", "kernels"),
             str(category),
             str(category),
             out,
-            brief=re.sub(", above all `[^`]*`,?", "", text),
+            brief=_replaced(str(category), come, gone, come_ns, gone_ns, name_largest=False),
         )
 
 
 def _replaced(
-    category: str, come: pd.DataFrame, gone: pd.DataFrame, come_ns: float, gone_ns: float
+    category: str,
+    come: pd.DataFrame,
+    gone: pd.DataFrame,
+    come_ns: float,
+    gone_ns: float,
+    *,
+    name_largest: bool,
 ) -> str:
+    """Return what came and what went; with the largest new kernel by name, or in brief."""
     kernels = f"{quoted(category)} kernel"
-    largest = (
-        quoted(come.sort_values("after", ascending=False)["name"].iloc[0]) if len(come) else ""
-    )
-    if len(come) and len(gone):
-        return (
-            f"{counted(len(come), f'new {kernels}')}, above all {largest}, "
-            f"{'takes' if len(come) == 1 else 'take'} {format_ns(come_ns)} where "
-            f"{counted(len(gone), 'other')} took {format_ns(gone_ns)} "
-            f"({changed(come_ns - gone_ns)})"
-        )
-    if len(come):
-        return (
-            f"{counted(len(come), f'new {kernels}')}, above all {largest}, "
-            f"{'takes' if len(come) == 1 else 'take'} {format_ns(come_ns)}"
-        )
-    verb = "has" if len(gone) == 1 else "have"
-    return f"{counted(len(gone), kernels)} of {format_ns(gone_ns)} {verb} vanished"
+    if not len(come):
+        verb = "has" if len(gone) == 1 else "have"
+        return f"{counted(len(gone), kernels)} of {format_ns(gone_ns)} {verb} vanished"
+    largest = ""
+    if name_largest:
+        name = come.sort_values("after", ascending=False)["name"].iloc[0]
+        largest = f", above all {quoted(name)},"
+    verb = "takes" if len(come) == 1 else "take"
+    text = f"{counted(len(come), f'new {kernels}')}{largest} {verb} {format_ns(come_ns)}"
+    if not len(gone):
+        return text
+    others = f"{counted(len(gone), 'other')} took {format_ns(gone_ns)}"
+    return f"{text} where {others} ({changed(come_ns - gone_ns)})"
 
 
 def _named(row: Any) -> str:
