@@ -39,6 +39,9 @@ class Executor(Protocol):
     def workers_n(self) -> int:
         """How many chunks can be worked on at a time."""
 
+    def start(self) -> None:
+        """Start the workers; from now on this process forks no more, and may have threads."""
+
     def reduce(
         self,
         function: Callable[[Any], T],
@@ -54,6 +57,9 @@ class Executor(Protocol):
 
 class _Here:
     """What works on this machine."""
+
+    def start(self) -> None:
+        """See `Executor.start`; there are no workers but this process."""
 
     def elsewhere(self, paths: Iterable[str]) -> str:
         """See `Executor.elsewhere`."""
@@ -135,6 +141,9 @@ class DaskFutures:
     def workers_n(self) -> int:
         """Threads of all workers of the cluster."""
         return max(sum(self._client.nthreads().values()), 1)
+
+    def start(self) -> None:
+        """See `Executor.start`; the workers of a cluster run already."""
 
     def reduce(
         self,

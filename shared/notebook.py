@@ -6,14 +6,17 @@ that both show the same.
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from pprint import pformat
 from typing import Any, Final
 
+from nsys_llm import drawing
 from nsys_llm.markdown import answer_markdown, findings_heading
 from nsys_llm.page_parts import capture_html, contents_html, findings_html, html_text
 from nsys_llm.report import Report
@@ -42,72 +45,91 @@ or as a plotly figure: `results.chart(...).figure()`. The folder can be moved as
 
 
 def write_notebook(folder: Path, report: Report, results: Results) -> None:
-    """Write the notebook and the package that it needs."""
+    """Write the notebook and the package that it needs.
+
+    Raises:
+        ImportError: plotly or nbformat is not installed; nothing was written.
+    """
     notebook = build_notebook(report, results)
-    text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    (folder / NOTEBOOK_NAME).write_text(text, encoding="utf-8")
+    nbformat = drawing.nbformat()
+    nbformat.validate(notebook)
+    (folder / NOTEBOOK_NAME).write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     _copy_view(folder / VIEW_PACKAGE)
 
 
-def build_notebook(report: Report, results: Results) -> dict[str, Any]:
-    """Return the notebook as a notebook file has it (nbformat 4.5)."""
+def build_notebook(report: Report, results: Results) -> Any:
+    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
+
+    Raises:
+        ImportError: plotly or nbformat is not installed.
+    """
     links = {section.table: section.title for section in reversed(report.sections)}
-    cells = _Cells()
+    cells = _Cells(drawing.nbformat().v4)
     head = [answer_markdown(report, html_text), findings_heading(report)]
-    cells.text("\n\n".join([*head, findings_html(report.findings, links)]).rstrip())
-    cells.text(f"{contents_html(report.sections)}\n\n## Capture\n\n{capture_html(report)}")
-    cells.code(_SET_UP, None)
+    cells.text("answer", "\n\n".join([*head, findings_html(report.findings, links)]).rstrip())
+    capture = f"## Capture\n\n{capture_html(report)}"
+    cells.text("capture", f"{contents_html(report.sections)}\n\n{capture}")
+    cells.code("set-up", _SET_UP, None)
     for section in report.sections:
         _add_section(cells, section, results)
-    cells.text(_CLOSING)
-    python = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    metadata = {"kernelspec": python, "language_info": {"name": "python"}}
-    format_4_5 = {"nbformat": 4, "nbformat_minor": 5}
-    return {"cells": cells.cells, "metadata": metadata, **format_4_5}
+    cells.text("go-on", _CLOSING)
+    return cells.notebook()
 
 
 class _Cells:
-    """Cells in order; ids and execution counts follow their place, so that runs compare.
+    """Cells in order; ids follow the name of their section, so that runs compare.
 
-    Made without nbformat, whose import takes as long as a small notebook and whose functions check
-    every cell by itself. The tests check whole notebooks with it.
+    Args:
+        v4: The module `nbformat.v4`.
     """
 
-    def __init__(self) -> None:
-        self.cells: list[dict[str, Any]] = []
+    def __init__(self, v4: Any) -> None:
+        self._v4 = v4
+        self._cells: list[Any] = []
+        self._names: Counter[str] = Counter()
         self._count = 0
 
-    def text(self, source: str) -> None:
-        """Add a Markdown cell."""
-        self._add("markdown", source, {})
+    def text(self, name: str, source: str) -> None:
+        """Add a Markdown cell; `name` says what it is about."""
+        self._cells.append(self._v4.new_markdown_cell(source, id=self._id(name)))
 
-    def code(self, source: str, shown: Mapping[str, Any] | None) -> None:
+    def code(self, name: str, source: str, shown: Mapping[str, Any] | None) -> None:
         """Add a code cell that was run, and what it showed."""
         self._count += 1
         outputs = []
         if shown is not None:
-            result = {"output_type": "execute_result", "data": shown, "metadata": {}}
-            outputs.append({**result, "execution_count": self._count})
+            result = partial(self._v4.new_output, "execute_result", metadata={})
+            outputs.append(result(data=shown, execution_count=self._count))
         # The figure is what one comes for; the words that make it are a click away.
         hidden = {} if shown is None else {"jupyter": {"source_hidden": True}}
-        self._add("code", source, hidden, outputs=outputs, execution_count=self._count)
+        cell = partial(self._v4.new_code_cell, source, id=self._id(name), metadata=hidden)
+        self._cells.append(cell(outputs=outputs, execution_count=self._count))
 
-    def _add(self, kind: str, source: str, metadata: dict[str, Any], **others: Any) -> None:
-        identity = f"cell-{len(self.cells)}"
-        cell = {"cell_type": kind, "id": identity, "metadata": metadata, "source": source}
-        self.cells.append({**cell, **others})
+    def notebook(self) -> Any:
+        """Return the notebook of all cells."""
+        python = {"display_name": "Python 3", "language": "python", "name": "python3"}
+        metadata = {"kernelspec": python, "language_info": {"name": "python"}}
+        return self._v4.new_notebook(cells=self._cells, metadata=metadata)
+
+    def _id(self, name: str) -> str:
+        """Return an id that no other cell has: letters, digits, `-` and `_`, at most 64."""
+        name = re.sub("[^a-zA-Z0-9_]+", "-", name)[:56]
+        self._names[name] += 1
+        return f"{name}-{self._names[name]}"
 
 
 def _add_section(cells: _Cells, section: Section, results: Results) -> None:
-    cells.text(f"## {section.title}\n\n{section.shows}")
+    cells.text(section.table, f"## {section.title}\n\n{section.shows}")
     for chart in section.charts:
         if results.has_values(section.table, chart):
             words = _call("chart", section.table, chart)
-            cells.code(words, results.chart(section.table, **chart)._repr_mimebundle_())
+            cells.code(
+                section.table, words, results.chart(section.table, **chart)._repr_mimebundle_()
+            )
     rows = {"rows_n": section.rows_n, "columns": list(section.columns)}
     words = _call("rows", section.table, rows | ({"by": section.by} if section.by else {}))
-    shown = results.rows(section.table, section.rows_n, section.columns, by=section.by)
-    cells.code(words, _shown(shown))
+    rows_shown = results.rows(section.table, section.rows_n, section.columns, by=section.by)
+    cells.code(section.table, words, _shown(rows_shown))
 
 
 def _call(method: str, table: str, arguments: Mapping[str, Any]) -> str:

@@ -129,6 +129,10 @@ class _NsysExecutor:
         self.mode = mode
         self.workers_n = int(os.environ.get("NSYS_CONCURRENT_MAX_WORKERS") or os.cpu_count() or 1)
 
+    def start(self) -> None:
+        """See `nsys_llm.executors.Executor.start`: the pool forks all workers at the first task."""
+        self._wait_for(_ready, None)
+
     def reduce(
         self,
         function: Callable[[Any], T],
@@ -137,8 +141,6 @@ class _NsysExecutor:
         done: Callable[[int], None],
     ) -> T:
         """See `nsys_llm.executors.Executor.reduce`."""
-        # The pool forks its workers at the first task; that must not happen beside our threads.
-        self._wait_for(_ready, None)
         threads = ThreadPoolExecutor(max_workers=min(len(chunks), self.workers_n))
         try:
             tasks = {threads.submit(self._wait_for, function, chunk): chunk for chunk in chunks}

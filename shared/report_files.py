@@ -27,7 +27,7 @@ def write_report(
     Args:
         folder: Where the tables are already; the report shows what is in the files.
         report: What to tell.
-        console: Told in one line if there can be no page.
+        console: Shows in one line what could not be made.
         html: Whether to write the page too.
 
     Returns:
@@ -36,13 +36,14 @@ def write_report(
     results = Results(folder)
     (folder / MARKDOWN_NAME).write_text(report_markdown(report, results), encoding="utf-8")
     written = {MARKDOWN_NAME: "Report"}
-    write_notebook(folder, report, results)
-    written[NOTEBOOK_NAME] = "Notebook"
+    drawn = {NOTEBOOK_NAME: (write_notebook, "Notebook")}
     if html:
+        drawn[PAGE_NAME] = (write_page, "Page")
+    for name, (write, label) in drawn.items():
         try:
-            write_page(folder, report, results)
-            written[PAGE_NAME] = "Page"
+            write(folder, report, results)
+            written[name] = label
         except ImportError as error:
-            console.warn(f"no {PAGE_NAME} was made: {error.name} is missing; pip install plotly.")
+            console.warn(f"no {name} was made: pip install {error.name}.")
     width, height = shutil.get_terminal_size((80, 24))
     return tuple(summary_lines(report, results, width, height)), written

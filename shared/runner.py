@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nsys_llm import __version__
+from nsys_llm import __version__, drawing
 from nsys_llm.console import Console
 from nsys_llm.errors import ExitCode, UsageError
 from nsys_llm.executors import Executor, chunked
@@ -79,6 +79,8 @@ def run_recipe(
     for note in notes:
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
+        executor.start()
+        drawing.import_meanwhile()
         result, ranks = _mapped(inputs, recipe, options, executor, console, rank_maps, nsys)
         _tell_failures(result, console)
         if (code := _unreadable(result, console)) is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import Plot, axis, axis_values, legend_name
 from .palette import color_map
@@ -60,26 +62,26 @@ def bands(frame: pd.DataFrame, x: Field, y: Field, series: str, xaxis: Plot) -> 
     return {"data": [*traces, *own], "layout": layout}
 
 
-def _band_traces(x_values: list[Any], by_share: dict[float, list[Any]]) -> list[Plot]:
+def _band_traces(x_values: list[Any], by_share: dict[float, list[Any]]) -> list[Any]:
     tint = color_map(["kernel"])["kernel"]
     rgb = ",".join(str(int(tint[i : i + 2], 16)) for i in (1, 3, 5))
-    traces: list[Plot] = []
+    traces = []
     for low, high, name, opacity in _BANDS:
-        common = {"type": "scatter", "mode": "lines", "x": x_values, "line": {"width": 0}}
+        line = partial(go.Scatter, mode="lines", x=x_values, line={"width": 0})
+        fill = f"rgba({rgb},{opacity})"
         traces += [
-            {**common, "y": by_share[low], "showlegend": False, "hoverinfo": "skip"},
-            {**common, "y": by_share[high], "name": name, "fill": "tonexty",
-             "fillcolor": f"rgba({rgb},{opacity})"},
-        ]  # fmt: skip
-    line = {"color": tint, "width": 1.5}
-    median = {"type": "scatter", "mode": "lines", "name": "median", "line": line}
-    return [*traces, {**median, "x": x_values, "y": by_share[0.5]}]
+            line(y=by_share[low], showlegend=False, hoverinfo="skip"),
+            line(y=by_share[high], name=name, fill="tonexty", fillcolor=fill),
+        ]
+    style = {"color": tint, "width": 1.5}
+    median = go.Scatter(mode="lines", name="median", line=style, x=x_values, y=by_share[0.5])
+    return [*traces, median]
 
 
-def _chosen(x_values: list[Any], row: list[Any], name: object) -> Plot:
-    line = {"color": color_map(["communication"])["communication"], "width": 1.5}
-    common = {"type": "scatter", "mode": "lines", "line": line, "visible": False}
-    return {**common, "name": legend_name(name), "x": x_values, "y": row}
+def _chosen(x_values: list[Any], row: list[Any], name: object) -> Any:
+    style = {"color": color_map(["communication"])["communication"], "width": 1.5}
+    label = legend_name(name)
+    return go.Scatter(mode="lines", line=style, visible=False, name=label, x=x_values, y=row)
 
 
 def _menu(bands_n: int, names: list[Any]) -> Plot:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_COLUMNS,
@@ -62,17 +63,16 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     for group in dict.fromkeys(groups):
         mine = [index for index, one in enumerate(groups) if one == group]
         traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": legend_name(group),
-                "showlegend": bool(color) and color != y,
-                "x": [values[index] for index in mine],
-                "y": [labels[index] for index in mine],
-                "marker": {"color": colors[group] if color else color_map(["kernel"])["kernel"]},
-                "hovertext": [texts[index] for index in mine],
-                "hoverinfo": "text",
-            }
+            go.Bar(
+                orientation="h",
+                name=legend_name(group),
+                showlegend=bool(color) and color != y,
+                x=[values[index] for index in mine],
+                y=[labels[index] for index in mine],
+                marker={"color": colors[group] if color else color_map(["kernel"])["kernel"]},
+                hovertext=[texts[index] for index in mine],
+                hoverinfo="text",
+            )
         )
     layout = {
         "xaxis": axis(x, unit, title=spec.get("x_title")),
@@ -151,15 +151,15 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         if spec.get("diverging"):
             colors = {"colorscale": [list(stop) for stop in DIVERGING], "zmid": 0}
     columns_n = len(wide.columns)
-    trace = {
+    labels = axis_labels(names)
+    trace = go.Heatmap(
+        x=labels,
+        y=axis_labels(pd.Series(wide.index)),
+        z=[numbers[row * columns_n : (row + 1) * columns_n] for row in range(len(wide))],
+        colorbar={"title": {"text": unit}},
+        hovertemplate=f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {unit}<extra></extra>",
         **colors,
-        "type": "heatmap",
-        "x": axis_labels(names),
-        "y": axis_labels(pd.Series(wide.index)),
-        "z": [numbers[row * columns_n : (row + 1) * columns_n] for row in range(len(wide))],
-        "colorbar": {"title": {"text": unit}},
-        "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {unit}<extra></extra>",
-    }
+    )
     title = RANK_TITLE if x.name in RANK_COLUMNS else x.heading
     # Of ranks, times and lengths some say where the others are; names stand each for itself.
     sequence = x.numeric or x.name in RANK_COLUMNS or in_order
@@ -169,7 +169,7 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         "height": max(min(120 + 22 * len(wide), _MOST_HEIGHT), _LEAST_HEIGHT),
     }
     if x.name in RANK_COLUMNS and columns_n > MOST_LINES:
-        layout["annotations"] = column_notes(trace["x"], numbers)
+        layout["annotations"] = column_notes(labels, numbers)
     return {"data": [trace], "layout": layout}
 
 
@@ -218,19 +218,18 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     groups = groups_of(top, color) if color else ["kernel"] * rows_n
     colors = tints(list(dict.fromkeys(groups)), spec)
     traces = [
-        {
-            "type": "box",
-            "orientation": "h",
-            "y": [labels[row]],
-            "lowerfence": [part["low"][row]],
-            "q1": [part["q1"][row]],
-            "median": [part["median"][row]],
-            "q3": [part["q3"][row]],
-            "upperfence": [part["high"][row]],
-            "name": labels[row],
-            "showlegend": False,
-            "marker": {"color": colors[groups[row]]},
-        }
+        go.Box(
+            orientation="h",
+            y=[labels[row]],
+            lowerfence=[part["low"][row]],
+            q1=[part["q1"][row]],
+            median=[part["median"][row]],
+            q3=[part["q3"][row]],
+            upperfence=[part["high"][row]],
+            name=labels[row],
+            showlegend=False,
+            marker={"color": colors[groups[row]]},
+        )
         for row in range(rows_n)
     ]
     axis_x = axis(field, unit, title=spec.get("x_title"))

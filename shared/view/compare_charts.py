@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     Plot,
@@ -57,23 +58,23 @@ def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[st
     labels, texts = axis_labels(top[y]), _signed(top[x.name].tolist(), totals, x.unit)
     bars = [index for index, total in enumerate(totals) if not (cut and total)]
     tints = [_tint(value or 0.0, total) for value, total in zip(values, totals, strict=True)]
-    traces: list[Plot] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "base": [spans[index][0] for index in bars],
-            "x": [spans[index][1] - spans[index][0] for index in bars],
+    traces = [
+        go.Bar(
+            orientation="h",
+            base=[spans[index][0] for index in bars],
+            x=[spans[index][1] - spans[index][0] for index in bars],
+            textposition="outside",
+            cliponaxis=False,
             **_told(bars, labels, texts, tints),
-            "textposition": "outside",
-            "cliponaxis": False,
-        }
+        )
     ]
     if cut:
         points = [index for index, total in enumerate(totals) if total]
         told = _told(points, labels, texts, tints)
         told["marker"] = {**told["marker"], "size": 13, "symbol": "diamond"}
-        at = {"x": [spans[index][1] for index in points], "textposition": "middle right"}
-        traces.append({"type": "scatter", "mode": "markers+text", **told, **at})
+        ends_at = [spans[index][1] for index in points]
+        mode = "markers+text"
+        traces.append(go.Scatter(mode=mode, x=ends_at, textposition="middle right", **told))
     title = f"{x.heading} ({unit}){'; the axis does not begin at 0' if cut else ''}"
     xaxis = {**axis(x, unit, from_zero=False), "range": [begin, (most or 1.0) + 2 * room]}
     yaxis = rows_axis(labels)
@@ -134,31 +135,29 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
     rows_n, groups = len(top), groups_of(top, color)
     names = list(dict.fromkeys(groups))
     tints = color_map(names)
-    traces: list[Plot] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [least, most] if len(top) else [],
-            "y": [least, most] if len(top) else [],
-            "line": {"color": "#bbbbbb", "width": 1},
-            "showlegend": False,
-            "hoverinfo": "skip",
-        }
+    traces = [
+        go.Scatter(
+            mode="lines",
+            x=[least, most] if len(top) else [],
+            y=[least, most] if len(top) else [],
+            line={"color": "#bbbbbb", "width": 1},
+            showlegend=False,
+            hoverinfo="skip",
+        )
     ]
     for name in names:
         mine = [index for index, one in enumerate(groups) if one == name]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": legend_name(name),
-                "showlegend": bool(color),
-                "x": [placed[index] for index in mine],
-                "y": [placed[rows_n + index] for index in mine],
-                "marker": {"color": tints[name] if color else NEUTRAL, "size": 8, "opacity": 0.8},
-                "hovertext": [texts[index] for index in mine],
-                "hoverinfo": "text",
-            }
+            go.Scatter(
+                mode="markers",
+                name=legend_name(name),
+                showlegend=bool(color),
+                x=[placed[index] for index in mine],
+                y=[placed[rows_n + index] for index in mine],
+                marker={"color": tints[name] if color else NEUTRAL, "size": 8, "opacity": 0.8},
+                hovertext=[texts[index] for index in mine],
+                hoverinfo="text",
+            )
         )
     layout = {
         "xaxis": {**axis(x, unit, title=spec.get("x_title"), from_zero=False), "type": "log"},

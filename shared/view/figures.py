@@ -1,8 +1,7 @@
-"""Figures out of tables, as plotly's own JSON: `{"data": [...], "layout": {...}}`.
+"""Figures out of tables, built with plotly. `draw` finds a kind of chart by its name.
 
-Building the JSON directly keeps a figure at the size of its data (plotly's default template alone
-is 7 kB a figure) and needs nothing but a viewer that knows plotly. Each kind of chart is a function
-of a table and the columns to draw; `draw` finds it by name.
+Each kind is a function of a table and the columns to draw, and returns the traces and the layout of
+a figure as `{"data": [...], "layout": {...}}`.
 """
 
 from __future__ import annotations
@@ -11,19 +10,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
 from .compare_charts import compare, waterfall
 from .icicles import icicle
-from .tables import Field
+from .tables import Field, picked
 from .text import format_value, shortened
 from .time_charts import lines, points, timeline
 
-__all__ = ["KINDS", "draw", "picked"]
+__all__ = ["KINDS", "draw"]
 
 
-def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> go.Figure:
     """Return the figure of a table.
 
     Args:
@@ -45,13 +45,6 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     if len(choices) > len(shown):
         spec = {**spec, "title": f"{spec['title']} (first {len(shown)} of {len(choices):,})"}
     return _finished(_with_menu(plots, [format_value(choice, None) for choice in shown]), spec)
-
-
-def picked(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows that a figure is of."""
-    for column, value in spec.get("where", {}).items():
-        frame = frame[frame[column] == value]
-    return frame
 
 
 #: More would be no menu to choose from, and each is a figure of its own in size.
@@ -82,7 +75,7 @@ def _choices(frame: pd.DataFrame, menu: str | None) -> list[Any]:
 
 def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
     # What a figure shows by a menu of its own has no place in this one.
-    drawn = [[one for one in plot["data"] if one.get("visible", True)] for plot in plots]
+    drawn = [[one for one in plot["data"] if one.visible is not False] for plot in plots]
     traces = [trace for some in drawn for trace in some]
     owner = [index for index, some in enumerate(drawn) for _ in some]
     buttons = [
@@ -98,12 +91,12 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
         for index, choice in enumerate(choices)
     ]
     for index, trace in zip(owner, traces, strict=True):
-        trace["visible"] = index == 0
+        trace.visible = index == 0
     menu = {"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
     return {"data": traces, "layout": {**plots[0]["layout"], "updatemenus": [menu]}}
 
 
-def _finished(plot: Plot, spec: Mapping[str, Any]) -> Plot:
+def _finished(plot: Plot, spec: Mapping[str, Any]) -> go.Figure:
     common: Plot = {
         "title": {"text": escaped(spec["title"]), "x": 0, "xref": "paper", "font": {"size": 15}},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#222222"},
@@ -113,7 +106,14 @@ def _finished(plot: Plot, spec: Mapping[str, Any]) -> Plot:
         "hoverlabel": {"align": "left", "namelength": -1},
         "legend": {"traceorder": "normal"},
     }
-    if not any(trace.get(name) for trace in plot["data"] for name in ("x", "y", "ids")):
+    if not any(map(_has_points, plot["data"])):
         note = {"text": "no rows", "showarrow": False, "xref": "paper", "yref": "paper"}
         plot["layout"]["annotations"] = [{**note, "x": 0.5, "y": 0.5}]
-    return {"data": plot["data"], "layout": {**common, **plot["layout"]}}
+    figure = go.Figure(data=plot["data"], layout={**common, **plot["layout"]})
+    # Plotly's default template takes 7 kB a figure; viewers of any version know what it says.
+    figure.layout.template = None
+    return figure
+
+
+def _has_points(trace: Any) -> bool:
+    return any(name in trace and trace[name] for name in ("x", "y", "ids"))

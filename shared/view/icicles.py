@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import Plot, axis_values, hover_text, legend_name
 from .palette import color_map
@@ -46,26 +47,25 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         f"{format_percent(100 * ns / whole if whole else None)}"
         for name, ns in zip(top[path].tolist(), top[value.name].tolist(), strict=True)
     ]
-    trace = {
-        "type": "icicle",
-        "ids": list(ids.values()),
-        "labels": labels,
-        "parents": parents,
-        "values": values,
+    trace = go.Icicle(
+        ids=list(ids.values()),
+        labels=labels,
+        parents=parents,
+        values=values,
         # Values hold those of the parts inside.
-        "branchvalues": "total",
-        "sort": False,
-        "tiling": {"orientation": "v"},
-        "marker": {
+        branchvalues="total",
+        sort=False,
+        tiling={"orientation": "v"},
+        marker={
             "colors": [tints[name] for name in labels],
             "line": {"width": 1, "color": "white"},
         },
-        "text": [format_value(ns, value.unit) for ns in top[value.name].tolist()],
-        "textinfo": "label+text",
-        "hovertext": hover,
-        "hoverinfo": "text",
-        "pathbar": {"visible": True},
-    }
+        text=[format_value(ns, value.unit) for ns in top[value.name].tolist()],
+        textinfo="label+text",
+        hovertext=hover,
+        hoverinfo="text",
+        pathbar={"visible": True},
+    )
     rows_n = min(1 + max(depth.values(), default=0), _MOST_ROWS)
     layout = {"height": 110 + _ROW_HEIGHT * max(rows_n, 2), "meta": unit}
     return {"data": [trace] if len(top) else [], "layout": layout}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_TITLE,
@@ -49,30 +50,24 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
     numbers = np.array(values, dtype=np.float64).reshape(filled.shape)
     ranks, parts = axis_labels(pd.Series(wide.index)), [legend_name(name) for name in wide.columns]
     least = _LEAST_SHARE * float(np.median(numbers, axis=0).sum())
-    traces: list[Plot] = []
-    for part, tint, own in zip(parts, tints, numbers.T, strict=True):
-        low, q1, median, q3, high = np.quantile(own, (0, 0.25, 0.5, 0.75, 1)).tolist()
-        box = {"lowerfence": [low], "q1": [q1], "median": [median], "q3": [q3]}
-        traces.append(
-            {**box, "upperfence": [high], "type": "box", "orientation": "h", "y": [part],
-             "name": part, "showlegend": False, "marker": {"color": tint}}
-        )  # fmt: skip
+    traces = [
+        _box(part, tint, own) for part, tint, own in zip(parts, tints, numbers.T, strict=True)
+    ]
     found = [
         (float(own[row]), part, ranks[row])
         for part, own in zip(parts, numbers.T, strict=True)
         for row in _far(own, median=float(np.median(own)), least=least)
     ]
     traces.append(
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [value for value, _, _ in found],
-            "y": [part for _, part, _ in found],
-            "marker": {"color": "#222222", "size": 7, "symbol": "diamond"},
-            "hovertext": [f"{rank}<br>{part}: {value:.4g} {unit}" for value, part, rank in found],
-            "hoverinfo": "text",
-            "showlegend": False,
-        }
+        go.Scatter(
+            mode="markers",
+            x=[value for value, _, _ in found],
+            y=[part for _, part, _ in found],
+            marker={"color": "#222222", "size": 7, "symbol": "diamond"},
+            hovertext=[f"{rank}<br>{part}: {value:.4g} {unit}" for value, part, rank in found],
+            hoverinfo="text",
+            showlegend=False,
+        )
     )
     # One name a part: those of one host lie side by side, and names would lie on each other.
     firsts = {part: (value, rank) for value, part, rank in reversed(found)}
@@ -88,6 +83,22 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
         "annotations": notes,
     }
     return {"data": traces, "layout": layout}
+
+
+def _box(part: str, tint: str, numbers: _Numbers) -> Any:
+    low, q1, median, q3, high = np.quantile(numbers, (0, 0.25, 0.5, 0.75, 1)).tolist()
+    return go.Box(
+        orientation="h",
+        y=[part],
+        lowerfence=[low],
+        q1=[q1],
+        median=[median],
+        q3=[q3],
+        upperfence=[high],
+        name=part,
+        showlegend=False,
+        marker={"color": tint},
+    )
 
 
 _NOTE: Final = {"showarrow": True, "arrowhead": 0, "font": {"size": 11}}
@@ -129,15 +140,14 @@ def profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
     numbers = np.array(values, dtype=np.float64)
     median = float(np.median(numbers))
     tint = color_map(["kernel"])["kernel"]
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": labels,
-        "y": values,
-        "marker": {"color": tint, "size": 4},
-        "hovertemplate": f"%{{x}}<br>%{{y:.4g}} {unit}<extra></extra>",
-        "showlegend": False,
-    }
+    trace = go.Scatter(
+        mode="markers",
+        x=labels,
+        y=values,
+        marker={"color": tint, "size": 4},
+        hovertemplate=f"%{{x}}<br>%{{y:.4g}} {unit}<extra></extra>",
+        showlegend=False,
+    )
     line = {
         "type": "line",
         "xref": "paper",

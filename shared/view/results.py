@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from .axes import RANK_COLUMNS, Plot, groups_of
-from .figures import draw, picked
+from .axes import RANK_COLUMNS, groups_of
 from .palette import COLORS_N, color_map
 from .tables import (
     Field,
@@ -26,6 +25,7 @@ from .tables import (
     cells,
     glossary_html,
     parted_columns,
+    picked,
     read_fields,
     read_names,
     read_table,
@@ -52,21 +52,21 @@ CONFIG: Final = {
 
 
 class Chart:
-    """A figure. Viewers that know plotly draw it; others show the rows behind it.
+    """A figure. Viewers that know plotly draw it; others show the rows behind it."""
 
-    Attributes:
-        plot: The figure as plotly's JSON.
-    """
-
-    def __init__(self, plot: Plot, fallback: Html) -> None:
-        self.plot = plot
+    def __init__(self, figure: Any, fallback: Html) -> None:
+        self._figure = figure
         self._fallback = fallback
+
+    @property
+    def plot(self) -> dict[str, Any]:
+        """The figure as plotly's JSON."""
+        plot: dict[str, Any] = self._figure.to_plotly_json()
+        return plot
 
     def figure(self) -> Any:
         """Return the figure as a `plotly.graph_objects.Figure`, to be changed further."""
-        from plotly.graph_objects import Figure
-
-        return Figure(self.plot)
+        return self._figure
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {
@@ -136,7 +136,13 @@ class Results:
         return len(frame) > 0
 
     def chart(self, name: str, **spec: Any) -> Chart:
-        """Return a figure of a table; see `draw` in figures.py for what `spec` takes."""
+        """Return a figure of a table; see `draw` in figures.py for what `spec` takes.
+
+        Raises:
+            ImportError: plotly is not installed.
+        """
+        from .figures import draw  # tables are read without plotly, too
+
         fields, frame = self.fields(name), self._drawn(name, spec)
         # Bars are drawn longest first.
         by = spec["x"] if spec["kind"] == "bars" else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_COLUMNS,
@@ -52,9 +53,12 @@ def stack(
     labels, parts_n = axis_labels(pd.Series(shown.index)), len(shown.columns)
     upright = len(labels) > MOST_LINES
     traces = [
-        {"type": "bar", "name": legend_name(part), "marker": {"color": tint, "line": {"width": 0}}}
-        | _placed(labels, values[index::parts_n], upright)
-        | _hover(shown[part], part, x, unit, upright)
+        go.Bar(
+            name=legend_name(part),
+            marker={"color": tint, "line": {"width": 0}},
+            **_placed(labels, values[index::parts_n], upright),
+            **_hover(shown[part], part, x, unit, upright),
+        )
         for index, (part, tint) in enumerate(zip(shown.columns, tints, strict=True))
     ]
     numbers = axis(x, unit, title=title)

@@ -23,6 +23,7 @@ __all__ = [
     "headings",
     "more_rows",
     "parted_columns",
+    "picked",
     "read_fields",
     "read_table",
     "rows_html",
@@ -151,6 +152,13 @@ def parted_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[st
 def unfilled(fields: Mapping[str, Field], empty: Sequence[str]) -> str:
     """Return what stands below a table of the columns that are left out, without a full stop."""
     return f"Empty in all rows: {', '.join(headings(fields, empty))}"
+
+
+def picked(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows that a figure is of."""
+    for column, value in spec.get("where", {}).items():
+        frame = frame[frame[column] == value]
+    return frame
 
 
 def cells(

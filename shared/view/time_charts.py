@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_COLUMNS,
@@ -52,20 +53,19 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     for name in names:
         mine = [index for index, one in enumerate(owner) if one == name]
         traces.append(
-            {
-                "type": "scatter",
+            go.Scatter(
                 # One point makes no line.
-                "mode": "lines" if len(mine) > 1 else "markers",
-                "name": legend_name(name),
-                "showlegend": bool(series),
-                "x": [x_values[index] for index in mine],
-                "y": [y_values[index] for index in mine],
-                "line": {
+                mode="lines" if len(mine) > 1 else "markers",
+                name=legend_name(name),
+                showlegend=bool(series),
+                x=[x_values[index] for index in mine],
+                y=[y_values[index] for index in mine],
+                line={
                     "color": colors[str(name)] if series else color_map(["kernel"])["kernel"],
                     "width": 1.5,
                     "shape": "hv" if spec.get("step") else "linear",
                 },
-            }
+            )
         )
     xaxis = {**_time_axis(x, x_unit, spec), "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": HEIGHT}
@@ -94,17 +94,16 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         mine = [index for index, one in enumerate(groups) if one == name]
         tint = colors[name] if color else NEUTRAL
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": legend_name(name),
-                "showlegend": bool(color),
-                "x": [x_values[index] for index in mine],
-                "y": [y_values[index] for index in mine],
-                "marker": {"color": tint, "size": 5, "opacity": 0.75},
-                "hovertext": [texts[index] for index in mine],
-                "hoverinfo": "text",
-            }
+            go.Scatter(
+                mode="markers",
+                name=legend_name(name),
+                showlegend=bool(color),
+                x=[x_values[index] for index in mine],
+                y=[y_values[index] for index in mine],
+                marker={"color": tint, "size": 5, "opacity": 0.75},
+                hovertext=[texts[index] for index in mine],
+                hoverinfo="text",
+            )
         )
         if len(ends) == 2:
             traces[-1]["error_y"] = _bars_to(y_values, mine, len(top), tint)
@@ -156,17 +155,16 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     for name in dict.fromkeys(groups):
         mine = [index for index, one in enumerate(groups) if one == name]
         traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": legend_name(name),
-                "base": [values[rows_n + index] for index in mine],
-                "x": [values[2 * rows_n + index] for index in mine],
-                "y": [lanes[index] for index in mine],
-                "marker": {"color": colors[name], "line": {"width": 0.5, "color": "white"}},
-                "hovertext": [texts[index] for index in mine],
-                "hoverinfo": "text",
-            }
+            go.Bar(
+                orientation="h",
+                name=legend_name(name),
+                base=[values[rows_n + index] for index in mine],
+                x=[values[2 * rows_n + index] for index in mine],
+                y=[lanes[index] for index in mine],
+                marker={"color": colors[name], "line": {"width": 0.5, "color": "white"}},
+                hovertext=[texts[index] for index in mine],
+                hoverinfo="text",
+            )
         )
     title = axis_title(f"since the first one shown ({unit})")
     yaxis = category_axis(0, down=True)

@@ -251,7 +251,9 @@ def test_only_recipe_scripts_import_the_adapter():
 
 @each_module
 def test_slow_packages_are_imported_late(module):
-    assert not packages(top_level(parsed(MODULES[module]))) & LATE
+    # What draws is imported when something is drawn.
+    late = LATE - {"plotly"} if module.startswith("nsys_llm.view.") else LATE
+    assert not packages(top_level(parsed(MODULES[module]))) & late
 
 
 @each_recipe

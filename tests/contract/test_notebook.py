@@ -29,8 +29,8 @@ from results import analyse, read_frames, read_report
 from nsys_llm.demo import write_demo
 from nsys_llm.manifest import load_manifest
 from nsys_llm.trace_builder import TraceBuilder
-from nsys_llm.view.figures import picked
 from nsys_llm.view.results import Results
+from nsys_llm.view.tables import picked
 
 MANIFEST = load_manifest("llm_hotspots")
 
@@ -257,11 +257,33 @@ def test_no_absolute_path_leaves_the_run_but_in_the_nsys_analysis_file(rank_set,
         assert [name for name, text in texts.items() if needle.encode() in text] == []
 
 
-def test_the_notebook_is_the_same_without_nbformat(rank_set, tmp_path, monkeypatch):
-    whole = analyse(tmp_path / "whole", rank_set)
-    monkeypatch.setitem(sys.modules, "nbformat", None)
-    bare = analyse(tmp_path / "bare", rank_set)
-    assert (bare / "analysis.ipynb").read_bytes() == (whole / "analysis.ipynb").read_bytes()
+@pytest.mark.parametrize("package", ["nbformat", "plotly"])
+def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, monkeypatch, package):
+    drawing = [name for name, module in sys.modules.items() if hasattr(module, "go")]
+    absent = [name for name in sys.modules if name.startswith(f"{package}.")]
+    for name in {*absent, *drawing, "nsys_llm.view.figures"}:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    options = ["--mode", "none", "--html", "--output", tmp_path / "out", "--input", rank_set]
+    done = run(*options)
+    assert done.code == 0
+    assert any(
+        line.endswith(f"no analysis.ipynb was made: pip install {package}.") for line in done.said
+    )
+    assert "analysis.ipynb" not in record_of(tmp_path / "out")["Outputs"]
+    assert (tmp_path / "out" / "report.md").is_file()
+    assert not (tmp_path / "out" / "analysis.ipynb").exists()
+
+
+def test_two_runs_write_equal_notebooks_and_every_cell_has_an_id_of_its_own(rank_set, tmp_path):
+    first, second = (analyse(tmp_path / name, rank_set) for name in ("first", "second"))
+    text = (first / "analysis.ipynb").read_bytes()
+    assert (second / "analysis.ipynb").read_bytes() == text
+    ids = [cell.id for cell in read_notebook(first).cells]
+    assert len(set(ids)) == len(ids)
+    assert {section.table for section in shown_sections(first)} <= {
+        one.rpartition("-")[0] for one in ids
+    }
 
 
 def test_the_nsys_analysis_file_names_the_notebook_and_every_file(result):

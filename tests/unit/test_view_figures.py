@@ -31,7 +31,7 @@ BOX = {name: f"{name}_ns" for name in ("low", "q1", "median", "q3", "high")}
 
 def plotted(frame, **spec):
     """Draw, and let plotly check every property."""
-    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec})
+    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}).to_plotly_json()
     go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     return plot
 
@@ -211,7 +211,7 @@ def test_a_map_of_many_ranks_names_the_one_that_stands_out():
     (note,) = plot["layout"]["annotations"]
     assert (note["x"], note["text"]) == ("rank0021", "rank0021")
     # Where all are alike, or few, none is named.
-    assert plotted(frame.assign(time_ns=500), **spec)["layout"]["annotations"] == []
+    assert "annotations" not in plotted(frame.assign(time_ns=500), **spec)["layout"]
     assert "annotations" not in plotted(frame[frame["file"] < "rank0030"], **spec)["layout"]
 
 
