@@ -44,6 +44,7 @@ def write_report(
             write(folder, report, results)
             written[name] = label
         except ImportError as error:
-            console.warn(f"no {name} was made: pip install {error.name}.")
+            package = str(error.name).partition(".")[0]
+            console.warn(f"no {name} was made: pip install {package}.")
     width, height = shutil.get_terminal_size((80, 24))
     return tuple(summary_lines(report, results, width, height)), written
