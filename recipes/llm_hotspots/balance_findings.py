@@ -16,6 +16,12 @@ from nsys_llm.communication import COMMUNICATION
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.exposed_findings import exposed_communication
 from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
+from nsys_llm.recipes.llm_hotspots.launch_split import (
+    hosts_beyond_chance,
+    mix_words,
+    split_beyond_chance,
+    split_words,
+)
 from nsys_llm.records import Record, records, severity_of, window_of
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
 
@@ -54,21 +60,23 @@ def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return what is to be said about communication, slow and late ranks, and uneven work.
 
     Args:
-        tables: Finished tables by name: overlap, processes, imbalance, host_imbalance.
+        tables: Finished ones by name: overlap, processes, imbalance, host_imbalance, rank_kernels.
     """
     overlap, processes, imbalance, hosts = (
         records(tables[name]) for name in ("overlap", "processes", "imbalance", "host_imbalance")
     )
     return [
         *exposed_communication(overlap),
-        *_slow_rank(processes, imbalance),
+        *_slow_rank(processes, imbalance, tables["rank_kernels"]),
         *_late_rank(imbalance, processes),
-        *_uneven_kernels(imbalance, processes),
+        *_uneven_kernels(imbalance, processes, tables["rank_kernels"]),
         *_slow_host(hosts, processes),
     ]
 
 
-def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iterator[Finding]:
+def _slow_rank(
+    processes: Sequence[Record], imbalance: Sequence[Record], rank_kernels: pd.DataFrame
+) -> Iterator[Finding]:
     """Return the finding on the rank that computes longest."""
     most_ns = max((row["compute_total_ns"] for row in processes), default=0)
     working = [row for row in processes if row["compute_total_ns"] > _ONLOOKER * most_ns]
@@ -83,7 +91,12 @@ def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iter
     # More launches in a longer capture is no more work.
     if severity is None or not (same or density >= _SLOW_RATIO["low"]):
         return
+    split = split_beyond_chance(rank_kernels, imbalance, worst, working)
+    if split is None:
+        return
     why, advice = _slow_words(same, worst["launches_n"], typical_n)
+    if same and split.mixed:
+        why, advice = mix_words(split, worst["launches_n"])
     more_pct = 100.0 * (worst["compute_total_ns"] / p50_ns - 1)
     yield Finding(
         rule="slow_rank",
@@ -94,13 +107,13 @@ def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iter
         evidence=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
         f"{worst['rank']}{_on(worst['host'])}, {format_ns(p50_ns)} on the median of "
         f"{format_count(len(working))} ranks; collectives are left out. {why}"
-        f"{_heaviest(imbalance, worst['rank'])}",
-        tables=("processes", "imbalance"),
+        f"{split_words(split)}{_heaviest(imbalance, worst['rank'])}",
+        tables=("processes", "imbalance", "rank_kernels"),
         recommendation=advice,
         rank=worst["rank"],
         window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
         window_shows="all of that rank",
-        capture=_CLOCKS if same else None,
+        capture=_CLOCKS if same and not split.mixed else None,
         impact_ns=round(worst["compute_total_ns"] - p50_ns),
     )
 
@@ -173,12 +186,14 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
     )
 
 
-def _uneven_kernels(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iterator[Finding]:
+def _uneven_kernels(
+    imbalance: Sequence[Record], processes: Sequence[Record], rank_kernels: pd.DataFrame
+) -> Iterator[Finding]:
     """One finding a kernel, the most excess first; none on a rank that is slow throughout."""
     whole = _total(imbalance, COMPUTE)
     if whole is None or whole["all_ranks_n"] < 2 or not _alike(processes):
         return
-    slow = {finding.rank for finding in _slow_rank(processes, imbalance)}
+    slow = {finding.rank for finding in _slow_rank(processes, imbalance, rank_kernels)}
     uneven = [
         row
         for row in imbalance
@@ -245,6 +260,8 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
     worst = max(compared, key=lambda row: row["mean_over_p50"], default=None)
     severity = severity_of(worst["mean_over_p50"], _SLOW_RATIO) if worst else None
     if worst is None or severity is None or len(compute) < 2:
+        return
+    if not hosts_beyond_chance(worst["mean_ns"] - worst["p50_ns"], worst["host"], processes):
         return
     more = format_percent(100.0 * (worst["mean_over_p50"] - 1))
     yield Finding(

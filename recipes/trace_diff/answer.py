@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables, basis_of, both_sides
-from nsys_llm.recipes.trace_diff.checks import BLOCKING, KERNELS, STEPS, TOTALS, WINDOW
+from nsys_llm.recipes.trace_diff.checks import (
+    BLOCKING,
+    KERNELS,
+    STEPS,
+    TOTALS,
+    WINDOW,
+    WORK,
+    WORK_OF_ALL,
+)
 from nsys_llm.recipes.trace_diff.clue import Clue, changed, matters
 from nsys_llm.recipes.trace_diff.clues import find_clues
 from nsys_llm.recipes.trace_diff.conclusions import conclusive
 from nsys_llm.recipes.trace_diff.kernel_clues import alike_ratio
+from nsys_llm.recipes.trace_diff.work_words import work_sentence
 from nsys_llm.sides import COMPARED
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
@@ -45,7 +54,7 @@ def answer(tables: Tables) -> str:
         return f"{blocked}Nothing changed: {same}.{graphs}"
     clues = find_clues(tables, basis)
     told = _told(clues, basis)
-    first = f"{blocked}{_headline(tables, basis)}.{graphs}"
+    first = f"{work_sentence(tables, basis)}{blocked}{_headline(tables, basis)}.{graphs}"
     if not told:
         nothing = "No kernel changed enough to tell from chance."
         return first if alike_ratio(basis) is not None else f"{first} {nothing}"
@@ -72,6 +81,8 @@ def _blocked(tables: Tables, basis: Basis) -> str:
     if alike_ratio(basis) is not None:
         # The first sentence says how much more or less the input did.
         rows = rows[(rows["check"] != KERNELS) | (rows["status"] != TOTALS)]
+    # The first sentence says what changed in the work.
+    rows = rows[~rows["check"].isin([WORK, WORK_OF_ALL])]
     for status, what in BLOCKING.items():
         own = rows[rows["status"] == status]
         if len(own):

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.recipes.trace_diff.amounts import COMMON_PCT
+from nsys_llm.recipes.trace_diff.checks import SAME, WORK
+from nsys_llm.recipes.trace_diff.kernel_tables import BOTH
+from nsys_llm.recipes.trace_diff.sizes import sizes_of
 from nsys_llm.sides import COMPARED
 from nsys_llm.view.text import NOT_KNOWN, quoted
 
 __all__ = ["Basis", "Tables", "basis_of", "both_sides"]
+
+#: Launch sizes of a kernel changed if more than this share of its per-call effect is theirs; ours.
+_MOVED_SHARE: Final = 0.05
+#: A kernel runs at other sizes throughout if less than this share of the launches of a side has a
+#: size that the other side has too; ours.
+_LEAST_COMMON: Final = 0.5
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -23,13 +33,33 @@ class Basis:
     Attributes:
         kernels: Columns name, category, operation, communication, status, verdict, baseline_n,
             input_n, ratio (of means), p50_pct (change of the median), q, and in ns before, after,
-            change, count, per_call.
+            change, count, per_call. Of launch sizes (see `sizes`): same (the per-call effect at
+            equal grids and blocks), size (the rest of it), sure (the tested part of same), ns;
+            same_ratio, moved (sizes changed), resized (other sizes throughout), geometry,
+            baseline_threads, input_threads.
         steps: Steps of both sides where times and numbers are a step and rank; None where they are
             over all ranks.
+        same_work: Whether a step does as much on both sides, by the names of steps; None where
+            they do not say.
     """
 
     kernels: pd.DataFrame
     steps: tuple[int, int] | None
+    same_work: bool | None = None
+
+    @property
+    def other_work(self) -> bool:
+        """Whether a step of the input is known to do another amount of work."""
+        return self.same_work is False
+
+    @property
+    def other_programs(self) -> bool:
+        """Whether the runs have less than half of a side's kernel time in kernels of both."""
+        both = self.kernels[self.kernels["status"] == BOTH]
+        return bool(
+            100 * both["before"].sum() < COMMON_PCT * self.before_ns
+            or 100 * both["after"].sum() < COMMON_PCT * self.after_ns
+        )
 
     @property
     def per_step(self) -> bool:
@@ -98,7 +128,36 @@ def basis_of(tables: Tables) -> Basis:
             },
         }
     )
-    return Basis(frame, steps)
+    return Basis(_with_sizes(frame, tables["configs"], divisors), steps, _same_work(tables))
+
+
+def _with_sizes(frame: pd.DataFrame, configs: pd.DataFrame, steps: tuple[int, int]) -> pd.DataFrame:
+    """Add what launch sizes tell; a kernel of one side, or without sizes, has not moved."""
+    sizes = sizes_of(configs)
+    found = sizes[sizes["known"]].reindex(frame["name"]).reset_index(drop=True)
+    known = found["same_ns"].notna()
+    same = (found["same_ns"].astype("float64") / steps[1]).where(known, frame["per_call"])
+    size = frame["per_call"] - same
+    moved = known & (size.abs() > _MOVED_SHARE * frame["per_call"].abs())
+    return frame.assign(
+        same=same,
+        size=size,
+        sure=found["sure_ns"].astype("float64").fillna(0.0) / steps[1],
+        same_ratio=found["same_ratio"].astype("float64"),
+        moved=moved,
+        resized=known & (found["common"].astype("float64") < _LEAST_COMMON),
+        geometry=found["geometry"],
+        baseline_threads=found["baseline_threads"].astype("float64") / steps[0],
+        input_threads=found["input_threads"].astype("float64") / steps[1],
+    )
+
+
+def _same_work(tables: Tables) -> bool | None:
+    """Return what the names of steps say of the work of a step."""
+    rows = tables["comparability"].set_index("check")
+    if WORK not in rows.index or pd.isna(rows.loc[WORK, "baseline"]):
+        return None
+    return bool(rows.loc[WORK, "status"] == SAME)
 
 
 def both_sides(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -16,6 +16,8 @@ __all__ = [
     "TOTALS",
     "UNKNOWN",
     "WINDOW",
+    "WORK",
+    "WORK_OF_ALL",
     "Row",
     "check_row",
 ]
@@ -37,10 +39,12 @@ BLOCKING: Final = {
     STEP_TIMES: "Times per step",
 }
 
-#: The checks of launches, of steps and of windows.
+#: The checks of launches, of steps, of windows, and of what steps do.
 KERNELS: Final = "kernels"
 STEPS: Final = "steps"
 WINDOW: Final = "window"
+WORK: Final = "work of a step"
+WORK_OF_ALL: Final = "work of all steps"
 
 Row = dict[str, str | None]
 

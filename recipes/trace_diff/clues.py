@@ -10,6 +10,7 @@ import pandas as pd
 from nsys_llm.recipes.trace_diff.basis import Basis, Tables
 from nsys_llm.recipes.trace_diff.clue import Clue, changed, matters
 from nsys_llm.recipes.trace_diff.kernel_clues import kernel_clues, work_ratio
+from nsys_llm.recipes.trace_diff.rank_clues import with_rank
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
 
 __all__ = ["find_clues"]
@@ -19,10 +20,6 @@ _COPIES_PCT: Final = 20.0
 _LEAST_COPIES: Final = 5
 #: Percentage points of the windows that idle time has to change by; as in idle_gaps' low findings.
 _IDLE_POINTS: Final = 2.0
-
-#: Percent of its kernel time by which a rank has to change unlike the median rank; as much as
-#: idle_gaps asks of idle time.
-_RANK_POINTS: Final = 5.0
 
 _COMMUNICATION: Final = ("comm_wait", "comm_transfer")
 _KINDS: Final = {
@@ -41,8 +38,8 @@ def find_clues(tables: Tables, basis: Basis) -> list[Clue]:
         *_communication(tables, basis),
         *_copies(tables, basis),
         *_idle(tables, basis),
-        *_one_rank(tables, basis),
     ]
+    found = with_rank(found, tables, basis)
     return sorted(found, key=lambda clue: (-abs(clue.impact_ns), clue.rule, clue.name or ""))
 
 
@@ -124,37 +121,6 @@ def _between(row: Any) -> str:
 
 def _number(value: float) -> str:
     return format_count(value) if float(value).is_integer() else f"{value:.3g}"
-
-
-def _one_rank(tables: Tables, basis: Basis) -> Iterator[Clue]:
-    """Yield the rank whose computation changed unlike that of the others."""
-    ranks, steps = tables["ranks"], basis.shares
-    before = ranks["baseline_total_ns"].astype("float64") / steps[0]
-    if len(ranks) < 2 or not (before > 0).all():
-        return
-    rows, talks = tables["rank_kernels"], basis.kernels.loc[basis.kernels["communication"], "name"]
-    own = rows[~rows["name"].isin(talks)].groupby("rank")[["baseline_total_ns", "input_total_ns"]]
-    compute = own.sum().reindex(ranks["rank"], fill_value=0).to_numpy("float64") / steps
-    share = 100 * pd.Series(compute[:, 1] - compute[:, 0], index=before.index) / before
-    # Of two ranks, the one that changed less is what to compare with.
-    usual = float(
-        share.median() if len(share) > 2 else share.iloc[int(share.abs().to_numpy().argmin())]
-    )
-    at = int((share - usual).abs().to_numpy().argmax())
-    own, number = float(share.iloc[at]), int(ranks["rank"].iloc[at])
-    if abs(own - usual) < _RANK_POINTS:
-        return
-    others = "median" if len(share) > 2 else "other one"
-    beyond_ns = (own - usual) * float(before.iloc[at]) / 100
-    yield Clue(
-        "one_rank",
-        beyond_ns,
-        f"computation on rank {number} takes {own:+.1f} % where the {others} changes by "
-        f"{usual:+.1f} % ({changed(beyond_ns)})",
-        ("ranks", "rank_kernels"),
-        stands_out=True,
-        rank=number,
-    )
 
 
 def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:

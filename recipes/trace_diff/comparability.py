@@ -8,7 +8,7 @@ from typing import Any, Final
 from nsys_llm.capture import CaptureFacts
 from nsys_llm.columns import Columns
 from nsys_llm.idle_causes import PROFILER_OVERHEAD
-from nsys_llm.recipes.trace_diff.amounts import other_work
+from nsys_llm.recipes.trace_diff.amounts import COMMON_PCT, other_work
 from nsys_llm.recipes.trace_diff.checks import (
     ALL,
     DIFFERS,
@@ -19,6 +19,7 @@ from nsys_llm.recipes.trace_diff.checks import (
     check_row,
 )
 from nsys_llm.recipes.trace_diff.runs import Run, Runs
+from nsys_llm.recipes.trace_diff.step_work import work_rows
 from nsys_llm.recipes.trace_diff.work_checks import (
     kernels_row,
     outside_row,
@@ -30,9 +31,6 @@ from nsys_llm.view.text import counted, format_count, format_percent
 
 __all__ = ["comparability_columns"]
 
-#: Share of the kernel time in names that both sides have, below which a word is due; nsys-ai asks
-#: for a comparability of one half.
-_COMMON_PCT: Final = 50.0
 #: Percentage points of the windows by which the profiler's time may differ; ours.
 _OVERHEAD_POINTS: Final = 1.0
 
@@ -76,6 +74,7 @@ def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         ),
         _overhead(runs),
         steps_row(runs),
+        *work_rows(runs),
         outside_row(runs),
         window_row(runs),
         _names(runs),
@@ -202,7 +201,7 @@ def _names(runs: Runs) -> Row:
         shared_ns = sum(ns for name, ns in zip(own, times, strict=True) if name in common)
         shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
-    if min(shares) < _COMMON_PCT:
+    if min(shares) < COMMON_PCT:
         return check_row(
             "kernel names in common", shown, DIFFERS, "mostly other kernels: other code"
         )

@@ -39,9 +39,10 @@ _HOST_CAUSES: Final = ("host_no_cuda", "launch_api", "other_api", "launch_latenc
 def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[tuple[str, str]]:
     """Yield what the clues point to as (rule, text), most telling first; nothing where nowhere."""
     rules = {clue.rule for clue in clues}
-    if path := _another_path(basis, clues):
+    comparable = not basis.other_work and not basis.other_programs
+    if comparable and (path := _another_path(basis, clues)):
         yield "another_path", path
-    if slow := _slower_throughout(basis):
+    if comparable and (slow := _slower_throughout(basis)):
         yield "slower_throughout", slow
     if "waiting" in rules:
         waiting = next(clue for clue in clues if clue.rule == "waiting")
@@ -69,7 +70,8 @@ def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[
 def _another_path(basis: Basis, clues: Sequence[Clue]) -> str | None:
     """The same number of launches, other kernels, and work that moved: another code path."""
     replaced = [clue for clue in clues if clue.rule == "other_kernels" and clue.stands_out]
-    longer = [clue for clue in clues if clue.rule == "slower_calls" and clue.stands_out]
+    more = [clue for clue in clues if clue.rule in ("slower_calls", "other_sizes")]
+    longer = [clue for clue in more if clue.stands_out and clue.impact_ns > 0]
     copies = [clue for clue in clues if clue.rule == "copies" and clue.stands_out]
     before, after = (float(basis.kernels[name].sum()) for name in ("baseline_n", "input_n"))
     same = before and 100 * abs(after - before) <= _SAME_LAUNCHES_PCT * before
@@ -107,9 +109,11 @@ def _slower_throughout(basis: Basis) -> str | None:
         (kernels["status"] == "both") & ~kernels["communication"] & kernels["ratio"].notna()
     ]
     total = float(own["before"].sum())
+    # Another grid is another problem, whatever the machine does.
+    own = own[~(own["moved"] | own["resized"])]
     if len(own) < 3 or not total:
         return None
-    common = float((own["ratio"] * own["before"]).sum() / total)
+    common = float((own["ratio"] * own["before"]).sum() / max(own["before"].sum(), 1))
     apart = 100 * (own["ratio"] / common - 1).abs()
     alike = float(own.loc[apart <= _ALIKE_PCT, "before"].sum())
     moved = 100 * abs(common - 1)

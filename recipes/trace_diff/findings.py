@@ -31,13 +31,35 @@ _KINDS: Final = {
     "slower_calls": (
         "{name} got slower per call",
         "kernel",
-        "Compare its launch configurations in `configs`: where each has its old durations the mix "
-        "of shapes changed, else the kernel or the machine did.",
+        "Its grids and blocks are the same: compare versions of the kernel, clocks and power of "
+        "the GPU, and sizes that no grid shows (lengths of sequences, experts).",
     ),
     "faster_calls": (
         "{name} got faster per call",
         "kernel",
-        "Check in `configs` that it still does the same work: other grids are other shapes.",
+        "Check that it still does the same work: a grid does not show all sizes.",
+    ),
+    "calls_at_other_work": (
+        "{name} takes another time per call, at another amount of work a step",
+        "kernel",
+        "Compare the time per token, or repeat a run with the batch of the other.",
+    ),
+    "other_sizes": (
+        "{name} runs at other sizes",
+        "kernel",
+        "Another grid or block is another problem, and no slower or faster kernel: compare in "
+        "`configs` the sizes that both runs have, and the work of both runs.",
+    ),
+    "split_launches": (
+        "{name} is split into more launches",
+        "kernel",
+        "The same total grid in smaller launches costs more launches and fills the GPU less: find "
+        "what splits it (chunks, micro-batches, buckets).",
+    ),
+    "merged_launches": (
+        "{name} is merged into fewer launches",
+        "kernel",
+        "Nothing: the same total grid in larger launches.",
     ),
     "few_calls": (
         "{name} takes other times in few calls",
@@ -114,6 +136,16 @@ _KINDS: Final = {
     ),
 }
 
+#: What says that more or less was done.
+_MORE_WORK: Final = frozenset({"more_of_all", "less_of_all", "calls_at_other_work"})
+#: Another problem, unless the steps are known to do the same.
+_SIZES: Final = frozenset({"other_sizes"})
+#: What takes longer where a step has more to do.
+_GROWS_WITH_WORK: Final = frozenset(
+    {"other_kernels", "more_calls", "few_calls", "uneven_calls", "copies", "transfer"}
+    | {"communication", "split_launches"}
+)
+
 #: Conclusions that are told with the change that they explain.
 _SAID_BY: Final = {"waiting": ("late_peer",), "more_idle": ("graphs_lost", "host_bound")}
 
@@ -139,7 +171,7 @@ def _finding(clue: Clue, basis: Basis, concluded: Mapping[str, str]) -> Finding:
     severity = severity_of(share, _SEVERITY_PCT)
     if severity is None:
         severity = "low" if clue.stands_out and clue.impact_ns > 0 else "note"
-    if clue.rule in ("more_of_all", "less_of_all") or not clue.sure:
+    if not clue.sure or not _is_verdict(clue, basis):
         severity = "note"
     return Finding(
         rule=clue.rule,
@@ -155,6 +187,15 @@ def _finding(clue: Clue, basis: Basis, concluded: Mapping[str, str]) -> Finding:
         recommendation=" ".join([*said, advice]),
         impact_ns=round(abs(clue.impact_ns)),
     )
+
+
+def _is_verdict(clue: Clue, basis: Basis) -> bool:
+    """Tell whether more time is a change for the worse: not where more was to be done."""
+    if clue.rule in _MORE_WORK:
+        return False
+    if clue.rule in _SIZES and basis.same_work is not True:
+        return False
+    return not (basis.other_work and clue.rule in _GROWS_WITH_WORK)
 
 
 def _conclusions(basis: Basis, concluded: Mapping[str, str]) -> Iterator[Finding]:

@@ -8,11 +8,17 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.recipes.trace_diff.amounts import ALIKE_PCT, LEAST_CHANGE_PCT, common_ratio
+from nsys_llm.recipes.trace_diff.amounts import (
+    ALIKE_PCT,
+    LEAST_CHANGE_PCT,
+    alike_sizes,
+    common_ratio,
+)
 from nsys_llm.recipes.trace_diff.basis import Basis
 from nsys_llm.recipes.trace_diff.clue import STANDS_OUT, Clue, changed, matters, times
+from nsys_llm.recipes.trace_diff.size_clues import calls_of, named_kernel, number_of, size_clues
 from nsys_llm.recipes.trace_diff.verdicts import IMPROVE, INSUFFICIENT, REGRESS
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 __all__ = ["alike_ratio", "kernel_clues", "work_ratio"]
 
@@ -29,6 +35,7 @@ def kernel_clues(basis: Basis) -> list[Clue]:
         *_uneven_calls(basis),
         *_counts(basis),
         *_other_kernels(basis),
+        *size_clues(basis),
     ]
 
 
@@ -39,10 +46,13 @@ def alike_ratio(basis: Basis) -> float | None:
     """
     kernels = basis.kernels
     both = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
-    if basis.per_step:
+    if basis.per_step or basis.other_programs:
         return None
-    columns = (both[name].to_numpy(np.float64) for name in ("baseline_n", "input_n", "before"))
-    return common_ratio(*columns)
+    n0, n1, before, threads0, threads1 = (
+        both[name].to_numpy(np.float64)
+        for name in ("baseline_n", "input_n", "before", "baseline_threads", "input_threads")
+    )
+    return common_ratio(n0, n1, before, alike_sizes(threads0, n0, threads1, n1))
 
 
 def work_ratio(basis: Basis) -> float:
@@ -71,20 +81,20 @@ def _fewer_of_all(basis: Basis) -> Iterator[Clue]:
 def _per_call(basis: Basis) -> Iterator[Clue]:
     """Yield kernels whose calls got longer or shorter, for real."""
     kernels = basis.kernels
-    own = kernels[kernels["verdict"].isin([REGRESS, IMPROVE]) & ~kernels["communication"]]
-    for row in _records(own, "per_call"):
-        if row["per_call"] * row["p50_pct"] <= 0:
+    own = kernels[~kernels["communication"] & (kernels["status"] == "both") & ~kernels["resized"]]
+    for row in _records(own, "same"):
+        if not _is_real(row):
             continue
-        out = row["ratio"] >= STANDS_OUT or row["ratio"] <= 1 / STANDS_OUT
-        if not out and not matters(row["per_call"], basis):
+        ratio = row["same_ratio"] if row["moved"] else row["ratio"]
+        out = ratio >= STANDS_OUT or ratio <= 1 / STANDS_OUT
+        if not out and not matters(row["same"], basis):
             continue
-        rule = "slower_calls" if row["per_call"] > 0 else "faster_calls"
-        calls = _calls(row, basis)
+        where = " at the same grids and blocks" if row["moved"] else ""
         yield Clue(
-            rule,
-            row["per_call"],
-            f"{_named(row)} takes {times(row['ratio'])} per call in {calls} "
-            f"({changed(row['per_call'])})",
+            _per_call_rule(row["same"], basis),
+            row["same"],
+            f"{named_kernel(row)} takes {times(ratio)} per call{where} in {calls_of(row, basis)} "
+            f"({changed(row['same'])})",
             ("kernels", "configs"),
             row["name"],
             row["category"],
@@ -92,17 +102,35 @@ def _per_call(basis: Basis) -> Iterator[Clue]:
         )
 
 
+def _is_real(row: Any) -> bool:
+    """Tell whether calls of the same size changed beyond chance.
+
+    Where sizes changed, medians of all calls tell nothing: the tests of configurations do.
+    """
+    if row["moved"]:
+        return bool(row["sure"] * row["same"] > 0 and 2 * abs(row["sure"]) >= abs(row["same"]))
+    return row["verdict"] in (REGRESS, IMPROVE) and bool(row["per_call"] * row["p50_pct"] > 0)
+
+
+def _per_call_rule(change_ns: float, basis: Basis) -> str:
+    if basis.other_work:
+        return "calls_at_other_work"
+    return "slower_calls" if change_ns > 0 else "faster_calls"
+
+
 def _few_calls(basis: Basis) -> Iterator[Clue]:
     """Yield kernels whose calls got longer or shorter, with too few of them for a test."""
     kernels = basis.kernels
-    own = kernels[(kernels["verdict"] == INSUFFICIENT) & (kernels["status"] == "both")]
+    own = kernels[
+        (kernels["verdict"] == INSUFFICIENT) & (kernels["status"] == "both") & ~kernels["moved"]
+    ]
     for row in _records(own[~own["communication"]], "per_call"):
         if not _moved(row) or not matters(row["per_call"], basis):
             continue
         yield Clue(
             "few_calls",
             row["per_call"],
-            f"{_named(row)} takes {times(row['ratio'])} per call in {_calls(row, basis)} "
+            f"{named_kernel(row)} takes {times(row['ratio'])} per call in {calls_of(row, basis)} "
             f"({changed(row['per_call'])}), too few to tell from chance",
             ("kernels", "configs"),
             row["name"],
@@ -117,7 +145,9 @@ def _uneven_calls(basis: Basis) -> Iterator[Clue]:
     Where a test does not tell that from chance, it has to be worth as much as a finding.
     """
     kernels = basis.kernels
-    own = kernels[~kernels["verdict"].isin([INSUFFICIENT]) & (kernels["status"] == "both")]
+    own = kernels[
+        (kernels["verdict"] != INSUFFICIENT) & (kernels["status"] == "both") & ~kernels["moved"]
+    ]
     for row in _records(own[~own["communication"]], "per_call"):
         p50_pct, sure = row["p50_pct"], bool(row["q"] < _SURE)
         typical = abs(p50_pct) >= LEAST_CHANGE_PCT and row["per_call"] * p50_pct > 0
@@ -129,9 +159,9 @@ def _uneven_calls(basis: Basis) -> Iterator[Clue]:
         yield Clue(
             "uneven_calls",
             row["per_call"],
-            f"some calls of {_named(row)} changed and not the usual one: in the mean it takes "
-            f"{times(row['ratio'])} in {_calls(row, basis)} ({changed(row['per_call'])}), at "
-            f"{_median(p50_pct)}{'' if sure else ', which may be chance'}",
+            f"some calls of {named_kernel(row)} changed and not the usual one: in the mean it "
+            f"takes {times(row['ratio'])} in {calls_of(row, basis)} ({changed(row['per_call'])}), "
+            f"at {_median(p50_pct)}{'' if sure else ', which may be chance'}",
             ("durations", "configs"),
             row["name"],
             row["category"],
@@ -150,23 +180,11 @@ def _median(p50_pct: float) -> str:
     return f"a median that is {format_percent(abs(p50_pct))} {'longer' if p50_pct > 0 else 'less'}"
 
 
-def _calls(row: Any, basis: Basis) -> str:
-    before, after = row["baseline_n"], row["input_n"]
-    a_step = basis.a_step
-    if before == after:
-        return f"the same {_number(before)} calls{a_step}"
-    return f"{_number(after)} calls{a_step} instead of {_number(before)}"
-
-
-def _number(value: float) -> str:
-    return format_count(value) if float(value).is_integer() else f"{value:.3g}"
-
-
 def _counts(basis: Basis) -> Iterator[Clue]:
     """Yield kernels that run more or less often, beyond what they all do."""
     alike = alike_ratio(basis) or 1.0
     kernels = basis.kernels
-    own = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0)]
+    own = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0) & ~kernels["resized"]]
     for row in _records(own, "count"):
         beyond = row["input_n"] / row["baseline_n"] / alike - 1
         if 100 * abs(beyond) <= ALIKE_PCT or not matters(row["count"], basis):
@@ -175,8 +193,8 @@ def _counts(basis: Basis) -> Iterator[Clue]:
         yield Clue(
             rule,
             row["count"],
-            f"{_named(row)} runs {_number(row['input_n'])} times{basis.a_step} instead of "
-            f"{_number(row['baseline_n'])} ({changed(row['count'])})",
+            f"{named_kernel(row)} runs {number_of(row['input_n'])} times{basis.a_step} instead of "
+            f"{number_of(row['baseline_n'])} ({changed(row['count'])})",
             ("kernels",),
             row["name"],
             row["category"],
@@ -228,11 +246,6 @@ def _replaced(
         return text
     others = f"{counted(len(gone), 'other')} took {format_ns(gone_ns)}"
     return f"{text} where {others} ({changed(come_ns - gone_ns)})"
-
-
-def _named(row: Any) -> str:
-    operation = row["operation"]
-    return quoted(row["name"]) + ("" if pd.isna(operation) else f" ({operation})")
 
 
 def _records(frame: pd.DataFrame, by: str) -> Iterable[dict[Any, Any]]:

@@ -15,7 +15,7 @@ from nsys_llm.gates import NOT_COMPARABLE, Gate, Judgement, judge
 from nsys_llm.manifest import Metric
 from nsys_llm.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.recipes.trace_diff.amounts import other_work
-from nsys_llm.recipes.trace_diff.checks import ALL, STEP_TIMES, TOTALS
+from nsys_llm.recipes.trace_diff.checks import ALL, STEP_TIMES, TOTALS, WORK
 from nsys_llm.recipes.trace_diff.collective_sums import CollectiveSums
 from nsys_llm.recipes.trace_diff.metric_values import (
     PER_STEP,
@@ -152,7 +152,8 @@ class Measures:
         if before is None or after is None:
             return self._unknown(metric, argument)
         if metric in SHARES or metric in _PERCENTILES:
-            return None
+            other = metric in _PERCENTILES and WORK in self.blocked[STEP_TIMES]
+            return f"times per step are not comparable: {WORK}" if other else None
         what, status = "times per step", STEP_TIMES
         if self._is_sum(metric, argument):
             what, status = "sums over the runs", TOTALS

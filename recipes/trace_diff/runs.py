@@ -133,6 +133,23 @@ class Run:
         return "; ".join(notes) or ("no step is in the window" if self.steps_n is None else None)
 
     @cached_property
+    def step_numbers(self) -> dict[str, tuple[int, int]]:
+        """What the names of steps say that they do: by label, steps that have it and its sum."""
+        found: dict[str, tuple[int, int]] = {}
+        for _, sums in self.ranks:
+            for label, steps_n, total in sums.steps.numbers:
+                before = found.get(label, (0, 0))
+                found[label] = before[0] + steps_n, before[1] + total
+        return found
+
+    @cached_property
+    def tokens_n(self) -> int | None:
+        """Tokens of all steps of all ranks, by the names of steps; None where one tells none."""
+        found = [sums.steps.tokens_n for _, sums in self.ranks]
+        total = sum(n for n in found if n is not None)
+        return total if None not in found and total else None
+
+    @cached_property
     def idle_ns(self) -> IntArray | None:
         """Idle time by cause, all devices; None where that of one of them is not known."""
         found = [device.idle_ns for device in self.devices if device.idle_ns is not None]

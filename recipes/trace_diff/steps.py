@@ -17,6 +17,7 @@ from nsys_llm.phase_times import PhaseTimes
 from nsys_llm.ranges import Ranges
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.trace_diff.launches import Launches
+from nsys_llm.recipes.trace_diff.step_numbers import StepNumber, step_numbers, tokens_of
 
 __all__ = ["StepCount", "chosen_steps", "count_steps", "phase_counts"]
 
@@ -35,12 +36,16 @@ class StepCount:
         step: What was counted: name of the range without running numbers, or of the kernel.
         note: Why they cannot be counted.
         outside_ns: GPU time that no step launched; None where steps are no ranges.
+        numbers: What the names of the steps say that they do, see `step_numbers`.
+        tokens_n: Tokens of all steps together, by their names; None where one does not tell.
     """
 
     steps_n: int | None
     step: str | None = None
     note: str | None = None
     outside_ns: int | None = None
+    numbers: tuple[StepNumber, ...] = ()
+    tokens_n: int | None = None
 
 
 def count_steps(
@@ -63,7 +68,15 @@ def count_steps(
         return StepCount(None, None, _NO_STEP)
     chosen = chosen_steps(trace, times.steps, options)
     outside_ns = int(times.gpu_ns.sum()) - int(times.step_gpu_ns[chosen].sum())
-    return StepCount(int(chosen.size), step_key(str(times.steps.name[0])), None, outside_ns)
+    names = [str(name) for name in times.steps.name[chosen].tolist()]
+    return StepCount(
+        int(chosen.size),
+        step_key(str(times.steps.name[0])),
+        None,
+        outside_ns,
+        step_numbers(names),
+        tokens_of(names),
+    )
 
 
 def chosen_steps(trace: RankTrace, steps: Ranges, options: Mapping[str, Any]) -> IntArray:

@@ -174,7 +174,7 @@ def run_columns(runs: Runs) -> Columns:
     """Return the table runs."""
     rows = [{**_run_row(run), "tells_noise": run in runs.noise} for run in runs.all]
     columns: Columns = {name: [row[name] for row in rows] for name in rows[0]}
-    nulls = ("steps_n", "idle_ns")
+    nulls = ("steps_n", "tokens_n", "idle_ns")
     return {**columns, **{name: pd.array(columns[name], dtype="Int64") for name in nulls}}
 
 
@@ -195,6 +195,7 @@ def _run_row(run: Run) -> dict[str, Any]:
         "steps_n": run.steps_n,
         "step": run.step,
         "step_note": run.step_note,
+        "tokens_n": run.tokens_n,
         "launches_n": run.launches_n,
         "whole_graphs_n": run.whole_graphs_n,
         "kernel_ns": run.kernel_ns,

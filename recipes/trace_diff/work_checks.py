@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.recipes.trace_diff.amounts import SAME_WORK_PCT, apart_pct, other_window, work_ratio
+from nsys_llm.recipes.trace_diff.amounts import (
+    SAME_WORK_PCT,
+    apart_pct,
+    other_window,
+    same_tokens,
+    work_ratio,
+)
 from nsys_llm.recipes.trace_diff.checks import (
     ALL,
     DIFFERS,
@@ -58,6 +64,9 @@ def steps_row(runs: Runs) -> Row:
         return check_row(STEPS, shown, DIFFERS, "not the same steps: there is no time per step")
     before, after = runs.steps
     few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
+    if before != after and same_tokens(*both):
+        meaning = f"another number of steps for as many tokens: compare sums{few}"
+        return check_row(STEPS, shown, DIFFERS, meaning)
     if before != after:
         return check_row(STEPS, shown, TOTALS, f"another number of steps: compare per step{few}")
     return check_row(STEPS, shown, SAME, f"as many steps{few}")
@@ -93,6 +102,8 @@ def window_row(runs: Runs) -> Row:
         return check_row(WINDOW, shown, SAME, "about as long")
     if runs.steps is not None and runs.steps[0] == runs.steps[1]:
         return check_row(WINDOW, shown, DIFFERS, "as many steps took another time")
+    if same_tokens(*both):
+        return check_row(WINDOW, shown, DIFFERS, "as many tokens took another time")
     if not other_window(*both):
         return check_row(WINDOW, shown, DIFFERS, "as many launches took another time")
     return check_row(WINDOW, shown, TOTALS, "another length, and other work in it")
