@@ -141,6 +141,8 @@ def test_many_names_are_bounded_and_fast():
     assert nearest_names("layer 77 of O", names, 5)[0] == "layer 77 of 0"
     assert nearest_names("re:(^decode$)+", ["prefill", "model.decode.x"], 1) == ("model.decode.x",)
     assert nearest_names("x", [], 5) == ()
+    names = ["AllToAll4D", "flash_attn::_flash_attn_forward", "aten::add"]
+    assert nearest_names("forwad", names, 1) == ("flash_attn::_flash_attn_forward",)
 
 
 NAMES = [
