@@ -10,11 +10,11 @@ a range belong to the range of another thread, the holder, where
   and after, and waits meanwhile.
 
 A thread that marks ranges of its own accord may meet this by chance beside an engine that works for
-nobody. So the holder launches at least one kernel for every twenty of the other thread; and of what
-that one launches between calls of the holder, two thirds lie in turns: the holder launched a kernel
+nobody. So the holder launches at least one kernel for every twenty of the other thread; and two
+thirds of what that one does between calls of the holder are turns: the holder launched a kernel
 since it was last active (the forward pass, or the gradient that `backward()` begins with), and it
-rested before and after for twice as long as ever in between. All of these limits are ours. Where
-they do not hold there is no range.
+rested before and after for longer than ever in between. All of these limits are ours. Where they
+do not hold there is no range.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ _LEAST_LAUNCHES: Final = 3
 #: A holder launches at least one kernel for so many of the other thread; forward and backward pass
 #: of PyTorch have about 1 to 2. A thread that only watches launches none, or a few in all.
 _MOST_PER_KERNEL: Final = 20
-#: Of the launches between calls of the holder, so many of so many lie in turns. A first backward
+#: Of the stretches between calls of the holder, so many of so many are turns. A first backward
 #: pass may stop for longer than the steps rest, to load kernels; later ones do not.
 _LEAST_IN_TURNS: Final = (2, 3)
-#: A rest is so many times as long as the longest time between two launches of the turn.
-_REST_TIMES: Final = 2
 
 _NEVER_NS: Final = int(np.iinfo(np.int64).max)
 _CALL: Final = ("start_ns", "global_tid")
@@ -131,9 +129,9 @@ class _Turns:
         waits = self.whole & (size >= _LEAST_LAUNCHES) & self._in_one_range()
         marked = np.maximum.reduceat(self.held, self.first) >= 0
         in_turns = waits & self._rests() & self._follows(kernel_ns)
-        counted_n = int(size[marked & self.whole].sum())
+        counted_n = int((marked & self.whole).sum())
         least, of = _LEAST_IN_TURNS
-        if int(size[in_turns].sum()) * of < max(counted_n, 1) * least:
+        if int(in_turns.sum()) * of < max(counted_n, 1) * least:
             waits[:] = False
         return waits[self.turn]
 
@@ -146,14 +144,14 @@ class _Turns:
         return np.asarray(alone & (turns_n[np.searchsorted(ranges, low)] == 1))
 
     def _rests(self) -> _Mask:
-        """Tell before and after which turns the thread rests far longer than ever within them."""
+        """Tell before and after which turns the thread rests longer than ever within them."""
         gap = np.diff(self.at_ns)
         inner = np.append(gap, 0)
         last = np.append(self.first[1:], self.at_ns.size) - 1
         inner[last] = 0
         longest = np.maximum.reduceat(inner, self.first)
         rest = np.concatenate(([_NEVER_NS], gap[self.first[1:] - 1], [_NEVER_NS]))
-        return np.asarray(np.minimum(rest[:-1], rest[1:]) // _REST_TIMES > longest)
+        return np.asarray(np.minimum(rest[:-1], rest[1:]) > longest)
 
     def _follows(self, kernel_ns: IntArray) -> _Mask:
         """Tell before which turns the holder launched a kernel since the turn before."""

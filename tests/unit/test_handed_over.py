@@ -65,16 +65,18 @@ def engine(process, until, *, tid=ENGINE, rhythm="random", at=0):
         at = process.burst(tid, at, 1, gap=20_000, rhythm=rhythm)
 
 
-def training(process, steps_n=6, *, at=0, backward_n=60, in_step=False):
+def training(process, steps_n=6, *, at=0, backward_n=60, in_step=False, stall=0):
     """Plant steps of PyTorch: forward, backward on a thread of the engine, optimizer."""
-    for _ in range(steps_n):
+    for step in range(steps_n):
         begin = at
         forward = process.burst(MAIN, at, 40)
         back = process.range(MAIN, forward + 500, 0)
         process.call(MAIN, forward + 1_000, kernel=True)  # the gradient of the loss
         truth = None if in_step else back
         rows = len(process.calls)
-        at = process.burst(ENGINE, forward + 3_000, backward_n, truth=truth)
+        at = process.burst(ENGINE, forward + 3_000, backward_n - 20, truth=truth)
+        at += 0 if step else stall
+        at = process.burst(ENGINE, at, 20, truth=truth)
         process.ranges[back] = (int(forward + 500), int(at + 5_000), MAIN)
         if in_step:
             process.ranges.pop()
@@ -99,6 +101,15 @@ def test_autograd_s_launches_belong_to_the_range_of_its_caller(seed, steps_n, in
     mine = who == ENGINE
     assert mine.sum() == 60 * steps_n
     assert (truth[mine] >= 0).all()
+    assert found.tolist() == truth.tolist()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("steps_n", [1, 3, 8])
+def test_a_first_backward_pass_that_loads_its_kernels_does_no_harm(seed, steps_n):
+    process = Process(seed)
+    training(process, steps_n, stall=5_000_000)  # a forward pass takes 400,000
+    found, truth, _ = process.given()
     assert found.tolist() == truth.tolist()
 
 
