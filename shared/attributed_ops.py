@@ -48,6 +48,9 @@ METHODS: Final = (
 )
 LAUNCH, START_END, GRAPH_LAUNCH, GRAPH_CAPTURE, HANDED_OVER, NO_RANGE, NO_API = range(len(METHODS))
 
+#: Tables of what a thread launches that computes, and not only moves data.
+_COMPUTING: Final = ("kernels", "graph_traces")
+
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -118,7 +121,9 @@ def attribute(
     method[in_graph & (method < GRAPH_LAUNCH)] = GRAPH_LAUNCH
     _use_captures(found, forest, captures, np.flatnonzero(nodes & known), node_id, capture_first)
     rest = np.flatnonzero(method == NO_RANGE)
-    _use(found, rest, handed_over(forest, calls, row[rest]), HANDED_OVER)
+    kernels = [op["launch_row"] for name, op in ops.items() if name in _COMPUTING]
+    given = handed_over(forest, calls, row[rest], _joined(kernels))
+    _use(found, rest, given, HANDED_OVER)
     return found
 
 

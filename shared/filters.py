@@ -128,7 +128,11 @@ def _steps(
     steps = step_ranges(ranges, choice)
     chosen = []
     if not len(steps.start_ns):
-        notes.append("no repeating NVTX range to count steps by; name one with --step")
+        notes.append(
+            f"no NVTX range '{options['step']}'; there are no steps to choose from"
+            if options.get("step")
+            else "no repeating NVTX range to count steps by; name one with --step"
+        )
     if wanted := options.get("steps"):
         chosen.append(steps.take(np.arange(len(steps.start_ns))[slice(*wanted)]))
     skip = options.get("skip_warmup") and len(steps.start_ns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +17,10 @@ import numpy.typing as npt
 
 from nsys_llm.attribution import open_ranges_n
 from nsys_llm.errors import UsageError
+from nsys_llm.grouping import distinct_rows
 from nsys_llm.intervals import IntArray
 from nsys_llm.names import normalise_range, step_key
+from nsys_llm.patterns import parse_pattern
 from nsys_llm.tables import NULL_INT, Table
 
 __all__ = [
@@ -28,9 +31,11 @@ __all__ = [
     "Ranges",
     "chosen_ranges",
     "closed_ends",
+    "distinct_ranges",
     "parse_choice",
     "read_ranges",
     "step_ranges",
+    "typed_name",
 ]
 
 #: Event types of NVTX_EVENTS, the same in schemas 3.7 to 3.30 (ENUM_NSYS_EVENT_TYPE).
@@ -43,11 +48,36 @@ _LEAST_STEPS: Final = 3
 
 @dataclass(frozen=True)
 class RangeChoice:
-    """`range[@domain][/index]` as typed. None: any domain, or every instance."""
+    """`range[@domain][/index]` as typed. None: any domain, or every instance.
+
+    Attributes:
+        name: Of the range; or `re:` and an expression, if it is one.
+        domain: Name of the domain; `default` for the one without a name.
+        index: Position among the ranges of the name on its thread.
+        expression: Whether the name is an expression.
+    """
 
     name: str
     domain: str | None = None
     index: int | None = None
+    expression: bool = False
+
+    @cached_property
+    def names(self) -> Callable[[str], bool]:
+        """Whether a range's raw text is meant.
+
+        A name is the raw text or the one without what PyTorch counts up; `#` in it stands for any
+        number, as in tables. An expression is searched in both, and in the name with `#`.
+        """
+        if self.expression:
+            pattern = parse_pattern(self.name)
+            return lambda raw: pattern.matches(raw, normalise_range(raw), step_key(raw))
+        numbers = re.compile(re.escape(self.name).replace(r"\#", "(?:#|[0-9]+)"))
+        return lambda raw: raw == self.name or bool(numbers.fullmatch(normalise_range(raw)))
+
+    def holds(self, domain: str) -> bool:
+        """Tell whether a domain is meant; "" is the one without a name."""
+        return self.domain is None or domain == ("" if self.domain == "default" else self.domain)
 
 
 @dataclass(frozen=True)
@@ -86,16 +116,39 @@ def parse_choice(text: str) -> RangeChoice:
     r"""Read `range[@domain][/index]`.
 
     `@default` is the domain without a name and `@*` any; a backslash keeps `@` and `/` in a name.
+    A name that begins with `re:` is a regular expression; `\re:` is a name that begins so.
 
     Raises:
-        UsageError: There is no range name.
+        UsageError: There is no range name, or it is no expression.
     """
     match = re.fullmatch(r"((?:\\.|[^\\@])+?)(?:@((?:\\.|[^\\@/])*))?(?:/(\d+))?", text)
     if match is None:
         raise UsageError(f"'{text}' is not RANGE[@DOMAIN][/INDEX]; write \\@ for an @ in the name.")
     name, domain, index = match.groups()
     domain = None if domain in (None, "", "*") else _unescaped(domain)
-    return RangeChoice(_unescaped(name), domain, None if index is None else int(index))
+    expression = name.startswith("re:")
+    if expression:
+        parse_pattern(name)  # a backslash is the expression's own
+    else:
+        name = _unescaped(name)
+    return RangeChoice(name, domain, None if index is None else int(index), expression)
+
+
+def typed_name(name: str, domain: str | None = None) -> str:
+    r"""Return a range as `parse_choice` reads it: `a@b` is typed `a\@b`.
+
+    Args:
+        name: Raw or normalized.
+        domain: "" is the one without a name; None: any.
+    """
+    text = re.sub(r"([\\@])", r"\\\1", name)
+    if domain is None or not domain:
+        text = re.sub(r"/(?=[0-9]+\Z)", r"\\/", text)
+    if name.startswith("re:"):
+        text = f"\\{text}"
+    if domain is None:
+        return text
+    return f"{text}@" + (re.sub(r"([\\@/])", r"\\\1", domain) or "default")
 
 
 def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) -> Ranges:
@@ -126,6 +179,29 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
     )
 
 
+def distinct_ranges(
+    events: Table, strings: Mapping[int, str], capture_end_ns: int
+) -> set[tuple[str, str]]:
+    """Return the distinct raw texts of the ranges of one process, each with its domain's name.
+
+    Args:
+        events: As for `read_ranges`.
+        strings: Texts behind `text_id`.
+        capture_end_ns: Where ranges without an end stop.
+    """
+    is_range = np.isin(events["event_type"], (PUSH_POP, START_END))
+    ends, _ = closed_ends(events["end_ns"], capture_end_ns)
+    ranges = events.take(is_range & (ends >= events["start_ns"]))
+    registered = ranges["text_id"] != NULL_INT
+    first, _ = distinct_rows([ranges[name][registered] for name in ("text_id", "domain_id")])
+    some = np.concatenate((np.flatnonzero(registered)[first], np.flatnonzero(~registered)))
+    created = events.take(events["event_type"] == DOMAIN_CREATED)
+    domains = dict(zip(created["domain_id"].tolist(), _texts(created, strings), strict=True))
+    few = ranges.take(some)
+    pairs = set(zip(_texts(few, strings).tolist(), few["domain_id"].tolist(), strict=True))
+    return {(text, domains.get(key, "")) for text, key in pairs}
+
+
 def closed_ends(end_ns: IntArray, capture_end_ns: int) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """Return the ends of ranges, that of the capture where one was never closed; and where not."""
     is_open = end_ns == NULL_INT
@@ -133,11 +209,10 @@ def closed_ends(end_ns: IntArray, capture_end_ns: int) -> tuple[IntArray, npt.ND
 
 
 def chosen_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
-    """Return the ranges that a choice names; a name also matches without its running numbers."""
-    named = _matches(ranges.name, lambda raw: choice.name in (raw, normalise_range(raw)))
+    """Return the ranges that a choice names."""
+    named = _matches(ranges.name, choice.names)
     if choice.domain is not None:
-        wanted = "" if choice.domain == "default" else choice.domain
-        named &= ranges.domain == wanted
+        named &= _matches(ranges.domain, choice.holds)
     rows = np.flatnonzero(named)
     if choice.index is not None:
         rows = rows[_position_in_thread(ranges.thread[rows]) == choice.index]

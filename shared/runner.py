@@ -37,6 +37,7 @@ from nsys_llm.run_record import (
     write_record,
 )
 from nsys_llm.sides import entries_by_side
+from nsys_llm.unmatched import refuse_unmatched
 from nsys_llm.verdict import (
     VERDICT_NAME,
     gated,
@@ -82,7 +83,7 @@ def run_recipe(
         executor.start()
         drawing.import_meanwhile()
         result, ranks = _mapped(inputs, recipe, options, executor, console, rank_maps, nsys)
-        _tell_failures(result, console)
+        _tell_failures(result, options, console)
         if (code := _unreadable(result, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(result, ranks, options, console)
@@ -180,13 +181,14 @@ def _only_ranks(result: MapResult, keys: frozenset[RankKey]) -> MapResult:
     return replace(result, reports=reports)
 
 
-def _tell_failures(result: MapResult, console: Console) -> None:
+def _tell_failures(result: MapResult, options: Mapping[str, Any], console: Console) -> None:
     for report in result.reports:
         side = f"{report.side}: " if report.side else ""
         if report.reason is not None:
             console.error(f"{side}{report.reason}")
         elif not report.ranks:
             console.warn(f"{side}{report.label}: a valid report, but without GPU work.")
+    refuse_unmatched([rank.unmatched for one in result.reports for rank in one.ranks], options)
     for who, note in report_notes(result):
         console.warn(f"{who}: {note}.")
 

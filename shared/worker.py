@@ -24,6 +24,7 @@ from nsys_llm.reader import needed_tables, read_trace
 from nsys_llm.recipe_module import load_analysis
 from nsys_llm.selection import gpu_processes, select_rank
 from nsys_llm.tables import table_source
+from nsys_llm.unmatched import Unmatched, unmatched_notes, unmatched_options
 
 __all__ = [
     "MapResult",
@@ -44,6 +45,7 @@ class RankOutcome:
     device_ids: tuple[int, ...]
     coverage: tuple[CoverageRow, ...]
     notes: tuple[str, ...]
+    unmatched: tuple[Unmatched, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,9 @@ def _map_report(
         if hasattr(analysis, "missing_ranges"):
             missing = analysis.missing_ranges(partials[-1], key)
             coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
-        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes))
+        unmatched = unmatched_options(rank_trace, options)
+        notes = unmatched_notes(unmatched, options, notes)
+        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched))
     absent = tuple(sorted(trace.absent))
     lacking = tuple(
         f"no rows in {table_source(read.table).nsys}; {read.lost} are missing"

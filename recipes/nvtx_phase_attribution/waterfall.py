@@ -42,12 +42,13 @@ PARTS: Final = {
     "graph_capture": Part(True, "a node of a CUDA graph that was captured inside a range"),
     "handed_over": Part(
         True,
-        "launched by a thread without a range, for the only thread with one, which made no CUDA "
-        "call meanwhile: PyTorch's backward pass",
+        "launched by a thread without a range, for the only thread with one, which calls CUDA "
+        "before and after, not meanwhile: PyTorch's backward pass",
     ),
     "unmarked_thread": Part(
         False,
-        "launched by a thread that opens no range in the whole report",
+        "launched by a thread that opens no range in the whole report, and not clearly for one "
+        "that does",
         "--trace=cuda,nvtx --pytorch=autograd-nvtx",
     ),
     "outside_ranges": Part(

@@ -149,6 +149,7 @@ def test_an_incomplete_run_ends_with_1_and_its_results_stay(nsys, rank_set, tmp_
         ["--input", "{}", "--filter-time", "9/5"],
         ["--input", "{}", "--no-such-option"],
         ["--input", "{}", "--base", "--mangled"],
+        ["--input", "{}", "--filter-nvtx", "no such range"],
         [],
     ],
 )

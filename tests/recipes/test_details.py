@@ -107,8 +107,11 @@ def test_without_the_options_nothing_is_listed_and_nothing_more_is_read(tmp_path
     found = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
     for table in ("stakeout", "stakeout_configs", "rank_stakeout_configs", "timeline"):
         assert found[table].empty
-    missed = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=["--kernel", "no such"])
-    assert missed["stakeout_configs"].empty
+    other = (
+        TraceBuilder().kernel("other", start_ns=0, end_ns=10).write_sqlite(tmp_path / "u.sqlite")
+    )
+    missed = tables_of(tmp_path / "p", tmp_path / "t.sqlite", other, options=["--kernel", "other"])
+    assert rows(missed["rank_stakeout_configs"], "rank name") == [(1, "other")]
 
 
 def test_a_pattern_that_means_nothing_is_refused_before_anything_is_read(tmp_path, capsys):

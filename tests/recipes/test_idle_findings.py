@@ -274,6 +274,7 @@ def test_a_window_of_a_filter_is_said(tmp_path):
 
 
 def test_nothing_in_the_window_has_an_answer(tmp_path):
-    tables = run_on(tmp_path, busy(TraceBuilder(), 3, US), options=["--filter-nvtx", "none"])
+    trace = busy(TraceBuilder().nvtx("none", 1, 2, tid=99), 3, US)
+    tables = run_on(tmp_path, trace, options=["--filter-nvtx", "none"])
     assert findings(tables) == []
     assert answer(tables).startswith("Nothing ran on a GPU")

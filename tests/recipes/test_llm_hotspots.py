@@ -241,7 +241,8 @@ CHOICES = [
     (["--filter-nvtx", "step/1"], 2, 1),
     (["--filter-nvtx", "step@default/1"], 4, 1),
     (["--filter-nvtx", "step/3"], 0, 0),
-    (["--filter-nvtx", "absent"], 0, 0),
+    (["--filter-nvtx", "re:^st.p$"], 1 + 2 + 4 + 8, 4),
+    (["--filter-nvtx", r"re:^st\wp$@NCCL/0"], 2, 1),
     (["--filter-nvtx", "any thread"], 1 + 2 + 8, 3),
     (["--filter-time", "0/111", "--filter-nvtx", "step"], 1 + 1, 2),
     # b runs in [110, 112), and e, launched by nobody, in [104, 120).

@@ -96,7 +96,7 @@ def test_inputs_may_be_given_one_by_one(rank_set, tmp_path):
             "the filters leave no GPU work; there is some from 10 to 15 ns",
         ),
         (["--device", "7"], "the filters leave no GPU work"),
-        (["--filter-nvtx", "absent"], "no NVTX range 'absent'"),
+        (["--filter-nvtx", "s/1"], "no NVTX range 's/1'"),
         (["--steps", "5:6"], "no repeating NVTX range"),
     ],
 )

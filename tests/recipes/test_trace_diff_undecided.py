@@ -97,12 +97,13 @@ def test_waiting_of_one_rank_alone_passes_no_gate(tmp_path):
     ("options", "reason"),
     [
         (["--step-kernel", "nothere"], "steps are not counted: no kernel matches 'nothere'"),
-        (["--step", "nothere"], "steps are not counted: no NVTX range 'nothere'"),
+        (["--step", "nothere #"], "steps are not counted: no NVTX range 'nothere #'"),
     ],
 )
-def test_why_steps_are_not_counted_is_told(tmp_path, options, reason):
+def test_why_steps_are_not_counted_in_one_of_the_runs_is_told(tmp_path, options, reason):
     before = run(tmp_path / "before.sqlite", [100] * 9)
-    _, _, reasons, _ = gated(tmp_path, before, before, "gpu_time_per_step:+3%", options=options)
+    after = run(tmp_path / "after.sqlite", [100] * 9, name="nothere", steps="nothere")
+    _, _, reasons, _ = gated(tmp_path, before, after, "gpu_time_per_step:+3%", options=options)
     assert reasons["gpu_time_per_step:+3%"] == reason
 
 

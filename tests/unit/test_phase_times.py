@@ -167,7 +167,7 @@ def backward(launches=3, between=None):
         trace.kernel(f"b{number}", start_ns=at + 100, end_ns=at + 101, launch=(at, at + 1), tid=9)
     if between is not None:
         trace.api("cudaEventQuery_v3020", start_ns=between, end_ns=between + 1)
-    return trace
+    return trace.api("cudaDeviceSynchronize_v3020", start_ns=95, end_ns=96)
 
 
 def test_launches_for_a_thread_that_waits_go_to_its_range(tmp_path):
@@ -192,6 +192,16 @@ def test_nothing_is_handed_over_that_is_not_certain(tmp_path, trace):
     found = methods(trace, tmp_path)
     assert [name for name, _ in found].count("no_range") >= 2
     assert found[1] == ("no_range", None) or found[2] == ("no_range", None)
+
+
+def test_a_thread_that_only_watches_gets_none_of_the_kernels_of_an_engine(tmp_path):
+    trace = TraceBuilder()
+    for number in range(40):
+        trace.nvtx("metrics", 1_000 * number, 1_000 * number + 990, tid=12)
+    for number in range(400):
+        at = 100 * number + 5
+        trace.kernel("k", start_ns=at + 50, end_ns=at + 90, launch=(at, at + 9), tid=9)
+    assert methods(trace, tmp_path) == [("no_range", None)] * 400
 
 
 def test_a_call_before_the_first_launch_or_behind_the_last_does_no_harm(tmp_path):
