@@ -82,7 +82,7 @@ def queued_at_end(
     if not launched:
         return np.zeros(len(calls), dtype=bool)
     called_ns = {name: starts[op["launch_row"]] for name, op in launched.items()}
-    end_ns = max(int(calls["end_ns"].max()), *(int(op["end_ns"].max()) for op in launched.values()))
+    end_ns = max(int(starts.max()), *(int(op["end_ns"].max()) for op in launched.values()))
     took_ns = max(int((op["end_ns"] - called_ns[name]).max()) for name, op in launched.items())
     ran_ns = max(int((op["end_ns"] - op["start_ns"]).max()) for op in launched.values())
     proofs = [name for name in copies if name in launched] or list(launched)

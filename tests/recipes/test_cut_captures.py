@@ -94,6 +94,15 @@ def test_copies_long_before_the_end_are_missing_although_they_come_last(tmp_path
     assert "copies_not_traced" in rules
 
 
+@pytest.mark.parametrize("recipe", ["nvtx_phase_attribution", "trace_diff"])
+def test_every_recipe_that_asks_what_is_missing_reads_a_cut_capture(tmp_path, recipe):
+    trace, cut_n = queue(["k"] * 40 + ["c"] * 15, Random(5), 40 * 30 * US)
+    path = trace.write_sqlite(tmp_path / "r.sqlite")
+    words = ["--baseline", str(path)] if recipe == "trace_diff" else []
+    assert cut_n == 15
+    assert "opaque_graphs" not in set(quick(recipe, path, *words)["findings"]["rule"])
+
+
 def begun_late(random: Random, early_n: int) -> TraceBuilder:
     """Return a trace whose first kernels were launched before it began."""
     trace, at_ns = TraceBuilder(), 0
