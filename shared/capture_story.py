@@ -148,8 +148,23 @@ def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
         yield (
             f"{format_count(missing_n)} of {counted(total_n, 'recorded GPU operation')} "
             f"({format_ns(missing_ns)}{share}) {'has' if missing_n == 1 else 'have'} no API call "
-            "in the report: a trimmed window, or a launch that was not traced."
+            f"in the report: {_why_missing(coverage, missing_n)}."
         )
+
+
+def _why_missing(coverage: pd.DataFrame, missing_n: int) -> str:
+    cut_n = _sum(coverage, "api_cut_n")
+    if not cut_n:
+        return "a trimmed window, or a launch that was not traced"
+    who = (
+        "all of them were"
+        if cut_n == missing_n
+        else f"{format_count(cut_n)} of them {'was' if cut_n == 1 else 'were'}"
+    )
+    if missing_n == 1:
+        who = "it was"
+    before = f"{who} launched before the capture began ({format_ns(_sum(coverage, 'api_cut_ns'))})"
+    return before if cut_n == missing_n else f"{before}, the others were not traced"
 
 
 def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.capture_edges import cut_graph_launches, launched_before
 from nsys_llm.grouping import distinct
 from nsys_llm.intervals import IntArray
 from nsys_llm.names import strip_api_version
@@ -32,6 +33,8 @@ class CoverageRow:
     total_ns: int
     api_missing_n: int
     api_missing_ns: int
+    api_cut_n: int
+    api_cut_ns: int
     range_missing_n: int | None
     range_missing_ns: int | None
     attributed_n: int
@@ -85,6 +88,9 @@ def count_coverage(
     total_ns = int(duration_ns.sum())
     orphan = op["launch_row"] < 0
     missing_n, missing_ns = int(np.count_nonzero(orphan)), int(duration_ns[orphan].sum())
+    early = launched_before(
+        op["start_ns"], op["correlation_id"], op["launch_row"], rank_trace.tables.get("api_calls")
+    )
     selected = rank_trace.tables[name]
     return CoverageRow(
         op=OP_TABLES[name],
@@ -93,6 +99,8 @@ def count_coverage(
         total_ns=total_ns,
         api_missing_n=missing_n,
         api_missing_ns=missing_ns,
+        api_cut_n=int(np.count_nonzero(early)),
+        api_cut_ns=int(duration_ns[early].sum()),
         range_missing_n=None,
         range_missing_ns=None,
         attributed_n=len(op) - missing_n,
@@ -146,6 +154,8 @@ def _graph_nodes_n(op: Table) -> int:
 def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:
     """Count launches of CUDA graphs that left no operation; None if API calls were not traced.
 
+    Not those that had not run when the capture ended.
+
     Args:
         ops: Operations of one rank, with their launches, by table.
         trace: The report.
@@ -158,6 +168,10 @@ def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | Non
     ]
     launches = np.isin(calls["name_id"], graph_ids)
     seen = np.zeros(len(calls), dtype=bool)
-    for op in ops.values():
-        seen[op["launch_row"][op["launch_row"] >= 0]] = True
-    return int((launches & ~seen).sum())
+    by_node = np.zeros(len(calls), dtype=bool)
+    for name, op in ops.items():
+        rows = op["launch_row"][op["launch_row"] >= 0]
+        seen[rows] = True
+        by_node[rows] |= name != "graph_traces"
+    cut = cut_graph_launches(calls["start_ns"], seen, launches & by_node)
+    return int((launches & ~seen & ~cut).sum())

@@ -79,7 +79,8 @@ def open_export(
 
     Looked for beside the report, or in `export_dir` where given: parquet that has the tables, else
     SQLite, both not older than the report. A new export holds the tables in parquet; where neither
-    folder can be written, it lives in a temporary folder for as long as it is open.
+    folder can be written, it lives in a temporary folder for as long as it is open. An empty report
+    only says that there is one: its export is used, and none can be made.
 
     Args:
         report: A `.nsys-rep` or `.qdrep` file.
@@ -90,7 +91,8 @@ def open_export(
     Raises:
         ReportError: The report cannot be read or exported.
     """
-    written_ns = _modified_ns(report)
+    state = _state_of(report)
+    written_ns = state.st_mtime_ns
     folder = Path(export_dir) if export_dir else report.parent
     name = _name_elsewhere(report) if export_dir else report.stem
     wanted = tuple(dict.fromkeys([*tables, *ALWAYS_EXPORTED]))
@@ -99,6 +101,8 @@ def open_export(
         with found:
             yield found
         return
+    if not state.st_size:
+        raise ReportError(_empty(report, parquet, sqlite))
     with ExitStack() as stack:
         program = _require_nsys(report, nsys)
         try:
@@ -259,16 +263,23 @@ def _writable(folder: Path) -> bool:
     return os.access(existing, os.W_OK | os.X_OK)
 
 
-def _modified_ns(report: Path) -> int:
+def _state_of(report: Path) -> os.stat_result:
     try:
-        state = report.stat()
         with report.open("rb"):
-            pass
+            return report.stat()
     except OSError as error:
         raise ReportError(f"{report.name}: cannot be read ({error.strerror}).") from error
-    if state.st_size == 0:
-        raise ReportError(f"{report.name}: the file is empty; profile again.")
-    return state.st_mtime_ns
+
+
+def _empty(report: Path, parquet: Path, sqlite: Path) -> str:
+    """Return the line about a report without content, and without an export to use instead."""
+    there = next((one for one in (sqlite, parquet) if one.exists()), None)
+    if there is None:
+        return f"{report.name}: the file is empty; profile again."
+    return (
+        f"{report.name}: the file is empty, and {there.name} is older, damaged or a part; profile "
+        f"again, or give {there.name} itself."
+    )
 
 
 def _newest_first(installed: list[str]) -> list[str]:

@@ -104,15 +104,18 @@ def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
 
 def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
     by_rank = coverage.groupby(["rank", "file"], sort=True)[
-        ["total_n", "total_ns", "api_missing_ns"]
+        ["total_n", "total_ns", "api_missing_ns", "api_cut_ns"]
     ].sum()
-    by_rank = by_rank[by_rank["total_ns"] > 0].reset_index()
+    # What was launched before the capture began is cut off, not missing.
+    by_rank["missing_of_ns"] = by_rank["total_ns"] - by_rank["api_cut_ns"]
+    by_rank = by_rank[by_rank["missing_of_ns"] > 0].reset_index()
     by_rank["known_ns"] = by_rank["total_ns"] - by_rank["api_missing_ns"]
-    by_rank["pct"] = 100.0 * by_rank["known_ns"] / by_rank["total_ns"]
+    by_rank["pct"] = 100.0 * by_rank["known_ns"] / by_rank["missing_of_ns"]
     low = by_rank[by_rank["pct"] < _LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
     if low.empty:
         return []
     worst = low.iloc[0]
+    cut = f" (without {format_ns(worst['api_cut_ns'])} launched before the capture began)"
     return [
         Finding(
             rule="low_api_coverage",
@@ -121,7 +124,8 @@ def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
             rank=int(worst["rank"]),
             title=f"Only {format_percent(worst['pct'])} of the GPU time of {quoted(worst['file'])} "
             "can be led back to an API call",
-            evidence=f"{format_ns(worst['known_ns'])} of {format_ns(worst['total_ns'])}; "
+            evidence=f"{format_ns(worst['known_ns'])} of {format_ns(worst['missing_of_ns'])}"
+            f"{cut if worst['api_cut_ns'] else ''}; "
             f"{len(low)} of {len(by_rank)} ranks are below {_LOW_COVERAGE_PCT:.0f} %.",
             tables=("coverage",),
             recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "

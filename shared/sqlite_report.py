@@ -21,13 +21,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nsys_llm.arrow_text import texts
 from nsys_llm.errors import ReportError
 from nsys_llm.secret_names import DEVICE_ENVIRONMENT, names_in
 from nsys_llm.sqlite_cells import UnexpectedCell
+from nsys_llm.sqlite_columns import concatenated, selected
 from nsys_llm.sqlite_files import check_file, explained, file_state, read_only_uri
 from nsys_llm.sqlite_pages import read_integers
-from nsys_llm.tables import NULL_INT, Table, TableSource, table_names, table_source
+from nsys_llm.sqlite_rows import (
+    RowSpan,
+    TableShape,
+    listed_tables,
+    quoted_name,
+    row_span,
+    sample_agrees,
+    table_shape,
+)
+from nsys_llm.tables import Table, TableSource, table_names, table_source
 
 __all__ = ["SqliteReport"]
 
@@ -81,7 +90,7 @@ class SqliteReport:
         # A name may have been cut off in the middle of a character.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         try:
-            self._tables = self._guarded(self._list_tables)
+            self._tables, self._views = self._guarded(self._list_tables)
         except ReportError:
             self._database.close()
             raise
@@ -99,15 +108,29 @@ class SqliteReport:
         self._database.close()
 
     def has(self, table: str) -> bool:
-        """Tell whether the export has one of our tables."""
-        return table_source(table).nsys in self._tables
+        """Tell whether the export has one of our tables.
+
+        Raises:
+            ReportError: A view or a virtual table has its name.
+        """
+        name = table_source(table).nsys
+        if name in self._views:
+            raise ReportError(
+                f"{self.path.name}: {name} is a view, and only tables are read; export it again."
+            )
+        return name in self._tables
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names, as exported, of the columns of one of our tables."""
-        name = table_source(table).nsys
-        if name not in self._tables:
+        """Return the names, as exported, of the columns of one of our tables.
+
+        Raises:
+            ReportError: A view or a virtual table has its name, or the file is damaged.
+        """
+        if not self.has(table):
             return frozenset()
-        return frozenset(str(row[1]) for row in self._rows(f"PRAGMA table_info({_q(name)})", ()))
+        name = table_source(table).nsys
+        shape = self._guarded(lambda: table_shape(self._database, name))
+        return frozenset(field.name for field in shape.fields)
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
         """Read columns, all in our names, all present in the export.
@@ -125,7 +148,7 @@ class SqliteReport:
             return found
         for first in range(0, len(ids), _IDS_PER_QUERY):
             some = ",".join(map(str, ids[first : first + _IDS_PER_QUERY].tolist()))
-            query = f"SELECT id, value FROM StringIds WHERE id IN ({some})"
+            query = f"SELECT id, value FROM StringIds NOT INDEXED WHERE id IN ({some})"
             found.update(self._rows(query, ()))
         return {key: str(value) for key, value in found.items() if value is not None}
 
@@ -139,7 +162,7 @@ class SqliteReport:
         wanted = tuple(keys)
         marks = ",".join("?" * len(wanted))
         query = (
-            f"SELECT name, value FROM {_q(table_source(table).nsys)} "
+            f"SELECT name, value FROM {quoted_name(table_source(table).nsys)} NOT INDEXED "
             f"WHERE name IN ({marks}) AND value IS NOT NULL"
         )
         return [(str(key), str(value)) for key, value in self._rows(query, wanted)]
@@ -150,7 +173,7 @@ class SqliteReport:
             return {}
         found: dict[str, str] = {}
         query = (
-            "SELECT value FROM META_DATA_CAPTURE "
+            "SELECT value FROM META_DATA_CAPTURE NOT INDEXED "
             "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND substr(value, 1, ?) = ?"
         )
         for name in names:
@@ -176,66 +199,67 @@ class SqliteReport:
             names += names_in(text)
         return names
 
-    def _list_tables(self) -> frozenset[str]:
-        # A view or a virtual table could run anything, and has no pages of its own.
-        listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+    def _list_tables(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return which tables of ours are there, and which are no tables but called so."""
         ours = {table_source(table).nsys for table in table_names()}
-        return frozenset(name for (name,) in self._database.execute(listed) if name in ours)
+        tables, others = listed_tables(self._database)
+        return tables & ours, (others & ours) - tables
 
     def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
 
     def _read(self, source: TableSource, columns: Sequence[str]) -> Table:
         """Read integers of a large table from its pages, and all else through the driver."""
-        # Two subqueries, because min and max in one query would scan the table.
-        least, most = (f"(SELECT {one}(rowid) FROM {_q(source.nsys)})" for one in ("min", "max"))
-        low, high = self._database.execute(f"SELECT {least}, {most}").fetchone()
-        if low is None:
+        shape = table_shape(self._database, source.nsys)
+        if shape.row_id is None:
+            return self._bulk(source, shape, columns, None)
+        if (span := row_span(self._database, shape)) is None:
             return Table.empty(columns)
-        found: dict[str, npt.NDArray[Any]] = {}
-        if high - low >= _LARGE_ROWS:
-            integers = [column for column in columns if not source.is_text(column)]
+        if span.high - span.low >= _LARGE_ROWS:
             with suppress(UnexpectedCell):  # then the driver reads, or explains, the table
-                found = self._from_pages(source, integers, high - low + 1)
-        if rest := [column for column in columns if column not in found]:
-            found |= self._bulk(source, rest, low, high)
-        return Table({column: found[column] for column in columns})
+                return self._past_driver(source, shape, columns, span)
+        return self._bulk(source, shape, columns, span)
+
+    def _past_driver(
+        self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan
+    ) -> Table:
+        """Read integers from the pages, texts beside them, and some rows once more to compare."""
+        integers = [column for column in columns if not source.is_text(column)]
+        found = self._from_pages(source, shape, integers, span.high - span.low + 1)
+        if texts := [column for column in columns if column not in found]:
+            found |= self._bulk(source, shape, texts, span).columns
+        table = Table({column: found[column] for column in columns})
+        asked = [selected(source, column) for column in columns]
+        if not sample_agrees(self._database, shape, asked, span, list(table.columns.values())):
+            raise UnexpectedCell
+        return table
 
     def _from_pages(
-        self, source: TableSource, columns: Sequence[str], most_rows: int
-    ) -> dict[str, Any]:
+        self, source: TableSource, shape: TableShape, columns: Sequence[str], most_rows: int
+    ) -> dict[str, npt.NDArray[Any]]:
         """Read columns of a plain table past the driver; raise UnexpectedCell for any other."""
-        table = self._database.execute(f"PRAGMA table_xinfo({_q(source.nsys)})").fetchall()
-        # An INTEGER PRIMARY KEY is the row id; a hidden column is computed.
-        if any(hidden or key for *_, key, hidden in table):
-            raise UnexpectedCell
-        names = [str(name) for _, name, *_ in table]
-        places = [names.index(source.columns[column]) for column in columns]
-        # Other declarations turn integers into something else as they are read.
-        if not all("INT" in str(table[place][2]).upper() for place in places):
+        if (places := shape.plain_places([source.columns[column] for column in columns])) is None:
             raise UnexpectedCell
         root = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
         (root_page,) = self._database.execute(root, (source.nsys,)).fetchone()
-        found = read_integers(self.path, root_page, len(names), places, most_rows)
+        found = read_integers(self.path, root_page, len(shape.fields), places, most_rows)
         return dict(zip(columns, found, strict=True))
 
     def _bulk(
-        self, source: TableSource, columns: Sequence[str], low: int, high: int
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Read columns of row ids low to high, of many rows in two halves at a time."""
-        names = ", ".join(_selected(source, column) for column in columns)
-        query = f"SELECT {names} FROM {_q(source.nsys)}"
-        if high - low < _SPLIT_ROWS:
-            batches = self._batches(query)
-        else:
-            middle = (low + high) // 2
-            halves = (f"{query} WHERE rowid <= {middle}", f"{query} WHERE rowid > {middle}")
-            with ThreadPoolExecutor(max_workers=2) as threads:
-                batches = [batch for half in threads.map(self._batches, halves) for batch in half]
-        return {
-            name: _concatenated([batch.column(index) for batch in batches], name)
-            for index, name in enumerate(columns)
-        }
+        self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan | None
+    ) -> Table:
+        """Read columns of all rows, in their order, of many rows in two halves at a time."""
+        wide = span is not None and span.high - span.low >= _SPLIT_ROWS
+        asked = [selected(source, column) for column in columns]
+        queries = shape.queries(asked, span if wide else None)
+        with ThreadPoolExecutor(max_workers=2) as threads:
+            batches = [batch for part in threads.map(self._batches, queries) for batch in part]
+        return Table(
+            {
+                name: concatenated([batch.column(index) for batch in batches], name)
+                for index, name in enumerate(columns)
+            }
+        )
 
     def _batches(self, query: str) -> list[Any]:
         with (
@@ -274,27 +298,3 @@ def _limit(steps_n: int) -> Callable[[], int]:
     """Return what SQLite asks now and then: 0 to go on, 1 after so many times."""
     times = count(1)
     return lambda: int(next(times) > steps_n)
-
-
-def _q(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _selected(source: TableSource, column: str) -> str:
-    name = _q(source.columns[column])
-    # ADBC takes a column's type from its first batch; a batch of NULLs would have none.
-    null = "''" if source.is_text(column) else NULL_INT
-    return name if column == "key" else f"coalesce({name}, {null})"
-
-
-def _concatenated(batches: list[Any], column: str) -> npt.NDArray[Any]:
-    # A batch without rows has whatever type the driver makes up for it.
-    chunks = [chunk for chunk in batches if len(chunk)]
-    if TableSource.is_text(column):
-        parts = [texts(chunk) for chunk in chunks]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=object)
-    for chunk in chunks:
-        if not pa.types.is_int64(chunk.type):
-            raise pa.ArrowInvalid(f"column {column} holds {chunk.type} where integers belong")
-    parts = [chunk.to_numpy(zero_copy_only=not chunk.null_count) for chunk in chunks]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.api_classes import classify_api
+from nsys_llm.capture_edges import cut_graph_launches, queued_at_end
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.tables import Table
 
@@ -19,6 +20,9 @@ __all__ = ["Unseen", "find_unseen"]
 _COPIES: Final = ("memcpy", "memset", "sync_memop")
 #: Of these, calls that move nothing by themselves.
 _HINTS: Final = re.compile("Prefetch|Discard")
+#: What returns only when all work of a stream or device is done; an event may be an older one.
+_WAITS: Final = re.compile("(Device|Stream|Thread|Ctx)Synchronize")
+_COPY_TABLES: Final = ("memcpys", "memsets")
 _CAPTURE_BEGINS: Final = re.compile("StreamBeginCapture")
 _CAPTURE_ENDS: Final = re.compile("StreamEndCapture")
 
@@ -36,11 +40,13 @@ class Unseen:
         copy_calls_n: Calls that copy or fill; those that a graph captured run later, if ever.
         copies_seen_n: Those of them of which an operation is recorded. A copy of no bytes, or
             within the host, has none.
+        copies_cut_n: Those of them that may have run only after the capture had ended.
     """
 
     opaque_launches_n: int
     copy_calls_n: int
     copies_seen_n: int
+    copies_cut_n: int
 
 
 def find_unseen(trace: RankTrace, *, whole_capture: bool = False) -> Unseen:
@@ -52,12 +58,12 @@ def find_unseen(trace: RankTrace, *, whole_capture: bool = False) -> Unseen:
     """
     calls = trace.tables.get("api_calls")
     if calls is None or not len(calls):
-        return Unseen(0, 0, 0)
+        return Unseen(0, 0, 0, 0)
     classes = {key: classify_api(text) for key, text in trace.strings.items()}
     graphs = np.isin(calls["name_id"], _ids(classes, ("graph_launch",)))
     copies = np.isin(calls["name_id"], _ids(classes, _COPIES))
     if not (graphs.any() or copies.any()):
-        return Unseen(0, 0, 0)
+        return Unseen(0, 0, 0, 0)
     copies &= ~np.isin(calls["name_id"], _matching(trace.strings, _HINTS))
     copies &= ~_captured(calls, trace.strings)
     seen, by_node = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
@@ -73,13 +79,18 @@ def find_unseen(trace: RankTrace, *, whole_capture: bool = False) -> Unseen:
         early = calls["start_ns"] < windows[-1, 1]
         graphs, copies = graphs & early, copies & early
         whole_capture = windows[-1, 1] > last_ns
-    if not whole_capture and (graphs & by_node).any():
-        # Nodes that ran were recorded one by one; whole graphs only if they ended.
-        graphs &= calls["start_ns"] <= calls["start_ns"][seen].max()
+    if not whole_capture:
+        graphs &= ~cut_graph_launches(calls["start_ns"], seen, graphs & by_node)
+    waits = np.isin(calls["name_id"], _matching(trace.strings, _WAITS))
+    cut = copies & ~seen
+    if cut.any():
+        cut &= ~np.isin(calls["name_id"], _ids(classes, ("sync_memop",)))
+        cut &= queued_at_end(calls, waits, trace.unfiltered, _COPY_TABLES)
     return Unseen(
         opaque_launches_n=int((graphs & ~seen).sum()),
         copy_calls_n=int(copies.sum()),
         copies_seen_n=int((copies & seen).sum()),
+        copies_cut_n=int(cut.sum()),
     )
 
 

@@ -42,6 +42,8 @@ def coverage(
         "total_ns": total_ns,
         "attributed_ns": attributed_ns,
         "api_missing_ns": total_ns - attributed_ns,
+        "api_cut_n": 0,
+        "api_cut_ns": 0,
         **others,
     }
 

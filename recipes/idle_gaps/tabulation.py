@@ -91,6 +91,7 @@ def _device_row(rank: Rank, one: RankIdle, device: DeviceIdle) -> dict[str, Any]
         "opaque_launches_n": one.unseen.opaque_launches_n,
         "copy_calls_n": one.unseen.copy_calls_n,
         "copies_seen_n": one.unseen.copies_seen_n,
+        "copies_cut_n": one.unseen.copies_cut_n,
         "idle_ns": idle_ns if known else None,
         "idle_pct": _pct(idle_ns, window_ns) if known else None,
         "kernel_only_idle_ns": kernel_only_ns if known else None,

@@ -20,6 +20,8 @@ _LOW_COVERAGE_PCT: Final = 70.0
 #: Share of the GPU time in ranges of no phase from which the map is to be mended; ours.
 _UNMAPPED_PCT: Final = 50.0
 _TOP_RANGES: Final = 4
+#: The part of attribution that the begin of the capture cut.
+_CUT: Final = "before_capture"
 #: Share of the GPU time from which that of a loss by itself is told; ours.
 _LOST_PCT: Final = 5.0
 
@@ -31,6 +33,9 @@ def coverage_findings(tables: _Tables) -> list[Finding]:
 
 def _low_coverage(tables: _Tables) -> list[Finding]:
     rows = tables["attribution"]
+    # What was launched before the capture began is cut off: no range could hold it.
+    cut = rows[rows["part"] == _CUT].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
+    rows = rows[rows["part"] != _CUT]
     by_rank = rows.groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     found = rows[rows["attributed"]].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     share = 100.0 * found.reindex(by_rank.index).fillna(0) / by_rank[by_rank > 0]
@@ -40,6 +45,8 @@ def _low_coverage(tables: _Tables) -> list[Finding]:
     rank, file = low.idxmin()
     lost = rows[(rows["rank"] == rank) & ~rows["attributed"]]
     worst = lost.loc[lost["gpu_ns"].idxmax()]
+    cut_ns = int(cut.get((rank, file), 0))
+    without = f" (without {format_ns(cut_ns)} launched before the capture began)" if cut_ns else ""
     return [
         Finding(
             rule="low_range_coverage",
@@ -49,7 +56,8 @@ def _low_coverage(tables: _Tables) -> list[Finding]:
             title=f"Only {format_percent(low.min())} of the GPU time of {quoted(file)} lies in "
             "NVTX ranges",
             evidence=f"{format_ns(found.get((rank, file), 0))} of "
-            f"{format_ns(by_rank[rank, file])}; most of the rest, {format_ns(worst['gpu_ns'])}, is "
+            f"{format_ns(by_rank[rank, file])}{without}; "
+            f"most of the rest, {format_ns(worst['gpu_ns'])}, is "
             f"{worst['meaning']}. {len(low)} of {counted(len(by_rank), 'rank')} "
             f"{'is' if len(low) == 1 else 'are'} below {_LOW_COVERAGE_PCT:.0f} %.",
             tables=("attribution", "coverage"),

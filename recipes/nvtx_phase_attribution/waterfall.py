@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.attributed_ops import NO_API, NO_RANGE
+from nsys_llm.capture_edges import launched_before
 from nsys_llm.grouping import exact_sums
 from nsys_llm.intervals import IntArray
 from nsys_llm.keyed_sums import KeyedSums
@@ -66,7 +67,6 @@ PARTS: Final = {
     "no_call": Part(False, "the launching API call is not in the report", "--trace=cuda"),
 }
 _NAMES: Final = tuple(PARTS)
-_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 def map_attribution(trace: RankTrace, ops: RankOps) -> KeyedSums:
@@ -112,8 +112,11 @@ def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
     if calls is None or not len(calls):
         part[lost] = _NAMES.index("no_calls")
     elif lost.size:
-        # A process counts its calls up, so that a smaller number is an earlier call.
-        key, first = ops.ranged.column("correlation_id")[lost], calls["correlation_id"]
-        early = (key >= 0) & (key < first.min(where=first >= 0, initial=_NEVER))
+        early = launched_before(
+            every.start_ns[lost],
+            ops.ranged.column("correlation_id")[lost],
+            every.launch_row[lost],
+            calls,
+        )
         part[lost] = np.where(early, _NAMES.index("before_capture"), _NAMES.index("no_call"))
     return part

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["damage_bytes", "mutate_parquet", "mutate_sqlite"]
+__all__ = ["EVENT_TABLES", "damage_bytes", "mutate_parquet", "mutate_sqlite"]
 
 #: What may stand in any cell of a SQLite table, whatever its column is declared as.
 _CELLS: tuple[Any, ...] = (
@@ -40,7 +40,7 @@ _CELLS: tuple[Any, ...] = (
     "\ud7ff\x00\x1b[31m",
     "n" * 5_000,
 )
-_EVENT_TABLES = (
+EVENT_TABLES = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -62,7 +62,7 @@ def mutate_sqlite(path: Path, random: Random) -> list[str]:
         listed = "SELECT name FROM sqlite_master WHERE type = 'table'"
         tables = [name for (name,) in database.execute(listed)]
         for _ in range(random.randint(1, _MOST_CHANGES)):
-            events = [name for name in _EVENT_TABLES if name in tables]
+            events = [name for name in EVENT_TABLES if name in tables]
             if not tables:
                 break
             table = random.choice(events if random.random() < 0.8 and events else tables)
@@ -227,7 +227,7 @@ def mutate_parquet(folder: Path, random: Random) -> list[str]:
     done = []
     for _ in range(random.randint(1, _MOST_CHANGES)):
         files = sorted(folder.glob("*.parquet"))
-        events = [file for file in files if file.stem in _EVENT_TABLES]
+        events = [file for file in files if file.stem in EVENT_TABLES]
         file = random.choice(events if random.random() < 0.8 and events else files)
         try:
             table = pq.read_table(file)

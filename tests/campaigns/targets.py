@@ -23,7 +23,8 @@ from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
-from campaigns.mutations import damage_bytes, mutate_parquet, mutate_sqlite
+from campaigns.decorations import decorate, remake
+from campaigns.mutations import EVENT_TABLES, damage_bytes, mutate_parquet, mutate_sqlite
 from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
 from campaigns.samples import sample_report
 
@@ -120,7 +121,10 @@ def _write_table(path: Path, columns_n: int, random: Random) -> str:
             database.executemany(f"INSERT INTO t VALUES ({marks})", [[7] * columns_n] * 20)
         if random.random() < 0.2:
             database.execute("VACUUM")
-    return f"{rows_n} rows of {widths} bits on pages of {page_bytes}"
+    reserved = random.choice((0, 0, 1, 8, 32))
+    if reserved:
+        remake(path, page_bytes=page_bytes, reserved_bytes=reserved)
+    return f"{rows_n} rows of {widths} bits on pages of {page_bytes}, {reserved} reserved"
 
 
 def fuzz_sqlite(random: Random, folder: Path) -> Case:
@@ -129,6 +133,8 @@ def fuzz_sqlite(random: Random, folder: Path) -> Case:
     done = []
     if random.random() < 0.75:
         done += mutate_sqlite(path, random)
+    if random.random() < 0.3:
+        done += decorate(path, random.choice(EVENT_TABLES), random)
     if random.random() < 0.35:
         path.write_bytes(damage_bytes(path.read_bytes(), random))
         done.append("bytes")
@@ -161,8 +167,10 @@ def fuzz_parquet(random: Random, folder: Path) -> Case:
 def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
     """Every column of every table of a damaged SQLite export is what SQLite says, or refused."""
     path = sample_report(random).write_sqlite(folder / "rank0.sqlite")
-    done = mutate_sqlite(path, random) if random.random() < 0.75 else []
-    if random.random() < 0.35:
+    done = mutate_sqlite(path, random) if random.random() < 0.5 else []
+    if random.random() < 0.6:
+        done += decorate(path, random.choice(EVENT_TABLES), random)
+    if random.random() < 0.25:
         path.write_bytes(damage_bytes(path.read_bytes(), random))
         done.append("bytes")
     large = random.choice((1, 1_000_000_000))
@@ -188,8 +196,9 @@ def _differs_from_sqlite(
 ) -> list[str]:
     """Read one table, if that can be done, and compare it with SQLite itself."""
     source = table_source(name)
-    columns = [one for one, there in source.columns.items() if there in report.columns(name)]
     try:
+        there = report.columns(name)
+        columns = [one for one, exported in source.columns.items() if exported in there]
         table = report.read(name, columns) if columns else None
     except ReportError:
         return []
@@ -197,7 +206,7 @@ def _differs_from_sqlite(
         return []
     names = ", ".join(f'"{source.columns[one]}"' for one in columns)
     try:
-        rows = database.execute(f'SELECT {names} FROM "{source.nsys}" ORDER BY rowid').fetchall()
+        rows = database.execute(f'SELECT {names} FROM "{source.nsys}" NOT INDEXED').fetchall()
     except sqlite3.Error as error:
         return [f"{name}: read, and SQLite says {error}"]
     found = []

@@ -38,6 +38,7 @@ ALLOWED = {
     },
     "attribution": {"intervals"},
     "bursts": {"intervals"},
+    "capture_edges": {"intervals", "tables"},
     "categories": {"errors"},
     "coded_names": {"grouping", "intervals", "tables"},
     "collective_alignment": {"intervals"},

@@ -189,6 +189,22 @@ def test_operations_without_an_api_call_are_told_with_their_time():
     )
 
 
+@pytest.mark.parametrize(
+    ("missing_n", "cut_n", "words"),
+    [
+        (2, 2, "all of them were launched before the capture began (100 ns)."),
+        (1, 1, "it was launched before the capture began (100 ns)."),
+        (3, 1, "1 of them was launched before the capture began (100 ns), the others were not "),
+        (3, 0, "a trimmed window, or a launch that was not traced."),
+    ],
+)
+def test_operations_launched_before_the_capture_are_named_as_such(missing_n, cut_n, words):
+    (told,) = caveats(
+        rows=[coverage(0, 875, api_missing_n=missing_n, api_cut_n=cut_n, api_cut_ns=100)]
+    )
+    assert words in told
+
+
 def test_operations_of_no_length_without_an_api_call_are_told_too():
     (told,) = caveats(rows=[coverage(0, 0, total_ns=0, api_missing_n=2)])
     assert told.startswith("2 of 10 recorded GPU operations ")

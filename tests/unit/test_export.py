@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from fake_nsys import FAKE_NSYS, aged, calls, executable, failure, kernel_ns, written
 
-from nsys_llm.export import ALWAYS_EXPORTED, open_export
+from nsys_llm.export import ALWAYS_EXPORTED, _name_elsewhere, open_export
 from nsys_llm.scratch import scratch_folder
 from nsys_llm.sqlite_report import SqliteReport
 from nsys_llm.tables import table_source
@@ -81,6 +81,45 @@ def test_a_valid_export_of_any_kind_is_used_without_nsys(report, suffix):
     target = report.with_name(f"r{suffix}")
     (builder.write_sqlite if suffix == ".sqlite" else builder.write_parquet)(target)
     assert kernel_ns(report, "/nonexistent/nsys", "memcpys") == 7
+
+
+@pytest.mark.parametrize("suffix", [".sqlite", "_pqtdir"])
+@pytest.mark.parametrize("with_nsys", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_export_beside_an_empty_report_is_used(
+    report, fake, tmp_path, suffix, with_nsys, elsewhere
+):
+    # NVIDIA's users do so where only the export was copied: touch r.nsys-rep
+    report.write_bytes(b"")
+    aged(report, 3600)
+    folder = tmp_path / "exports" if elsewhere else None
+    if folder is not None:
+        folder.mkdir()
+    target = (folder / _name_elsewhere(report) if folder else report).with_suffix("")
+    builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=7)
+    target = target.with_name(f"{target.name}{suffix}")
+    (builder.write_sqlite if suffix == ".sqlite" else builder.write_parquet)(target)
+    nsys = fake if with_nsys else "/nonexistent/nsys"
+    assert kernel_ns(report, nsys, export_dir=folder) == 7
+    assert calls(fake) == 0
+
+
+@pytest.mark.parametrize("how", ["older", "cut", "a part"])
+def test_an_empty_report_does_not_make_a_bad_export_good(report, fake, how):
+    # An older export is of another capture: the report may be one that is just being written.
+    report.write_bytes(b"")
+    aged(report, 60)
+    builder = TraceBuilder().kernel("k", start_ns=1, duration_ns=7)
+    if how == "a part":
+        builder.raw("META_DATA_EXPORT", name="EXPORT_PARAM_TIMES_TO_EXPORT", value="0/1s")
+    export = builder.write_sqlite(report.with_suffix(".sqlite"))
+    if how == "cut":
+        export.write_bytes(export.read_bytes()[:5000])
+    if how == "older":
+        aged(export, 3600)
+    message = failure(report, fake)
+    assert "r.nsys-rep: the file is empty, and r.sqlite is" in message
+    assert calls(fake) == 0
 
 
 def test_parquet_wins_over_sqlite(report):

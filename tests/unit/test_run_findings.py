@@ -89,6 +89,14 @@ def test_low_coverage_is_over_all_operations_of_a_rank():
     assert found(rows=[coverage(0, 600), copies]) == []
 
 
+def test_what_was_launched_before_the_capture_is_no_part_of_low_coverage():
+    assert found(rows=[coverage(0, 100, api_cut_ns=900)]) == []
+    assert found(rows=[coverage(0, 0, api_cut_ns=1000)]) == []
+    (one,) = found(rows=[coverage(0, 100, api_cut_ns=500)])
+    assert "20.0 %" in one.title
+    assert one.evidence.startswith("100 ns of 500 ns (without 500 ns launched before the capture")
+
+
 def test_low_coverage_names_the_worst_rank_and_counts_the_others():
     rows = [coverage(0, 1000), coverage(1, 600), coverage(2, 50), coverage(10, 650)]
     (one,) = found(rows=rows)

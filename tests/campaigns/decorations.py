@@ -1,0 +1,180 @@
+"""What others make of an SQLite export without changing a value: indexes, other names and pages."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+
+__all__ = ["DECORATIONS", "decorate", "remake"]
+
+_RESERVED_BYTES = (1, 8, 12, 32, 100)
+
+
+def decorate(path: Path, table: str, random: Random, *, changes_n: int = 3) -> list[str]:
+    """Do some of `DECORATIONS` to a table of an export; return what was done."""
+    done: list[str] = []
+    if not _fields(path, table):
+        return done  # a lazy export has no empty tables
+    for _ in range(changes_n):
+        change = random.choice(DECORATIONS)
+        # Two of a kind may not go together; what SQLite refuses is not done.
+        with suppress(sqlite3.Error, UnicodeError):
+            done.append(f"{change.__name__[1:]}: {change(path, table, random)}")
+    return done
+
+
+def _run(path: Path, script: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {script}")
+
+
+def _fields(path: Path, table: str) -> list[tuple[str, str]]:
+    """Return name and declared type of the columns that are stored and not computed."""
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute(f'PRAGMA table_info("{table}")').fetchall()
+    return [(row[1], row[2]) for row in rows]
+
+
+def _free(path: Path, stem: str) -> str:
+    with closing(sqlite3.connect(path)) as database:
+        (number,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return f"{stem}_{number}"
+
+
+def _index(path: Path, table: str, random: Random) -> str:
+    """Add an index of some columns, some or all of the rows, up or down."""
+    names = [name for name, _ in _fields(path, table)]
+    chosen = random.sample(names, random.randint(1, min(len(names), 4)))
+    if random.random() < 0.5 and "text" in names:
+        chosen = ["text", *(name for name in chosen if name != "text")]
+    kind = random.choice(("", "", " DESC"))
+    keys = ", ".join(f'"{name}"{kind}' for name in chosen)
+    which = random.choice(("", "", f' WHERE "{chosen[0]}" IS NOT NULL'))
+    _run(path, f'CREATE INDEX "{_free(path, "ix")}" ON "{table}" ({keys}){which}')
+    if random.random() < 0.3:
+        _run(path, "ANALYZE")
+    return f"{keys}{which}"
+
+
+def _row_id_column(path: Path, table: str, random: Random) -> str:
+    """Add columns that take one, two or all of the names of a row id, with values of their own."""
+    names = random.sample(("rowid", "_rowid_", "oid", "ROWID", "Oid"), random.randint(1, 4))
+    value = random.choice(("abs(random()) % 1000", "NULL", "7", "'x'", "-1"))
+    for name in names:
+        with suppress(sqlite3.OperationalError):  # a name in two spellings
+            _run(path, f'ALTER TABLE "{table}" ADD COLUMN "{name}" INTEGER')
+    listed = _fields(path, table)
+    own = {name for name, _ in listed} & set(names)
+    _run(path, f'UPDATE "{table}" SET ' + ", ".join(f'"{name}" = {value}' for name in sorted(own)))
+    remake(path)
+    return f"{sorted(own)} = {value}"
+
+
+def _computed(path: Path, table: str, random: Random) -> str:
+    """Add a column that is computed as it is read, or give a column's place to one."""
+    listed = _fields(path, table)
+    name, kind = random.choice(listed)
+    if random.random() < 0.5:
+        _run(path, f'ALTER TABLE "{table}" ADD COLUMN "more" INTEGER AS ("{name}") VIRTUAL')
+        return f"more of {name}"
+    how = random.choice(("VIRTUAL", "STORED"))
+    shape = ", ".join(
+        f'"{one}" {was} AS ("was {one}") {how}' if one == name else f'"{one}" {was}'
+        for one, was in listed
+    )
+    stored = ", ".join(f'"{one}"' for one, _ in listed if one != name)
+    _run(
+        path,
+        f'CREATE TABLE "copy" ({shape}, "was {name}" {kind});'
+        f'INSERT INTO "copy" ({stored}, "was {name}") SELECT {stored}, "{name}" FROM "{table}" '
+        f'NOT INDEXED; DROP TABLE "{table}"; ALTER TABLE "copy" RENAME TO "{table}"',
+    )
+    return f"{name} {how}"
+
+
+def _without_row_ids(path: Path, table: str, random: Random) -> str:
+    """Make the table anew, WITHOUT ROWID, with a key that keeps its order."""
+    shape = ", ".join(f'"{name}" {kind}' for name, kind in _fields(path, table))
+    names = ", ".join(f'"{name}"' for name, _ in _fields(path, table))
+    _run(
+        path,
+        f'CREATE TABLE "copy" ({shape}, "key 0" INTEGER PRIMARY KEY) WITHOUT ROWID;'
+        f'INSERT INTO "copy" SELECT {names}, row_number() OVER () FROM "{table}" NOT INDEXED;'
+        f'DROP TABLE "{table}"; ALTER TABLE "copy" RENAME TO "{table}"',
+    )
+    return ""
+
+
+def _reserved(path: Path, table: str, random: Random) -> str:
+    """Write the file anew, with bytes at the end of every page that are not SQLite's."""
+    size, reserved = random.choice((512, 1024, 4096, 65536)), random.choice(_RESERVED_BYTES)
+    reserved = min(reserved, size - 480)  # the least that a page may keep
+    remake(path, page_bytes=size, reserved_bytes=reserved)
+    return f"{reserved} of {size}"
+
+
+def _pages(path: Path, table: str, random: Random) -> str:
+    size, vacuum = random.choice((512, 1024, 8192, 65536)), random.randint(0, 2)
+    _run(path, f"PRAGMA page_size = {size}; PRAGMA auto_vacuum = {vacuum}; VACUUM")
+    return f"{size}, auto_vacuum {vacuum}"
+
+
+def _holes(path: Path, table: str, random: Random) -> str:
+    """Number the rows with holes between them, or backwards."""
+    taken = {name.lower() for name, _ in _fields(path, table)}
+    row_id = next(one for one in ("rowid", "_rowid_", "oid", "") if one not in taken)
+    factor = random.choice((-1, 7, -(2**40), 2**50))
+    _run(path, f'UPDATE "{table}" SET {row_id} = {row_id} * {factor}')
+    return f"times {factor}"
+
+
+#: Each takes a file, a table and a generator, and says what it did.
+DECORATIONS: tuple[Callable[[Path, str, Random], str], ...] = (
+    _index,
+    _index,
+    _index,
+    _row_id_column,
+    _computed,
+    _without_row_ids,
+    _reserved,
+    _pages,
+    _holes,
+)
+
+
+def remake(path: Path, *, page_bytes: int = 4096, reserved_bytes: int = 0) -> None:
+    """Write a database anew, with so many bytes of each page left to others."""
+    fresh = path.with_name(f"{path.name}.fresh")
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as database:
+        database.executescript(f"PRAGMA page_size = {page_bytes}; PRAGMA user_version = 1")
+    raw = bytearray(fresh.read_bytes())
+    # No driver sets byte 20; an empty first page begins its content at the end of what is usable.
+    raw[20] = reserved_bytes
+    raw[105:107] = (page_bytes - reserved_bytes & 0xFFFF).to_bytes(2, "big")
+    fresh.write_bytes(raw)
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as database:
+        database.execute("ATTACH ? AS old", (str(path),))
+        listed = "SELECT type, name, sql FROM old.sqlite_master WHERE sql IS NOT NULL"
+        made = database.execute(f"{listed} AND name NOT LIKE 'sqlite_%'").fetchall()
+        for kind, name, sql in sorted(made, key=lambda row: row[0] != "table"):
+            database.execute(sql)
+            if kind == "table":
+                _copy_rows(database, name)
+    fresh.replace(path)
+
+
+def _copy_rows(database: sqlite3.Connection, table: str) -> None:
+    listed = database.execute(f'PRAGMA old.table_xinfo("{table}")').fetchall()
+    names = [f'"{row[1]}"' for row in listed if not row[6]]
+    taken = {row[1].lower() for row in listed}
+    row_id = next((one for one in ("rowid", "_rowid_", "oid") if one not in taken), None)
+    keyed = any(row[5] for row in listed)
+    if row_id is not None and not keyed:
+        names.append(row_id)
+    columns = ", ".join(names)
+    database.execute(
+        f'INSERT INTO main."{table}" ({columns}) SELECT {columns} FROM old."{table}" NOT INDEXED'
+    )
