@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.collective_alignment import Alignment, Track, lower_median
+from nsys_llm.clock_lines import lower_median
+from nsys_llm.collective_alignment import Alignment, Track
 from nsys_llm.intervals import IntArray
 
 __all__ = ["MISSING", "members", "places"]
@@ -77,7 +78,8 @@ def _forecasts(
     for size, (track, fit) in enumerate(nearest, start=1):
         row = places(fit, len(reference))
         shared &= row != MISSING
-        np.maximum(last_start, track.start_ns[row] - fit.offset_ns, out=last_start, where=shared)
+        start = track.start_ns - fit.line.ahead_ns(track.end_ns)
+        np.maximum(last_start, start[row], out=last_start, where=shared)
         if size in sizes:
             after = (reference.end_ns - last_start)[shared]
             found.append((_spread_ns(after), after.size) if after.size >= _LEAST else (0, 0))

@@ -202,10 +202,10 @@ def test_a_shift_of_the_clock_is_found_exactly_where_ends_agree():
     ours = track((0, 4_000), (10_000, 14_000), (27_000, 31_000), (40_000, 44_000))
     theirs = Track(ours.start_ns + 1_234, ours.end_ns + 1_234)
     found = align(ours, theirs, WALL_CLOCK_NS)
-    assert (found.offset_ns, found.spread_ns, found.met_n) == (1_234, 0, 4)
+    assert (found.line.offset_ns, found.spread_ns, found.met_n) == (1_234, 0, 4)
     assert found.row.tolist() == [0, 1, 2, 3]
     # On one clock that would be 1,234 ns of difference, which is none of the clock.
-    assert align(ours, theirs, SAME_CLOCK_NS).offset_ns == 0
+    assert align(ours, theirs, SAME_CLOCK_NS).line.offset_ns == 0
 
 
 def test_tracks_of_other_work_do_not_line_up():
