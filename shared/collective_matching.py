@@ -26,6 +26,10 @@ __all__ = ["Lane", "Matched", "match_lanes"]
 
 #: Streams count as one only if that pairs so much more, in percent.
 _FAR_MORE_PCT: Final = 110
+#: Pairs below which a small distance may be chance, as `align` weighs it.
+_CHANCE: Final = 64
+#: A lane of another stream number has to leave so many times more closely to be preferred.
+_OTHER_STREAM: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +101,8 @@ def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
 
 
 def _paired_n(found: Iterable[Matched]) -> int:
-    return sum(len(one.lanes) * one.rows[0].size for one in found)
+    """Return the executions that found their collective, those that another rank's cut lost too."""
+    return sum(len(one.lanes) * one.rows[0].size + sum(one.cut_n) for one in found)
 
 
 def _joined(lanes: Sequence[Lane]) -> list[Lane]:
@@ -118,21 +123,23 @@ def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
         enumerate(sorted(lanes, key=lambda one: (-len(one.track), one.owner, one.stream)))
     )
     found: list[Matched] = []
-    shape: tuple[int, ...] = ()
-    placed: set[int] = set()
+    # The group found last on each stream: groups of one kind have one stream.
+    shapes: dict[int, tuple[int, ...]] = {}
+    placed: dict[int, set[int]] = {}
     while waiting:
         reference = waiting.pop(next(iter(waiting)))
-        if reference.owner in placed:
+        stream = reference.stream
+        if reference.owner in placed.setdefault(stream, set()):
             # Another lane of a rank that has its group: from here on, groups of another kind.
-            shape, placed = (), set()
-        fits = _like_before(reference, waiting, shape, trust_ns)
+            shapes[stream], placed[stream] = (), set()
+        fits = _like_before(reference, waiting, shapes.get(stream, ()), trust_ns)
         fits = fits or _belonging(reference, waiting, trust_ns)
         if not fits:
             continue
         fitted = {waiting.pop(place): fit for place, fit in fits.items()}
         found.append(_complete(reference, fitted))
-        shape = tuple(lane.owner for lane in found[-1].lanes)
-        placed |= set(shape)
+        shapes[stream] = tuple(lane.owner for lane in found[-1].lanes)
+        placed[stream] |= set(shapes[stream])
     return sorted(found, key=lambda one: (one.lanes[0].owner, one.lanes[0].stream))
 
 
@@ -171,28 +178,57 @@ def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> d
 def _fitting(
     reference: Lane, waiting: Mapping[int, Lane], places: Iterable[int], trust_ns: int
 ) -> dict[int, Alignment]:
-    """Return the lanes that line up with the reference, the best one of each other owner."""
-    best: dict[int, tuple[int, Alignment]] = {}
+    """Return the lanes that line up with the reference, the best one of each other owner.
+
+    A lane that lines up better with another lane of the reference's owner belongs to that.
+    """
+    rivals = [
+        lane
+        for lane in waiting.values()
+        if lane.owner == reference.owner and lane.stream != reference.stream
+    ]
+    best: dict[int, tuple[float, int, Alignment]] = {}
     for place in places:
         lane = waiting[place]
         if lane.owner == reference.owner:
             continue
-        trust = SAME_CLOCK_NS if lane.clock == reference.clock else trust_ns
-        fit = align(reference.track, lane.track, trust)
+        fit = _aligned(reference, lane, trust_ns)
         if fit is None:
             continue
+        looseness = _looseness(reference, lane, fit)
         before = best.get(lane.owner)
-        if before is None or _quality(fit) > _quality(before[1]):
-            best[lane.owner] = place, fit
-    return {place: fit for place, fit in best.values()}
+        if before is None or looseness < before[0]:
+            best[lane.owner] = looseness, place, fit
+    return {
+        place: fit
+        for looseness, place, fit in best.values()
+        if not any(_closer(rival, waiting[place], trust_ns, looseness) for rival in rivals)
+    }
+
+
+def _aligned(reference: Lane, lane: Lane, trust_ns: int) -> Alignment | None:
+    trust = SAME_CLOCK_NS if lane.clock == reference.clock else trust_ns
+    return align(reference.track, lane.track, trust)
+
+
+def _closer(rival: Lane, lane: Lane, trust_ns: int, looseness: float) -> bool:
+    fit = _aligned(rival, lane, trust_ns)
+    return fit is not None and _looseness(rival, lane, fit) < looseness
 
 
 def _worst_ns(fits: Mapping[int, Alignment]) -> int:
     return max(fit.spread_ns for fit in fits.values())
 
 
-def _quality(fit: Alignment) -> tuple[int, int]:
-    return fit.met_n, -fit.spread_ns
+def _looseness(reference: Lane, lane: Lane, fit: Alignment) -> float:
+    """Return how far apart two lanes leave, more where they are few pairs or other streams.
+
+    How many pairs they have says little: a capture that was cut has fewer of its own, and may meet
+    as many of another communicator's.
+    """
+    chance = 1 + (_CHANCE / max(fit.met_n, 1)) ** 2
+    other = 1 if lane.stream == reference.stream else _OTHER_STREAM
+    return (fit.spread_ns + 1) * chance * other
 
 
 def _complete(reference: Lane, fits: Mapping[Lane, Alignment]) -> Matched:
