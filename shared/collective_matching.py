@@ -26,6 +26,8 @@ __all__ = ["Lane", "Matched", "match_lanes"]
 
 #: Streams count as one only if that pairs so much more, in percent.
 _FAR_MORE_PCT: Final = 110
+#: A cut rank ends with its kernels; what others have beyond takes at least so many times longer.
+_CUT: Final = 2
 #: Pairs below which a small distance may be chance, as `align` weighs it.
 _CHANCE: Final = 64
 #: A lane of another stream number has to leave so many times more closely to be preferred.
@@ -96,13 +98,46 @@ def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     if len({lane.owner for lane in lanes}) == len(lanes):
         return apart
     together = _grouped(_joined(lanes), trust_ns)
-    far_more = 100 * _paired_n(together) > _FAR_MORE_PCT * _paired_n(apart)
+    spans = _spans(lanes)
+    far_more = 100 * _told_n(together, spans) > _FAR_MORE_PCT * _told_n(apart, spans)
     return together if far_more else apart
 
 
-def _paired_n(found: Iterable[Matched]) -> int:
-    """Return the executions that found their collective, those that another rank's cut lost too."""
-    return sum(len(one.lanes) * one.rows[0].size + sum(one.cut_n) for one in found)
+def _spans(lanes: Iterable[Lane]) -> dict[int, tuple[int, int]]:
+    """Return from when to when each owner runs the kernel, on whatever stream."""
+    spans: dict[int, tuple[int, int]] = {}
+    for lane in lanes:
+        first, last = int(lane.track.end_ns[0]), int(lane.track.end_ns[-1])
+        low, high = spans.get(lane.owner, (first, last))
+        spans[lane.owner] = min(low, first), max(high, last)
+    return spans
+
+
+def _told_n(found: Iterable[Matched], spans: Mapping[int, tuple[int, int]]) -> int:
+    """Return the executions that have their collective, or lack it as another's capture is cut."""
+    return sum(
+        len(one.lanes) * one.rows[0].size + _lost_n(one, spans, 0) + _lost_n(one, spans, -1)
+        for one in found
+        if one.rows[0].size
+    )
+
+
+def _lost_n(one: Matched, spans: Mapping[int, tuple[int, int]], side: int) -> int:
+    """Return the executions at the begin (0) or the end (-1) that a cut on another rank lost.
+
+    Where the other rank goes on with the kernel on another stream, nothing was cut.
+    """
+    extra_n, extra_ns, beyond_ns = [], [], []
+    for lane, rows in zip(one.lanes, one.rows, strict=True):
+        ends, row = lane.track.end_ns, int(rows[side])
+        extra_n.append(row if side == 0 else len(lane.track) - 1 - row)
+        extra_ns.append(abs(int(ends[side]) - int(ends[row])))
+        beyond_ns.append(abs(spans[lane.owner][side] - int(ends[row])))
+    least_n = min(extra_n)
+    goes_on_ns = min(ns for n, ns in zip(extra_n, beyond_ns, strict=True) if n == least_n)
+    return sum(
+        n - least_n for n, ns in zip(extra_n, extra_ns, strict=True) if ns > _CUT * goes_on_ns
+    )
 
 
 def _joined(lanes: Sequence[Lane]) -> list[Lane]:
