@@ -30,8 +30,13 @@ _FAR_MORE_PCT: Final = 110
 _CUT: Final = 2
 #: Pairs below which a small distance may be chance, as `align` weighs it.
 _CHANCE: Final = 64
+#: Pairs that always lie close.
+_FEW: Final = 8
 #: A lane of another stream number has to leave so many times more closely to be preferred.
 _OTHER_STREAM: Final = 2
+
+#: Sorts fits: whether they are more than a few pairs, then how well they fit.
+_Closeness = tuple[int, float, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +227,7 @@ def _fitting(
         for lane in waiting.values()
         if lane.owner == reference.owner and lane.stream != reference.stream
     ]
-    best: dict[int, tuple[float, int, Alignment]] = {}
+    best: dict[int, tuple[_Closeness, int, Alignment]] = {}
     for place in places:
         lane = waiting[place]
         if lane.owner == reference.owner:
@@ -230,14 +235,14 @@ def _fitting(
         fit = _aligned(reference, lane, trust_ns)
         if fit is None:
             continue
-        looseness = _looseness(reference, lane, fit)
+        closeness = _closeness(reference, lane, fit)
         before = best.get(lane.owner)
-        if before is None or looseness < before[0]:
-            best[lane.owner] = looseness, place, fit
+        if before is None or closeness > before[0]:
+            best[lane.owner] = closeness, place, fit
     return {
         place: fit
-        for looseness, place, fit in best.values()
-        if not any(_closer(rival, waiting[place], trust_ns, looseness) for rival in rivals)
+        for closeness, place, fit in best.values()
+        if not any(_closer(rival, waiting[place], trust_ns, closeness) for rival in rivals)
     }
 
 
@@ -246,24 +251,26 @@ def _aligned(reference: Lane, lane: Lane, trust_ns: int) -> Alignment | None:
     return align(reference.track, lane.track, trust)
 
 
-def _closer(rival: Lane, lane: Lane, trust_ns: int, looseness: float) -> bool:
+def _closer(rival: Lane, lane: Lane, trust_ns: int, closeness: _Closeness) -> bool:
     fit = _aligned(rival, lane, trust_ns)
-    return fit is not None and _looseness(rival, lane, fit) < looseness
+    return fit is not None and _closeness(rival, lane, fit) > closeness
 
 
 def _worst_ns(fits: Mapping[int, Alignment]) -> int:
     return max(fit.spread_ns for fit in fits.values())
 
 
-def _looseness(reference: Lane, lane: Lane, fit: Alignment) -> float:
-    """Return how far apart two lanes leave, more where they are few pairs or other streams.
+def _closeness(reference: Lane, lane: Lane, fit: Alignment) -> _Closeness:
+    """Return how closely two lanes leave together, less where they are few pairs or other streams.
 
     How many pairs they have says little: a capture that was cut has fewer of its own, and may meet
-    as many of another communicator's.
+    as many of another communicator's. Only very few always lie close, after some shift of clocks.
     """
-    chance = 1 + (_CHANCE / max(fit.met_n, 1)) ** 2
+    if fit.met_n < _FEW:
+        return 0, fit.met_n, -fit.spread_ns
+    chance = 1 + (_CHANCE / fit.met_n) ** 2
     other = 1 if lane.stream == reference.stream else _OTHER_STREAM
-    return (fit.spread_ns + 1) * chance * other
+    return 1, -(fit.spread_ns + 1) * chance * other, fit.met_n
 
 
 def _complete(reference: Lane, fits: Mapping[Lane, Alignment]) -> Matched:
