@@ -182,6 +182,17 @@ def test_a_clock_that_is_wrong_by_seconds_changes_no_pair(seconds):
         assert numbers_of(found, truth) == [list(range(96))] * 4
 
 
+def test_two_pairs_that_any_shift_of_clocks_brings_together_match_nothing():
+    # Four data-parallel collectives against 32 tensor-parallel ones, each report with its clock.
+    ahead_ns = [(rank * 7_919) % 5_000 for rank in range(64)]
+    lanes, truth = lanes_of(world(64, 8, steps=4), ahead_ns=ahead_ns)
+    found = match_lanes(lanes, WALL_CLOCK_NS)
+    assert groups_of(found, TENSOR) == np.arange(64).reshape(-1, 8).tolist()
+    for one in found:
+        numbers = numbers_of(one, truth)
+        assert all(row == numbers[0] for row in numbers)
+
+
 def test_the_order_of_lanes_changes_nothing():
     lanes, _ = lanes_of(world(8, 4), ahead_ns=list(range(0, 8000, 1000)))
     expected = matched(*lanes)
