@@ -30,7 +30,7 @@ _APART: Final = (3, 2)
 _CHANCE: Final = 4.0
 #: Less has to be chance where some leave so many times more closely together; ours.
 _FAR_APART: Final = 4
-_CHANCE_FAR: Final = 2.0
+_CHANCE_FAR: Final = 1.0
 #: Stands for a spread that nothing tells.
 _UNTOLD_NS: Final = 2**62
 
@@ -53,7 +53,7 @@ def members(reference: Track, others: Sequence[tuple[Track, Alignment]]) -> list
     # What was cut short says too little of itself, and would leave too little to tell the rest by.
     long = [place for place, (_, fit) in enumerate(others) if fit.met_n >= _LEAST]
     own = [long[place] for place in _own(reference, [others[place] for place in long])]
-    if len(own) == len(long):
+    if not own:
         return list(range(len(others)))
     widest_ns = max(others[place][1].spread_ns for place in own)
     short = set(range(len(others))) - set(long)
