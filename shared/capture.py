@@ -29,6 +29,7 @@ NEWEST_SCHEMA: Final = (3, 30)
 
 _SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion")
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
+_SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
 _TRACED_KEYS: Final = ("CAPTURE_EVENT_TYPE",)
 _GRAPH_MODE_KEYS: Final = (
     "CUDA_GRAPH_TRACE_OPTIONS:MODE",
@@ -50,6 +51,7 @@ class CaptureFacts:
         traced: What was traced, in Nsight Systems' words, sorted: Cuda, NvtxEvents, ...
         secret_variables: Names of variables of the launched command that look like secrets; the
             report stores their values.
+        session: Id of the profiling session.
     """
 
     host: str | None
@@ -66,6 +68,7 @@ class CaptureFacts:
     graph_mode: str | None
     traced: tuple[str, ...] = ()
     secret_variables: tuple[str, ...] = ()
+    session: str | None = None
 
     @property
     def schema_note(self) -> str | None:
@@ -105,6 +108,7 @@ def read_facts(report: ParquetReport | SqliteReport) -> CaptureFacts:
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in report.key_values("capture", _TRACED_KEYS)})),
         secret_variables=secret_names(report.variable_names()),
+        session=next((uuid for _, uuid in report.key_values("capture", _SESSION_KEYS)), None),
     )
 
 

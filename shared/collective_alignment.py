@@ -1,8 +1,9 @@
 """Which of one rank's collectives is which of another's, when neither says so. Pure numpy.
 
 Two ranks that take part in the same collectives leave each of them at almost the same time,
-whenever they came. So the ends of both line up after one shift of the clock and one shift of the
-ordinal, and each pair overlaps in time: nobody leaves before everybody has come. Ordinals decide;
+whenever they came. So the ends of both line up after one shift of the clock, which may grow at a
+steady rate (see `clock_lines`), and one shift of the ordinal, and each pair overlaps in time:
+nobody leaves before everybody has come. Ordinals decide;
 time decides where ordinals do not hold, because records of one rank are missing.
 """
 
@@ -14,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.clock_lines import LEAST_OF_A_RATE, MOST_RATE, ClockLine, fitted_line, lower_median
 from nsys_llm.intervals import IntArray
 
 __all__ = [
@@ -23,7 +25,6 @@ __all__ = [
     "Alignment",
     "Track",
     "align",
-    "lower_median",
 ]
 
 #: How far apart two clocks may be: one clock; one host's steady clock, with the error of the GPU's
@@ -46,6 +47,8 @@ _LEAST_KEPT_PCT: Final = 50
 _CHANCE: Final = float(_SAMPLE)
 #: A clock is not believed where another shift lines the ends up so many times better.
 _CLOCK_WRONG: Final = 4.0
+#: A drift is what makes ends line up so many times better.
+_DRIFT: Final = 2
 #: Ends of one collective lie closer together than this part of the time between two.
 _CLOSE: Final = 8
 #: Shares that make two tracks the same collectives: pairs that overlap among all pairs, and among
@@ -79,13 +82,13 @@ class Alignment:
 
     Attributes:
         row: Shape (executions,), the reference's execution of the same collective, or -1.
-        offset_ns: The track's clock minus the reference's.
+        line: The track's clock minus the reference's.
         spread_ns: Median distance of the ends of a pair, after that.
         met_n: Pairs that overlap in time.
     """
 
     row: IntArray
-    offset_ns: int
+    line: ClockLine
     spread_ns: int
     met_n: int
 
@@ -102,19 +105,13 @@ def align(reference: Track, other: Track, trust_ns: int) -> Alignment | None:
     lag, offset_ns = _best_lag(reference, other, trust_ns)
     row = np.arange(len(other)) + lag
     row = np.where((row >= 0) & (row < len(reference)), row, -1)
-    found = _fitted(reference, other, row, offset_ns, trust_ns)
+    found = _fitted(reference, other, row, ClockLine(offset_ns), trust_ns)
     if found.met_n < int((row >= 0).sum()):
-        by_time = _matched_by_time(reference, other, found.offset_ns)
-        timed = _fitted(reference, other, by_time, found.offset_ns, trust_ns)
+        by_time = _matched_by_time(reference, other, found.line)
+        timed = _fitted(reference, other, by_time, found.line, trust_ns)
         if timed.met_n > found.met_n:
             found = timed
     return found if _same(reference, other, found, trust_ns) else None
-
-
-def lower_median(values: IntArray) -> int:
-    """Return the lower median, an element of the values (at least one)."""
-    middle = (values.size - 1) // 2
-    return int(np.partition(values, middle)[middle])
 
 
 def _best_lag(reference: Track, other: Track, trust_ns: int) -> tuple[int, int]:
@@ -131,6 +128,8 @@ def _best_lag(reference: Track, other: Track, trust_ns: int) -> tuple[int, int]:
     # The upper median here: of few pairs, two always lie close together by chance.
     upper = steps.size // 2
     spread = np.partition(np.abs(apart - offset[:, None]), upper, axis=1)[:, upper]
+    if trust_ns != SAME_CLOCK_NS:
+        spread = _without_drift(other.end_ns[rows], apart, spread)
     if trust_ns == SAME_CLOCK_NS:
         best = np.lexsort((-pairs_n, spread))[0]
         return int(lags[best]), 0
@@ -142,6 +141,25 @@ def _best_lag(reference: Track, other: Track, trust_ns: int) -> tuple[int, int]:
     order = np.lexsort((np.abs(offset), spread, -pairs_n))
     best = order[allowed[order]][0]
     return int(lags[best]), int(offset[best])
+
+
+def _without_drift(times_ns: IntArray, apart: IntArray, spread: IntArray) -> IntArray:
+    """Return the spread of each shift without a steady drift, where that explains most of it.
+
+    The slope is the median of those between instants half of the time apart, which takes as long
+    as the median; pairs once chosen get the better one of `fitted_line`.
+    """
+    half = times_ns.shape[1] // 2
+    if 2 * half < LEAST_OF_A_RATE:
+        return spread
+    run = np.maximum(times_ns[:, half : 2 * half] - times_ns[:, :half], 1)
+    rate = np.median((apart[:, half : 2 * half] - apart[:, :half]) / run, axis=1)
+    rate[np.abs(rate) > MOST_RATE] = 0.0
+    drift = np.rint((times_ns - times_ns[:, :1]) * rate[:, None]).astype(np.int64)
+    left = apart - drift
+    offset = np.partition(left, half, axis=1)[:, half]
+    without = np.partition(np.abs(left - offset[:, None]), half, axis=1)[:, half]
+    return np.where(_DRIFT * without <= spread, without, spread)
 
 
 def _lags(reference: Track, other: Track, trust_ns: int) -> tuple[IntArray, IntArray]:
@@ -171,28 +189,33 @@ def _believed(
 
 
 def _fitted(
-    reference: Track, other: Track, row: IntArray, offset_ns: int, trust_ns: int
+    reference: Track, other: Track, row: IntArray, line: ClockLine, trust_ns: int
 ) -> Alignment:
-    """Return the alignment of given pairs, with the offset that fits them best."""
+    """Return the alignment of given pairs, with the line that fits them best."""
     mine = np.flatnonzero(row >= 0)
     if mine.size == 0:
-        return Alignment(row, offset_ns, 0, 0)
+        return Alignment(row, line, 0, 0)
     theirs = row[mine]
-    apart = other.end_ns[mine] - reference.end_ns[theirs]
-    if trust_ns != SAME_CLOCK_NS:
-        offset_ns = lower_median(apart)
-    last_start = np.maximum(other.start_ns[mine] - offset_ns, reference.start_ns[theirs])
-    first_end = np.minimum(other.end_ns[mine] - offset_ns, reference.end_ns[theirs])
+    ends = other.end_ns[mine]
+    apart = ends - reference.end_ns[theirs]
+    if trust_ns == SAME_CLOCK_NS:
+        spread_ns = lower_median(np.abs(apart - line.offset_ns))
+    else:
+        line, spread_ns = fitted_line(ends, apart)
+    ahead = line.ahead_ns(ends)
+    last_start = np.maximum(other.start_ns[mine] - ahead, reference.start_ns[theirs])
+    first_end = np.minimum(ends - ahead, reference.end_ns[theirs])
     met_n = int((last_start <= first_end).sum())
-    return Alignment(row, offset_ns, lower_median(np.abs(apart - offset_ns)), met_n)
+    return Alignment(row, line, spread_ns, met_n)
 
 
-def _matched_by_time(reference: Track, other: Track, offset_ns: int) -> IntArray:
+def _matched_by_time(reference: Track, other: Track, line: ClockLine) -> IntArray:
     """Pair what ends next to each other on both sides and overlaps."""
-    ends = other.end_ns - offset_ns
+    ahead = line.ahead_ns(other.end_ns)
+    ends = other.end_ns - ahead
     row = _nearest(reference.end_ns, ends)
     mutual = _nearest(ends, reference.end_ns)[row] == np.arange(len(other))
-    late = np.maximum(other.start_ns - offset_ns, reference.start_ns[row])
+    late = np.maximum(other.start_ns - ahead, reference.start_ns[row])
     met = late <= np.minimum(ends, reference.end_ns[row])
     return np.where(mutual & met, row, -1)
 
@@ -212,7 +235,7 @@ def _same(reference: Track, other: Track, found: Alignment, trust_ns: int) -> bo
         return False
     if mine.size < _FEW:
         # Any offset makes one pair overlap.
-        return abs(found.offset_ns) <= max(trust_ns, WALL_CLOCK_NS)
+        return abs(found.line.offset_ns) <= max(trust_ns, WALL_CLOCK_NS)
     theirs = found.row[mine]
     # What only one side has before the first and after the last pair was cut off on the other.
     spanned_n = int(max(np.ptp(mine), np.ptp(theirs))) + 1

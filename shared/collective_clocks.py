@@ -1,8 +1,9 @@
 """Offsets between the clocks of several reports, from the ends of what their ranks did together.
 
 All ranks of a collective leave it at almost the same time, whenever each of them came. The median
-over the collectives of how far apart two reports see that end is what their clocks differ by. Ranks
-in one report share its clock. Reports that never meet are linked through those that both meet.
+over the collectives of how far apart two reports see that end is what their clocks differ by, or,
+where it changes steadily, the line through it (see `clock_lines`). Ranks in one report share its
+clock. Reports that never meet are linked through those that both meet.
 What this cannot tell from an offset: a rank that always leaves later than the others, by as much.
 Source of the method: JAX-Toolbox nsys_jax, which aligns devices by the ends of collectives.
 """
@@ -10,18 +11,20 @@ Source of the method: JAX-Toolbox nsys_jax, which aligns devices by the ends of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.collective_alignment import lower_median
+from nsys_llm.clock_lines import ClockLine, fitted_line, lower_median
 from nsys_llm.intervals import IntArray
 
 __all__ = ["ClockFit", "Meeting", "fit_clocks", "residual_ns"]
 
 #: Fewer collectives than these say little about a clock.
 _FEW: Final = 3
+#: Less of the time than its half tells little about a drift in all of it.
+_SHORT: Final = 2
 #: Keeps fractions of a squared nanosecond apart in integers.
 _ERROR_SCALE: Final = 1_000_000
 
@@ -51,16 +54,25 @@ class ClockFit:
     """The clock of one report.
 
     Attributes:
-        offset_ns: How far it is ahead of the root's clock.
+        offset_ns: How far it is ahead of the root's clock, at `at_ns`.
         residual_ns: Median distance of single ends from that, summed over the links to the root.
         collectives_n: How many the offset is the median of.
         root: The report whose clock is the measure; itself where it meets nobody.
+        rate: How much faster it runs than the root's; 0 where no drift is told.
+        at_ns: An instant on this clock, in the middle of the collectives; 0 without a drift.
     """
 
     offset_ns: int
     residual_ns: int
     collectives_n: int
     root: int
+    rate: float = 0.0
+    at_ns: int = 0
+
+    @property
+    def line(self) -> ClockLine:
+        """How far it is ahead of the root's clock, over time."""
+        return ClockLine(self.offset_ns, self.rate, self.at_ns)
 
 
 @dataclass(frozen=True, order=True)
@@ -70,6 +82,7 @@ class _Link:
     Attributes:
         few: Whether it rests on too few collectives.
         error: Square of the error of the median, as far as it falls with the collectives.
+        span_ns: From the first of them to the last.
     """
 
     few: bool
@@ -79,6 +92,13 @@ class _Link:
     right: int
     collectives_n: int
     offset_ns: int
+    rate: float
+    at_ns: int
+    span_ns: int
+
+    @property
+    def line(self) -> ClockLine:
+        return ClockLine(self.offset_ns, self.rate, self.at_ns)
 
 
 def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
@@ -93,7 +113,7 @@ def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
     """
     links: dict[int, dict[int, _Link]] = {clock: {} for clock in range(clocks_n)}
     group = list(range(clocks_n))
-    for link in sorted(one for meeting in meetings for one in _links(meeting)):
+    for link in sorted(_long_enough([one for each in meetings for one in _links(each)])):
         left, right = group[link.left], group[link.right]
         if left != right:
             group = [min(left, right) if one in (left, right) else one for one in group]
@@ -105,18 +125,19 @@ def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
     return [fits[clock] for clock in range(clocks_n)]
 
 
-def residual_ns(meeting: Meeting, offset_ns: Sequence[int]) -> int:
+def residual_ns(meeting: Meeting, lines: Sequence[ClockLine]) -> int:
     """Return how well the ends of collectives agree between reports: the worst report's median.
 
     Args:
         meeting: The collectives, at least one.
-        offset_ns: How far each clock is ahead.
+        lines: How far each clock is ahead.
 
     Returns:
         0 where all ranks are in one report: one clock has no offset.
     """
     (first, ends), *others = meeting.ends_by_clock().items()
-    apart = ((theirs - offset_ns[clock]) - (ends - offset_ns[first]) for clock, theirs in others)
+    ends = ends - lines[first].ahead_ns(ends)
+    apart = (theirs - lines[clock].ahead_ns(theirs) - ends for clock, theirs in others)
     return max((lower_median(np.abs(one)) for one in apart), default=0)
 
 
@@ -127,12 +148,21 @@ def _links(meeting: Meeting) -> list[_Link]:
     (first, ends), *others = meeting.ends_by_clock().items()
     links = []
     for clock, theirs in others:
-        apart = theirs - ends
-        offset_ns = lower_median(apart)
-        spread_ns = lower_median(np.abs(apart - offset_ns))
-        error = _ERROR_SCALE * spread_ns**2 // ends.size
-        links.append(_Link(ends.size < _FEW, error, spread_ns, first, clock, ends.size, offset_ns))
+        line, spread_ns = fitted_line(theirs, theirs - ends)
+        n, span_ns = ends.size, int(theirs[-1] - theirs[0])
+        error = _ERROR_SCALE * spread_ns**2 // n
+        place = first, clock, n
+        drift = line.offset_ns, line.rate, line.at_ns
+        links.append(_Link(n < _FEW, error, spread_ns, *place, *drift, span_ns))
     return links
+
+
+def _long_enough(links: Sequence[_Link]) -> list[_Link]:
+    """Take links over a small part of the time as too few, where clocks drift."""
+    if not any(link.rate for link in links):
+        return list(links)
+    longest_ns = max(link.span_ns for link in links)
+    return [replace(link, few=link.few or _SHORT * link.span_ns < longest_ns) for link in links]
 
 
 def _follow(root: int, links: Mapping[int, Mapping[int, _Link]], fits: dict[int, ClockFit]) -> None:
@@ -144,12 +174,15 @@ def _follow(root: int, links: Mapping[int, Mapping[int, _Link]], fits: dict[int,
         for there, link in links[here].items():
             if there in fits:
                 continue
-            offset_ns = link.offset_ns if link.left == here else -link.offset_ns
+            line = link.line if link.left == here else link.line.reversed()
+            line = line.after(fits[here].line)
             fits[there] = ClockFit(
-                fits[here].offset_ns + offset_ns,
+                line.offset_ns,
                 fits[here].residual_ns + link.residual_ns,
                 link.collectives_n,
                 root,
+                line.rate,
+                line.at_ns,
             )
             waiting.append(there)
 

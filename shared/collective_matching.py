@@ -26,6 +26,17 @@ __all__ = ["Lane", "Matched", "match_lanes"]
 
 #: Streams count as one only if that pairs so much more, in percent.
 _FAR_MORE_PCT: Final = 110
+#: A cut rank ends with its kernels; what others have beyond takes at least so many times longer.
+_CUT: Final = 2
+#: Pairs below which a small distance may be chance, as `align` weighs it.
+_CHANCE: Final = 64
+#: Pairs that always lie close.
+_FEW: Final = 8
+#: A lane of another stream number has to leave so many times more closely to be preferred.
+_OTHER_STREAM: Final = 2
+
+#: Sorts fits: whether they are more than a few pairs, then how well they fit.
+_Closeness = tuple[int, float, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +103,46 @@ def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     if len({lane.owner for lane in lanes}) == len(lanes):
         return apart
     together = _grouped(_joined(lanes), trust_ns)
-    far_more = 100 * _paired_n(together) > _FAR_MORE_PCT * _paired_n(apart)
+    spans = _spans(lanes)
+    far_more = 100 * _told_n(together, spans) > _FAR_MORE_PCT * _told_n(apart, spans)
     return together if far_more else apart
 
 
-def _paired_n(found: Iterable[Matched]) -> int:
-    return sum(len(one.lanes) * one.rows[0].size for one in found)
+def _spans(lanes: Iterable[Lane]) -> dict[int, tuple[int, int]]:
+    """Return from when to when each owner runs the kernel, on whatever stream."""
+    spans: dict[int, tuple[int, int]] = {}
+    for lane in lanes:
+        first, last = int(lane.track.end_ns[0]), int(lane.track.end_ns[-1])
+        low, high = spans.get(lane.owner, (first, last))
+        spans[lane.owner] = min(low, first), max(high, last)
+    return spans
+
+
+def _told_n(found: Iterable[Matched], spans: Mapping[int, tuple[int, int]]) -> int:
+    """Return the executions that have their collective, or lack it as another's capture is cut."""
+    return sum(
+        len(one.lanes) * one.rows[0].size + _lost_n(one, spans, 0) + _lost_n(one, spans, -1)
+        for one in found
+        if one.rows[0].size
+    )
+
+
+def _lost_n(one: Matched, spans: Mapping[int, tuple[int, int]], side: int) -> int:
+    """Return the executions at the begin (0) or the end (-1) that a cut on another rank lost.
+
+    Where the other rank goes on with the kernel on another stream, nothing was cut.
+    """
+    extra_n, extra_ns, beyond_ns = [], [], []
+    for lane, rows in zip(one.lanes, one.rows, strict=True):
+        ends, row = lane.track.end_ns, int(rows[side])
+        extra_n.append(row if side == 0 else len(lane.track) - 1 - row)
+        extra_ns.append(abs(int(ends[side]) - int(ends[row])))
+        beyond_ns.append(abs(spans[lane.owner][side] - int(ends[row])))
+    least_n = min(extra_n)
+    goes_on_ns = min(ns for n, ns in zip(extra_n, beyond_ns, strict=True) if n == least_n)
+    return sum(
+        n - least_n for n, ns in zip(extra_n, extra_ns, strict=True) if ns > _CUT * goes_on_ns
+    )
 
 
 def _joined(lanes: Sequence[Lane]) -> list[Lane]:
@@ -118,21 +163,23 @@ def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
         enumerate(sorted(lanes, key=lambda one: (-len(one.track), one.owner, one.stream)))
     )
     found: list[Matched] = []
-    shape: tuple[int, ...] = ()
-    placed: set[int] = set()
+    # The group found last on each stream: groups of one kind have one stream.
+    shapes: dict[int, tuple[int, ...]] = {}
+    placed: dict[int, set[int]] = {}
     while waiting:
         reference = waiting.pop(next(iter(waiting)))
-        if reference.owner in placed:
+        stream = reference.stream
+        if reference.owner in placed.setdefault(stream, set()):
             # Another lane of a rank that has its group: from here on, groups of another kind.
-            shape, placed = (), set()
-        fits = _like_before(reference, waiting, shape, trust_ns)
+            shapes[stream], placed[stream] = (), set()
+        fits = _like_before(reference, waiting, shapes.get(stream, ()), trust_ns)
         fits = fits or _belonging(reference, waiting, trust_ns)
         if not fits:
             continue
         fitted = {waiting.pop(place): fit for place, fit in fits.items()}
         found.append(_complete(reference, fitted))
-        shape = tuple(lane.owner for lane in found[-1].lanes)
-        placed |= set(shape)
+        shapes[stream] = tuple(lane.owner for lane in found[-1].lanes)
+        placed[stream] |= set(shapes[stream])
     return sorted(found, key=lambda one: (one.lanes[0].owner, one.lanes[0].stream))
 
 
@@ -171,28 +218,59 @@ def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> d
 def _fitting(
     reference: Lane, waiting: Mapping[int, Lane], places: Iterable[int], trust_ns: int
 ) -> dict[int, Alignment]:
-    """Return the lanes that line up with the reference, the best one of each other owner."""
-    best: dict[int, tuple[int, Alignment]] = {}
+    """Return the lanes that line up with the reference, the best one of each other owner.
+
+    A lane that lines up better with another lane of the reference's owner belongs to that.
+    """
+    rivals = [
+        lane
+        for lane in waiting.values()
+        if lane.owner == reference.owner and lane.stream != reference.stream
+    ]
+    best: dict[int, tuple[_Closeness, int, Alignment]] = {}
     for place in places:
         lane = waiting[place]
         if lane.owner == reference.owner:
             continue
-        trust = SAME_CLOCK_NS if lane.clock == reference.clock else trust_ns
-        fit = align(reference.track, lane.track, trust)
+        fit = _aligned(reference, lane, trust_ns)
         if fit is None:
             continue
+        closeness = _closeness(reference, lane, fit)
         before = best.get(lane.owner)
-        if before is None or _quality(fit) > _quality(before[1]):
-            best[lane.owner] = place, fit
-    return {place: fit for place, fit in best.values()}
+        if before is None or closeness > before[0]:
+            best[lane.owner] = closeness, place, fit
+    return {
+        place: fit
+        for closeness, place, fit in best.values()
+        if not any(_closer(rival, waiting[place], trust_ns, closeness) for rival in rivals)
+    }
+
+
+def _aligned(reference: Lane, lane: Lane, trust_ns: int) -> Alignment | None:
+    trust = SAME_CLOCK_NS if lane.clock == reference.clock else trust_ns
+    return align(reference.track, lane.track, trust)
+
+
+def _closer(rival: Lane, lane: Lane, trust_ns: int, closeness: _Closeness) -> bool:
+    fit = _aligned(rival, lane, trust_ns)
+    return fit is not None and _closeness(rival, lane, fit) > closeness
 
 
 def _worst_ns(fits: Mapping[int, Alignment]) -> int:
     return max(fit.spread_ns for fit in fits.values())
 
 
-def _quality(fit: Alignment) -> tuple[int, int]:
-    return fit.met_n, -fit.spread_ns
+def _closeness(reference: Lane, lane: Lane, fit: Alignment) -> _Closeness:
+    """Return how closely two lanes leave together, less where they are few pairs or other streams.
+
+    How many pairs they have says little: a capture that was cut has fewer of its own, and may meet
+    as many of another communicator's. Only very few always lie close, after some shift of clocks.
+    """
+    if fit.met_n < _FEW:
+        return 0, fit.met_n, -fit.spread_ns
+    chance = 1 + (_CHANCE / fit.met_n) ** 2
+    other = 1 if lane.stream == reference.stream else _OTHER_STREAM
+    return 1, -(fit.spread_ns + 1) * chance * other, fit.met_n
 
 
 def _complete(reference: Lane, fits: Mapping[Lane, Alignment]) -> Matched:

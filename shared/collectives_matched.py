@@ -13,7 +13,7 @@ from nsys_llm.collective_lanes import CollectivesPartial, LaneRows
 from nsys_llm.collective_matching import Lane, Matched, match_lanes
 from nsys_llm.collective_names import operation_of
 from nsys_llm.collective_waits import Waits, collective_waits
-from nsys_llm.identity import Rank, clock_offsets
+from nsys_llm.identity import Rank, clock_offsets, one_clock
 from nsys_llm.intervals import IntArray
 
 __all__ = ["Device", "MatchedCollectives", "Sequenced", "communicator", "match_collectives"]
@@ -30,7 +30,7 @@ class Device:
     Attributes:
         rank: Its rank.
         device_id: CUDA device id.
-        clock: Position of its report.
+        clock: Position of its report's clock.
         lanes: Its communication kernels.
     """
 
@@ -49,14 +49,14 @@ class Sequenced:
         start_ns: For each lane, shape (collectives,).
         end_ns: Likewise.
         residual_ns: By how much the ends disagree between reports; 0 within one report.
-        ahead_ns: For each lane, its report's own clock minus the root's.
+        ahead_ns: For each lane, its report's own clock minus the root's; shape (collectives,).
     """
 
     matched: Matched
     start_ns: tuple[IntArray, ...]
     end_ns: tuple[IntArray, ...]
     residual_ns: int
-    ahead_ns: tuple[int, ...]
+    ahead_ns: tuple[IntArray, ...]
 
     @property
     def kernel(self) -> str:
@@ -89,9 +89,9 @@ class MatchedCollectives:
     Attributes:
         devices: All devices of all ranks that communicate.
         sequences: In the order of kernel and first device.
-        clocks: For each report, how its clock was fitted.
-        sources: For each report, what its offset rests on.
-        shift_ns: For each report, its own clock minus the root's.
+        clocks: How each clock was fitted; reports of one session share one.
+        sources: For each clock, what its offset rests on.
+        shift_ns: For each clock, itself minus the root's, in the middle of its collectives.
     """
 
     devices: tuple[Device, ...]
@@ -112,11 +112,13 @@ def match_collectives(
         options: disable_alignment takes all times as they are, as those of one clock.
     """
     aligned = not options["disable_alignment"]
-    paths = list(dict.fromkeys(rank.key.path for rank in ranks))
     facts = {rank.key.path: rank.facts for rank in ranks if rank.facts is not None}
     known_ns, source = clock_offsets(facts) if aligned else ({}, None)
-    coarse_ns = [known_ns.get(path, 0) for path in paths]
-    devices = _devices(partial, ranks, paths)
+    clock_of = one_clock({rank.key.path: rank.facts for rank in ranks})
+    coarse_ns = [0] * len(set(clock_of.values()))
+    for path, clock in clock_of.items():
+        coarse_ns[clock] = known_ns.get(path, 0)
+    devices = _devices(partial, ranks, clock_of)
     lanes = [
         Lane(
             owner=place,
@@ -132,14 +134,14 @@ def match_collectives(
     trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
     matched = match_lanes(lanes, trust_ns)
     meetings = [_meeting(one) for one in matched]
-    fits = fit_clocks(meetings, len(paths))
+    fits = fit_clocks(meetings, len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
     ahead_ns = [
         fits[clock].offset_ns - coarse_ns[clock] + coarse_ns[fits[clock].root]
-        for clock in range(len(paths))
+        for clock in range(len(coarse_ns))
     ]
     shown = [
-        _sequenced(one, meeting, fits, coarse_ns, ahead_ns)
+        _sequenced(one, meeting, fits, coarse_ns)
         for one, meeting in zip(matched, meetings, strict=True)
     ]
     sources = _sources(fits, source or _UNKNOWN if aligned else _OFF)
@@ -158,10 +160,9 @@ def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
 
 
 def _devices(
-    partial: CollectivesPartial, ranks: Sequence[Rank], paths: Sequence[str]
+    partial: CollectivesPartial, ranks: Sequence[Rank], clock_of: Mapping[str, int]
 ) -> list[Device]:
     devices = []
-    clock_of = {path: clock for clock, path in enumerate(paths)}
     for rank in ranks:
         lanes = partial.ranks.get(rank.key, ())
         for device_id in sorted({lane.device_id for lane in lanes}):
@@ -185,20 +186,17 @@ def _sequenced(
     meeting: Meeting,
     fits: Sequence[ClockFit],
     coarse_ns: Sequence[int],
-    ahead_ns: Sequence[int],
 ) -> Sequenced:
-    back_ns = [
-        fits[lane.clock].offset_ns + coarse_ns[fits[lane.clock].root] for lane in matched.lanes
-    ]
-    pairs = list(zip(matched.lanes, matched.rows, back_ns, strict=True))
-    offsets = [fit.offset_ns for fit in fits]
-    return Sequenced(
-        matched,
-        tuple(lane.track.start_ns[rows] - back for lane, rows, back in pairs),
-        tuple(lane.track.end_ns[rows] - back for lane, rows, back in pairs),
-        residual_ns(meeting, offsets) if matched.rows[0].size else 0,
-        tuple(ahead_ns[lane.clock] for lane in matched.lanes),
-    )
+    starts, ends, aheads = [], [], []
+    for lane, rows in zip(matched.lanes, matched.rows, strict=True):
+        fit, end_ns = fits[lane.clock], lane.track.end_ns[rows]
+        # As of the end for the start too: a duration stays what its report has.
+        back_ns = fit.line.ahead_ns(end_ns) + coarse_ns[fit.root]
+        starts.append(lane.track.start_ns[rows] - back_ns)
+        ends.append(end_ns - back_ns)
+        aheads.append(back_ns - coarse_ns[lane.clock])
+    residual = residual_ns(meeting, [fit.line for fit in fits]) if matched.rows[0].size else 0
+    return Sequenced(matched, tuple(starts), tuple(ends), residual, tuple(aheads))
 
 
 def _sources(fits: Sequence[ClockFit], otherwise: str) -> list[str]:

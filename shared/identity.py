@@ -20,7 +20,15 @@ from nsys_llm.errors import UsageError
 from nsys_llm.inputs import natural_key
 from nsys_llm.tables import NULL_INT, pid_of
 
-__all__ = ["Rank", "RankEntry", "RankKey", "clock_offsets", "number_ranks", "read_rank_map"]
+__all__ = [
+    "Rank",
+    "RankEntry",
+    "RankKey",
+    "clock_offsets",
+    "number_ranks",
+    "one_clock",
+    "read_rank_map",
+]
 
 _INDEX: Final = "index"
 _RANK_IN_NAME: Final = re.compile(r"(?<!local)(?<!local[_-])rank[_\-.=]?(\d+)", re.IGNORECASE)
@@ -170,6 +178,24 @@ def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], st
     if None not in wall.values():
         return _after_first(wall), "utcEpochNs"
     return {}, None
+
+
+def one_clock(facts: Mapping[str, CaptureFacts | None]) -> dict[str, int]:
+    """Return the clock of each report, counted from 0 in their order.
+
+    Reports of one session (split into a file a rank, say) have one clock: one host, one session id
+    where they have one, and the same start to the nanosecond on both of the host's clocks. Without
+    that a report has a clock of its own.
+    """
+    clocks: dict[object, int] = {}
+    found: dict[str, int] = {}
+    for path, fact in facts.items():
+        session: object = path
+        if fact is not None:
+            told = fact.host, fact.utc_epoch_ns, fact.system_clock_ns
+            session = path if None in told else (*told, fact.session)
+        found[path] = clocks.setdefault(session, len(clocks))
+    return found
 
 
 def _after_first(clock_ns: Mapping[str, int | None]) -> dict[str, int]:

@@ -43,27 +43,48 @@ _WHAT_IT_DID: Final = (
 
 def waiting_words(tables: _Tables) -> str:
     """Return a clause: how much time in collectives is waiting, and for whom; empty if none."""
-    found, ranks = tables["communicators"], tables["stragglers"]
+    every = tables["communicators"]
+    found, ranks = every[_sure(every)], _surely_matched(tables["stragglers"], every)
     total_ns, wait_ns = int(found["total_ns"].sum()), int(found["wait_ns"].sum())
+    unsure_ns = int(every["total_ns"].sum()) - total_ns
+    unsure = (
+        f"how much of {format_ns(unsure_ns)} in collectives is waiting is inconclusive, because "
+        "which of them belong together has low confidence"
+    )
     if not total_ns or not wait_ns:
-        return ""
+        return unsure if unsure_ns else ""
+    rest = f"; {unsure}" if 100 * unsure_ns >= _UNMATCHED_PCT * (total_ns + unsure_ns) else ""
     share = (
         f"{format_ns(wait_ns)} of {format_ns(total_ns)} in collectives "
         f"({format_percent(100 * wait_ns / total_ns)}) is waiting for the last rank"
     )
     telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
     if telling.empty:
-        return share
+        return share + rest
     worst = telling.iloc[0]
-    return f"{share}, {format_ns(worst['caused_wait_ns'])} of it for rank {worst['rank']}"
+    return f"{share}, {format_ns(worst['caused_wait_ns'])} of it for rank {worst['rank']}{rest}"
+
+
+def _sure(sequences: pd.DataFrame) -> pd.Series[bool]:
+    return sequences["confidence"] != LOW_CONFIDENCE
+
+
+def _surely_matched(ranks: pd.DataFrame, sequences: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the ranks of communicators most of whose time was matched with low confidence."""
+    sure = _sure(sequences)
+    by_name = sequences["total_ns"].where(sure, 0).groupby(sequences["communicator"]).sum()
+    total_ns = sequences["total_ns"].groupby(sequences["communicator"]).sum()
+    told = 2 * by_name >= total_ns
+    return ranks[ranks["communicator"].isin(told[told].index)]
 
 
 def collective_findings(tables: _Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
+    ranks = _surely_matched(tables["stragglers"], tables["communicators"])
     return [
-        *_stragglers(tables["stragglers"], tables["tail_ranks"]),
-        *_no_single_one(tables["stragglers"], tables["communicators"]),
-        *_unclear_clocks(tables["stragglers"]),
+        *_stragglers(ranks, tables["tail_ranks"]),
+        *_no_single_one(ranks, tables["communicators"]),
+        *_unclear_clocks(ranks),
         *_transfers(tables["communicators"]),
         *_unmatched(tables["collective_coverage"]),
     ]
@@ -92,7 +113,7 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
                 f"{format_count(row['late_n'])} of {format_count(row['collectives_n'])}, at worst "
                 f"by {format_ns(row['worst_late_by_ns'])}; by thirds of the run in "
                 f"{_thirds(row, 'late')} of the collectives, with {_thirds(row, 'caused')} of the "
-                f"waiting. Clocks agree to {format_ns(row['residual_ns'])}."
+                f"waiting.{_clocks(row)}"
                 f"{_own_pace(row, devices)}",
                 tables=("stragglers", "collectives", "wait_map", "tail_ranks"),
                 recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
@@ -103,6 +124,12 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
             )
         )
     return found
+
+
+def _clocks(row: Record) -> str:
+    """Say how well clocks agree; nothing where there is one clock."""
+    residual_ns = int(row["residual_ns"])
+    return f" Clocks agree to {format_ns(residual_ns)}." if residual_ns else ""
 
 
 def _when(row: Record) -> str:
@@ -187,8 +214,7 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
 
 def _transfers(sequences: pd.DataFrame) -> list[Finding]:
     """Say where collectives take long because of what they move, once for each kernel."""
-    sure = sequences["confidence"] != LOW_CONFIDENCE
-    moving = sequences[sure & (sequences["class"] == TRANSFER)]
+    moving = sequences[_sure(sequences) & (sequences["class"] == TRANSFER)]
     share_pct = 100.0 * moving["transfer_ns"] / moving["span_ns"].clip(lower=1)
     moving = moving.assign(share_pct=share_pct)[share_pct >= _TRANSFER_PCT]
     by_kernel = grouped(records(moving), "kernel", "operation")

@@ -89,6 +89,7 @@ def clock_columns(found: MatchedCollectives) -> Columns:
         "source": [found.sources[device.clock] for device in devices],
         "reference_rank": [first_of.get(fit.root) for fit in clocks],
         "ahead_ns": [found.shift_ns[device.clock] for device in devices],
+        "rate_ppm": [1e6 * fit.rate for fit in clocks],
         "residual_ns": [fit.residual_ns for fit in clocks],
         "collectives_n": [fit.collectives_n for fit in clocks],
     }
@@ -181,8 +182,8 @@ def _own_times(one: Sequenced) -> tuple[IntArray, IntArray]:
     start, end = np.zeros_like(one.waits.late), np.zeros_like(one.waits.late)
     for place, ahead_ns in enumerate(one.ahead_ns):
         mine = one.waits.late == place
-        start[mine] = one.start_ns[place][mine] + ahead_ns
-        end[mine] = one.end_ns[place][mine] + ahead_ns
+        start[mine] = (one.start_ns[place] + ahead_ns)[mine]
+        end[mine] = (one.end_ns[place] + ahead_ns)[mine]
     return start, end
 
 

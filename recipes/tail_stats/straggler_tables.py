@@ -33,14 +33,14 @@ class _Group:
         owners: Devices that take part, by position.
         start_ns: For each of them, shape (collectives,), clock of the root.
         end_ns: Likewise.
-        ahead_ns: For each of them, its report's own clock minus the root's.
+        ahead_ns: For each of them, its report's own clock minus the root's; shape (collectives,).
         residual_ns: Shape (collectives,).
     """
 
     owners: tuple[int, ...]
     start_ns: tuple[IntArray, ...]
     end_ns: tuple[IntArray, ...]
-    ahead_ns: tuple[int, ...]
+    ahead_ns: tuple[IntArray, ...]
     residual_ns: IntArray
 
     @property
@@ -113,7 +113,7 @@ def _groups(found: MatchedCollectives) -> Iterator[_Group]:
             owners,
             tuple(np.concatenate([one.start_ns[place] for one in own])[order] for place in places),
             tuple(np.concatenate([one.end_ns[place] for one in own])[order] for place in places),
-            own[0].ahead_ns,
+            tuple(np.concatenate([one.ahead_ns[place] for one in own])[order] for place in places),
             np.concatenate([np.full(len(one), one.residual_ns) for one in own])[order],
         )
 
@@ -176,7 +176,7 @@ def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[st
     """Return the collective in which it was late by most, in its report's own clock."""
     if one.worst < 0:
         return dict.fromkeys(("worst_late_by_ns", "window_start_ns", "window_end_ns"))
-    ahead_ns = group.ahead_ns[place]
+    ahead_ns = int(group.ahead_ns[place][one.worst])
     return {
         "worst_late_by_ns": int(waits.late_by_ns[one.worst]),
         # From when the others were there, so that the window shows what it did instead.

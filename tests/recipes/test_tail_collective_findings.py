@@ -160,6 +160,21 @@ def test_the_answer_tells_how_much_is_waiting_and_for_whom_where_that_can_be_tol
     assert told.startswith("30 ms of 40 ms in collectives (75.0 %) is waiting for the last rank, ")
     assert told.endswith("24 ms of it for rank 2")
     assert waiting_words(tables(rank(0))).endswith("is waiting for the last rank")
+    # What was matched with low confidence is in no sum, names no rank, and is said.
+    unsure = sequence(confidence="low", total_ns=60 * MS, wait_ns=50 * MS, communicator="4-7")
+    both = tables(
+        rank(2, **LATE), rank(5, **LATE, communicator="4-7"), sequences=[sequence(), unsure]
+    )
+    told = waiting_words(both)
+    assert told.startswith("30 ms of 40 ms in collectives")
+    assert "for rank 2; how much of 60 ms in collectives is waiting is inconclusive" in told
+    assert {one.rank for one in collective_findings(both)} == {2}
+    alone = tables(rank(5, **LATE, communicator="4-7"), sequences=[unsure])
+    assert waiting_words(alone).startswith("how much of 60 ms in collectives is waiting is incon")
+    assert collective_findings(alone) == []
+    little = sequence(confidence="low", total_ns=4 * MS, wait_ns=3 * MS)
+    told = waiting_words(tables(rank(0), sequences=[sequence(), little]))
+    assert "inconclusive" not in told
     nothing = {
         "stragglers": table("stragglers"),
         "tail_ranks": table("tail_ranks"),

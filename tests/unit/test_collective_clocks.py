@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nsys_llm.clock_lines import ClockLine
 from nsys_llm.collective_clocks import ClockFit, Meeting, fit_clocks, residual_ns
 
 
@@ -31,7 +32,7 @@ def test_ranks_of_one_report_have_one_offset():
     # Reports 0 (two ranks, lower median 10 and 20) and 1 (one rank): 4 and 4 apart.
     fits = fit_clocks([meeting([10, 20], [12, 23], [14, 24], clock=(0, 0, 1))], 2)
     assert [fit.offset_ns for fit in fits] == [0, 4]
-    assert residual_ns(meeting([10, 20], [12, 23], clock=(0, 0)), [0]) == 0
+    assert residual_ns(meeting([10, 20], [12, 23], clock=(0, 0)), [ClockLine(0)]) == 0
 
 
 def test_reports_that_never_meet_are_linked_through_a_third():
@@ -66,7 +67,7 @@ def test_the_surer_of_two_links_is_taken():
 def test_the_residual_is_that_of_the_worst_report():
     ends = meeting([0, 10, 20], [100, 110, 120], [203, 208, 217])
     # Report 2 minus 200: 3, 8 and 17 against 0, 10 and 20, so 3, 2 and 3 apart.
-    assert residual_ns(ends, [0, 100, 200]) == 3
+    assert residual_ns(ends, [ClockLine(at) for at in (0, 100, 200)]) == 3
 
 
 def test_the_order_of_meetings_changes_nothing():

@@ -182,6 +182,17 @@ def test_a_clock_that_is_wrong_by_seconds_changes_no_pair(seconds):
         assert numbers_of(found, truth) == [list(range(96))] * 4
 
 
+def test_two_pairs_that_any_shift_of_clocks_brings_together_match_nothing():
+    # Four data-parallel collectives against 32 tensor-parallel ones, each report with its clock.
+    ahead_ns = [(rank * 7_919) % 5_000 for rank in range(64)]
+    lanes, truth = lanes_of(world(64, 8, steps=4), ahead_ns=ahead_ns)
+    found = match_lanes(lanes, WALL_CLOCK_NS)
+    assert groups_of(found, TENSOR) == np.arange(64).reshape(-1, 8).tolist()
+    for one in found:
+        numbers = numbers_of(one, truth)
+        assert all(row == numbers[0] for row in numbers)
+
+
 def test_the_order_of_lanes_changes_nothing():
     lanes, _ = lanes_of(world(8, 4), ahead_ns=list(range(0, 8000, 1000)))
     expected = matched(*lanes)
@@ -202,10 +213,10 @@ def test_a_shift_of_the_clock_is_found_exactly_where_ends_agree():
     ours = track((0, 4_000), (10_000, 14_000), (27_000, 31_000), (40_000, 44_000))
     theirs = Track(ours.start_ns + 1_234, ours.end_ns + 1_234)
     found = align(ours, theirs, WALL_CLOCK_NS)
-    assert (found.offset_ns, found.spread_ns, found.met_n) == (1_234, 0, 4)
+    assert (found.line.offset_ns, found.spread_ns, found.met_n) == (1_234, 0, 4)
     assert found.row.tolist() == [0, 1, 2, 3]
     # On one clock that would be 1,234 ns of difference, which is none of the clock.
-    assert align(ours, theirs, SAME_CLOCK_NS).offset_ns == 0
+    assert align(ours, theirs, SAME_CLOCK_NS).line.offset_ns == 0
 
 
 def test_tracks_of_other_work_do_not_line_up():

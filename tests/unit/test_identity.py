@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_llm.capture import RANK_VARIABLES, CaptureFacts
-from nsys_llm.identity import RankEntry, RankKey, clock_offsets, number_ranks
+from nsys_llm.identity import RankEntry, RankKey, clock_offsets, number_ranks, one_clock
 from nsys_llm.tables import NULL_INT
 
 relaxed = settings(deadline=None)
 
 
-def facts(variables=None, mpi=None, host="node1", utc=None, steady=None):
+def facts(variables=None, mpi=None, host="node1", utc=None, steady=None, session=None):
     return CaptureFacts(
         host=host,
         driver_version=None,
@@ -27,6 +27,7 @@ def facts(variables=None, mpi=None, host="node1", utc=None, steady=None):
         rank_variables=variables or {},
         mpi_ranks=mpi or {},
         graph_mode=None,
+        session=session,
     )
 
 
@@ -289,3 +290,29 @@ def test_captures_that_name_no_host_may_be_of_two():
 def test_one_capture_without_a_clock_leaves_all_unaligned():
     assert clock_offsets({"a": facts(utc=9), "b": facts()}) == ({}, None)
     assert clock_offsets({}) == ({}, None)
+
+
+ONE_SESSION = {"utc": 1_700_000_000_000_000_123, "steady": 38_133_239_887, "session": "8a7c"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"session": "77ff"},
+        {"host": "node2"},
+        {"host": None},
+        {"utc": 1_700_000_000_000_000_124},
+        {"steady": 38_133_239_888},
+        {"steady": None},
+    ],
+)
+def test_reports_of_one_session_have_one_clock_and_all_others_their_own(other):
+    first = facts(**ONE_SESSION)
+    differs = facts(**{**ONE_SESSION, **other})
+    reports = {"/a": first, "/b": differs, "/c": facts(**ONE_SESSION), "/d": None}
+    assert one_clock(reports) == {"/a": 0, "/b": 1, "/c": 0, "/d": 2}
+    assert one_clock({"/a": differs, "/b": None}) == {"/a": 0, "/b": 1}
+    # Exports that lack the id of the session tell by the start, to the nanosecond.
+    bare = facts(**{**ONE_SESSION, "session": None})
+    assert one_clock({"/a": bare, "/b": bare}) == {"/a": 0, "/b": 0}
+    assert one_clock({"/a": facts(), "/b": facts()}) == {"/a": 0, "/b": 1}

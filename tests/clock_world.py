@@ -1,0 +1,164 @@
+"""Ranks on nodes whose clocks differ and drift, in communicators; the true waits are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsys_llm.capture import CaptureFacts
+from nsys_llm.collective_lanes import CollectivesPartial, LaneRows
+from nsys_llm.collectives_matched import MatchedCollectives, communicator, match_collectives
+from nsys_llm.identity import Rank, RankKey
+
+KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+EPOCH_NS = 1_760_000_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Communicators:
+    """Groups that all meet on one stream, `each_n` times a step."""
+
+    stream: int
+    groups: Sequence[Sequence[int]]
+    each_n: int = 1
+    kernel: str = KERNEL
+
+
+@dataclass
+class ClockWorld:
+    """What each rank ran, in true time: (rank, stream) -> (start, end), shape (collectives,)."""
+
+    ranks_n: int
+    sets: Sequence[Communicators]
+    start_ns: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    end_ns: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    kept: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def run(
+        cls,
+        ranks_n: int,
+        sets: Sequence[Communicators],
+        *,
+        steps: int,
+        compute_ns: float,
+        rng: np.random.Generator,
+        scatter: float = 0.1,
+    ) -> ClockWorld:
+        """Let all ranks compute for about `compute_ns` before each collective, and then meet."""
+        world = cls(ranks_n, sets)
+        times: dict[tuple[int, int], list[np.ndarray]] = {}
+        free = np.zeros(ranks_n)
+        pace = 1 + 0.02 * rng.random(ranks_n)
+        for _ in range(steps):
+            for one in sets:
+                for _ in range(one.each_n):
+                    free = free + compute_ns * pace * (1 + scatter * rng.exponential(1, ranks_n))
+                    start, end = free.copy(), free.copy()
+                    for group in one.groups:
+                        members = list(group)
+                        moved_ns = 20_000 * (1 + 0.1 * rng.random())
+                        end[members] = free[members].max() + moved_ns
+                    end += rng.integers(0, 1_500, ranks_n)
+                    times.setdefault((one.stream, 0), []).append(np.rint(start))
+                    times.setdefault((one.stream, 1), []).append(np.rint(end))
+                    free = end + 2_000
+        for one in sets:
+            start, end = (np.array(times[one.stream, at]).astype(np.int64) for at in (0, 1))
+            for rank in sorted({rank for group in one.groups for rank in group}):
+                key = rank, one.stream
+                world.start_ns[key], world.end_ns[key] = start[:, rank], end[:, rank]
+                world.kept[key] = np.ones(len(start), dtype=bool)
+        return world
+
+    def cut(self, rank: int, from_ns: float, to_ns: float) -> None:
+        """Leave out what a rank runs outside of a time."""
+        for key, start in self.start_ns.items():
+            if key[0] == rank:
+                self.kept[key] = (start >= from_ns) & (self.end_ns[key] <= to_ns)
+
+    @property
+    def length_ns(self) -> int:
+        return max(int(end.max()) for end in self.end_ns.values())
+
+    def waits(self) -> dict[tuple[str, int], int]:
+        """Return the true waiting of each communicator, in collectives that all its ranks show."""
+        found = {}
+        for one in self.sets:
+            for group in one.groups:
+                keys = [(rank, one.stream) for rank in group]
+                shown = np.logical_and.reduce([self.kept[key] for key in keys])
+                start = np.array([self.start_ns[key][shown] for key in keys])
+                name = ",".join(str(rank) for rank in group), one.stream
+                found[name] = int((start.max(axis=0) - start).sum())
+        return found
+
+    def matched(
+        self,
+        *,
+        offset_ns: Sequence[int] | None = None,
+        ppm: Sequence[float] | None = None,
+        hosts: Sequence[str] | None = None,
+        streams: Mapping[tuple[int, int], int] | None = None,
+    ) -> MatchedCollectives:
+        """Show it to the product, one report a rank, each with a clock of its own."""
+        offset = [0] * self.ranks_n if offset_ns is None else offset_ns
+        rate = [0.0] * self.ranks_n if ppm is None else ppm
+        kernels = {one.stream: one.kernel for one in self.sets}
+        ranks, parts = [], {}
+        for rank in range(self.ranks_n):
+            key = RankKey(f"/in/rank{rank}.sqlite", 1 << 24)
+            facts = _facts(f"node{rank}" if hosts is None else hosts[rank])
+            ranks.append(Rank(key, rank, f"rank{rank}", "file_name", facts))
+            parts[key] = tuple(
+                LaneRows(
+                    kernels[stream],
+                    "all_reduce",
+                    0,
+                    (streams or {}).get((rank, stream), stream),
+                    _seen(self.start_ns[rank, stream][kept], offset[rank], rate[rank]),
+                    _seen(self.end_ns[rank, stream][kept], offset[rank], rate[rank]),
+                    0,
+                    0,
+                )
+                for (owner, stream), kept in sorted(self.kept.items())
+                if owner == rank and kept.any()
+            )
+        return match_collectives(CollectivesPartial(parts), ranks, {"disable_alignment": False})
+
+
+def told(found: MatchedCollectives) -> dict[tuple[str, int], int]:
+    """Return the waiting that the product tells, by ranks and stream."""
+    waits: dict[tuple[str, int], int] = {}
+    for one in found.sequences:
+        ranks = [found.devices[owner].rank.number for owner in one.owners]
+        key = ",".join(str(rank) for rank in ranks), one.matched.lanes[0].stream
+        waits[key] = waits.get(key, 0) + int(one.waits.wait_ns[one.waits.met].sum())
+    return waits
+
+
+def names(found: MatchedCollectives) -> list[str]:
+    return [communicator(found.devices, one.owners) for one in found.sequences]
+
+
+def _seen(true_ns: np.ndarray, offset_ns: int, ppm: float) -> np.ndarray:
+    return true_ns + offset_ns + np.rint(true_ns * (ppm * 1e-6)).astype(np.int64)
+
+
+def _facts(host: str) -> CaptureFacts:
+    return CaptureFacts(
+        host=host,
+        driver_version=None,
+        cuda_version=None,
+        gpus=(),
+        nsys_version=None,
+        schema_version=None,
+        utc_epoch_ns=EPOCH_NS,
+        system_clock_ns=None,
+        processes={},
+        rank_variables={},
+        mpi_ranks={},
+        graph_mode=None,
+    )
