@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from nsys_llm.collective_alignment import Track
 from nsys_llm.collective_matching import Lane
+from nsys_llm.trace_builder import TraceBuilder
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 #: What a rank does: compute for so long, or meet a peer under a key.
@@ -22,10 +24,10 @@ Op = tuple[str, int, int]  # direction (F, B), number of the virtual microbatch 
 
 @dataclass
 class Ran:
-    """What one rank ran: (key, stream, start, end) of transfers, (start, end) of computation."""
+    """What one rank ran: transfers (key, stream, start, end), computations (start, end, kind)."""
 
     transfers: list[tuple[object, int, int, int]] = field(default_factory=list)
-    computes: list[tuple[int, int]] = field(default_factory=list)
+    computes: list[tuple[int, int, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def run(world: World) -> list[Ran]:
                     )
                     posted[rank] = free[rank]
                     free[rank] = start + length
-                    ran[rank].computes.append((round(1000 * start), round(1000 * free[rank])))
+                    ran[rank].computes.append((round(1000 * start), round(1000 * free[rank]), kind))
                     goal = virtual + 1 if kind == "F" else virtual - 1
                     if 0 <= goal <= last:
                         sent[kind, micro, goal] = free[rank]
@@ -184,7 +186,7 @@ def run_blocking(world: World) -> list[Ran]:
                     length = world.forward_us * detail * pace[rank]
                     length *= max(0.2, 1 + world.jitter * rng.standard_normal())
                     span = round(1000 * free[rank]), round(1000 * (free[rank] + length))
-                    ran[rank].computes.append(span)
+                    ran[rank].computes.append((*span, "B" if detail == 2.0 else "F"))
                     free[rank] += length
                     place[rank] += 1
                     moved = True
@@ -269,3 +271,38 @@ def waiting_ns(ran: Sequence[Ran]) -> int:
         for key, _, start, _ in own.transfers:
             starts.setdefault(key, []).append(start)
     return sum(max(both) - min(both) for both in starts.values())
+
+
+COMPUTE = {"F": "gemm_bf16_forward(int)", "B": "gemm_bf16_backward(int)"}
+ALL_REDUCE = (
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+)
+
+
+def write_pipeline(folder: Path, ran: Sequence[Ran], *, gradients: bool = False) -> Path:
+    """Write one profile a rank of one host: computations, transfers, each launched 20 us before.
+
+    Args:
+        folder: Is made.
+        ran: See `run`.
+        gradients: Whether all ranks reduce once all of them are done, as gradient norms are.
+    """
+    folder.mkdir()
+    end_ns = max(span[1] for own in ran for span in own.computes) + 100_000
+    for rank, own in enumerate(ran):
+        trace = TraceBuilder(hostname="node")
+        works = [(COMPUTE[kind], 7, start, end) for start, end, kind in own.computes]
+        works += [(SEND_RECV, stream, start, end) for _, stream, start, end in own.transfers]
+        if gradients:
+            works.append((ALL_REDUCE, 90, own.computes[-1][1] + 20_000, end_ns + 300_000))
+        for name, stream, start, end in sorted(works, key=lambda one: one[2]):
+            launch = start + 1_000_000, start + 1_005_000
+            trace.kernel(
+                name,
+                start_ns=start + 1_020_000,
+                end_ns=end + 1_020_000,
+                stream_id=stream,
+                launch=launch,
+            )
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder

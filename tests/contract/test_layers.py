@@ -102,6 +102,7 @@ ALLOWED = {
     "secret_names": set(),
     "sides": {"errors"},
     "sqlite_cells": {"intervals", "tables"},
+    "stages": set(),
     "tables": {"intervals"},
     "tails": {"distributions", "grouping", "intervals"},
     "thread_calls": {"gaps", "grouping", "intervals"},
