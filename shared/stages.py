@@ -19,7 +19,7 @@ _LEAST_STAGES: Final = 3
 #: in an interleaved schedule of 4 chunks a rank. Captures of equals differ by a call or two.
 _FEWER_PCT: Final = 5
 #: Fewer sends and receives than these a rank show no schedule.
-_LEAST: Final = 16
+_LEAST: Final = 8
 
 
 def end_stages(transfers_n: Sequence[int]) -> list[int]:
