@@ -6,10 +6,12 @@ import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["OTHER", "operation_of"]
+__all__ = ["OTHER", "SEND_RECV", "operation_of"]
 
 #: A communication kernel whose name does not tell its operation.
 OTHER: Final = "other"
+#: Sends, receives, and all that is made of them.
+SEND_RECV: Final = "send_recv"
 
 #: First match wins, so what contains another's name stands before it. Sources: NCCL's device
 #: functions, vLLM's and TensorRT-LLM's all-reduces, PyTorch symmetric memory, DeepEP, NVSHMEM.
@@ -27,7 +29,7 @@ _OPERATIONS: Final = tuple(
             r"all_?reduce|cross_device_reduce|one_?shot|two_?shot|quick_?reduce|rmsNormLamport",
         ),
         ("broadcast", r"broadcast|bcast"),
-        ("send_recv", r"send_?recv|nccl\w{0,99}_(?:send|recv)"),
+        (SEND_RECV, r"send_?recv|nccl\w{0,99}_(?:send|recv)"),
         ("barrier", r"barrier"),
         ("reduce", r"nccl\w{0,99}_reduce"),
     )

@@ -10,11 +10,12 @@ from typing import Any, Final
 from nsys_llm.collective_alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
 from nsys_llm.collective_clocks import ClockFit, Meeting, fit_clocks, residual_ns
 from nsys_llm.collective_lanes import CollectivesPartial, LaneRows
-from nsys_llm.collective_matching import Lane, Matched, match_lanes
+from nsys_llm.collective_matching import Lane, Matched
 from nsys_llm.collective_names import operation_of
 from nsys_llm.collective_waits import Waits, collective_waits
 from nsys_llm.identity import Rank, clock_offsets, one_clock
 from nsys_llm.intervals import IntArray
+from nsys_llm.p2p_matching import match_communication
 
 __all__ = ["Device", "MatchedCollectives", "Sequenced", "communicator", "match_collectives"]
 
@@ -132,7 +133,7 @@ def match_collectives(
         if lane.start_ns.size
     ]
     trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
-    matched = match_lanes(lanes, trust_ns)
+    matched = match_communication(lanes, trust_ns, len(paths))
     meetings = [_meeting(one) for one in matched]
     fits = fit_clocks(meetings, len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.

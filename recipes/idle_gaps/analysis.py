@@ -24,6 +24,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.collective_names import SEND_RECV, operation_of
+from nsys_llm.communication import is_communication
 from nsys_llm.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.gap_sums import sum_gaps
@@ -88,7 +90,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     sums, devices = side_by_side(
         gaps_n,
         lambda: [sum_gaps(ops.gaps, ops.launch_row, host) for ops in lined_up if known],
-        lambda: [_device(*one, host, known) for one in zip(lined_up, spans, strict=True)],
+        lambda: [_device(*one, names, host, known) for one in zip(lined_up, spans, strict=True)],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
     named = [(ops, one.named) for ops, one in zip(lined_up, sums, strict=False)]
@@ -149,7 +151,9 @@ def _longest_gaps(
     return tuple(gap for some in gaps for gap in some), drawn
 
 
-def _device(ops: DeviceOps, spans: IntArray, host: HostLine, known: bool) -> DeviceIdle:
+def _device(
+    ops: DeviceOps, spans: IntArray, names: OpNames, host: HostLine, known: bool
+) -> DeviceIdle:
     """Reduce one device to all but its `sums`."""
     windows = ops.windows_ns
     overhead = intersect_intervals(host.profiler, spans)
@@ -162,6 +166,7 @@ def _device(ops: DeviceOps, spans: IntArray, host: HostLine, known: bool) -> Dev
         window_end_ns=int(windows[-1, 1]) if len(windows) else None,
         window_ns=total_length_ns(windows),
         ops_n=ops.start_ns.size,
+        transfers_n=_transfers_n(ops, names),
         gap_ns=int(length.sum()),
         overhead_ns=total_length_ns(overhead),
         kernel_busy_ns=ops.computing_ns,
@@ -169,6 +174,16 @@ def _device(ops: DeviceOps, spans: IntArray, host: HostLine, known: bool) -> Dev
         lengths=counts.moments(1) if known else None,
         order=counts.order_statistics(1) if known else None,
         times=_times(windows, spans, overhead) if known and len(windows) else None,
+    )
+
+
+def _transfers_n(ops: DeviceOps, names: OpNames) -> int:
+    """Return how many kernels of a device send or receive."""
+    n = np.bincount(ops.name, minlength=len(names.texts))
+    return sum(
+        int(n[at])
+        for at in np.flatnonzero((n > 0) & names.computing).tolist()
+        if is_communication(names.texts[at]) and operation_of(names.texts[at]) == SEND_RECV
     )
 
 

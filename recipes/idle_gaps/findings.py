@@ -6,6 +6,7 @@ Made from finished tables alone; devices whose idle time is not known have no pa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -13,7 +14,7 @@ import pandas as pd
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.idle_gaps.advice import KINDS, LONG, SHORT, Kind
 from nsys_llm.recipes.idle_gaps.patterns import MICRO_GAP_NS
-from nsys_llm.recipes.idle_gaps.rank_findings import rank_findings
+from nsys_llm.recipes.idle_gaps.rank_findings import ends_of_pipeline, rank_findings
 from nsys_llm.recipes.idle_gaps.severity import severity_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
@@ -32,6 +33,8 @@ _NO_API_PCT: Final = 30.0
 #: Copies are missing if so many calls, and most of them, left nothing on the GPU.
 _COPY_CALLS: Final = 10
 _COPIES_SEEN_PCT: Final = 50.0
+#: The rule about hosts that launch nothing, as those of stages without input do.
+_WAITS_FOR_INPUT: Final = "host_work"
 _TOP_CAUSES: Final = 3
 #: Devices with so much of the most idle time of one are compared by their shares; ours.
 _COMPARABLE: Final = 0.5
@@ -77,13 +80,28 @@ def answer(tables: _Tables) -> str:
 def findings(tables: _Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     kinds = (_kind(rule, kind, tables) for rule, kind in KINDS.items())
+    found = [one for one in kinds if one is not None]
+    if ends_of_pipeline(tables):
+        found = [_of_stages(one) if one.rule == _WAITS_FOR_INPUT else one for one in found]
     return [
-        *(found for found in kinds if found is not None),
+        *found,
         *_profiler(tables),
         *_unknown_launches(tables),
         *_missing_copies(tables),
         *rank_findings(tables),
     ]
+
+
+def _of_stages(found: Finding) -> Finding:
+    """Say first that a stage of a pipeline launches nothing before its input is there."""
+    return replace(
+        found,
+        severity="low" if found.severity in ("high", "medium") else found.severity,
+        title="Stages of a pipeline are idle while their hosts launch nothing",
+        recommendation="The ranks send and receive as pipeline stages do: without its input, a "
+        "stage has nothing to run. See the bubble in tail_stats first (more microbatches, "
+        f"interleaved stages). What is beyond that: {found.recommendation}",
+    )
 
 
 def _kind(rule: str, kind: Kind, tables: _Tables) -> Finding | None:

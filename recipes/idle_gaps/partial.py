@@ -40,6 +40,7 @@ class DeviceIdle:
     """One device of one rank. See the table `devices` of the manifest.
 
     Attributes:
+        transfers_n: Kernels that send to or receive from single peers, as stages do.
         sums: Gaps by cause; None where the idle time is not known, as are the next three.
         lengths: Of its gaps, one group.
         order: Around the percentiles of those, one group.
@@ -52,6 +53,7 @@ class DeviceIdle:
     window_end_ns: int | None
     window_ns: int
     ops_n: int
+    transfers_n: int
     gap_ns: int
     overhead_ns: int
     kernel_busy_ns: int

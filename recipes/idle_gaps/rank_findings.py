@@ -10,9 +10,10 @@ import pandas as pd
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.idle_gaps.severity import severity_of
 from nsys_llm.recipes.idle_gaps.together import ALL_IDLE, ONE_BUSY
+from nsys_llm.stages import end_stages
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
-__all__ = ["rank_findings"]
+__all__ = ["ends_of_pipeline", "rank_findings"]
 
 _Tables = Mapping[str, pd.DataFrame]
 
@@ -26,8 +27,24 @@ _LEAST_NS: Final = 1_000_000
 
 
 def rank_findings(tables: _Tables) -> list[Finding]:
-    """Return what the tables devices, rank_causes and common_idle tell of ranks."""
-    return [*_more_idle(tables), *_standstill(tables), *_late_rank(tables)]
+    """Return what the tables devices, rank_causes and common_idle tell of ranks.
+
+    The first and the last stage of a pipeline are idle by schedule, and any stage works alone when
+    it is its turn: neither is told then. `tail_stats` has the bubble.
+    """
+    ends = ends_of_pipeline(tables)
+    return [
+        *(one for one in _more_idle(tables) if one.rank not in ends),
+        *_standstill(tables),
+        *([] if ends else _late_rank(tables)),
+    ]
+
+
+def ends_of_pipeline(tables: _Tables) -> frozenset[int]:
+    """Return the ranks of first and last stages; empty where ranks are no stages."""
+    transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
+    places = end_stages(transfers_n.tolist())
+    return frozenset(int(transfers_n.index[place]) for place in places)
 
 
 def _more_idle(tables: _Tables) -> list[Finding]:

@@ -83,6 +83,7 @@ def _device_row(rank: Rank, one: RankIdle, device: DeviceIdle) -> dict[str, Any]
         "window_end_ns": device.window_end_ns,
         "window_ns": window_ns,
         "ops_n": device.ops_n,
+        "transfers_n": device.transfers_n,
         "busy_ns": busy_ns,
         "kernel_busy_ns": device.kernel_busy_ns,
         "copy_only_ns": busy_ns - device.kernel_busy_ns,

@@ -12,7 +12,8 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.communication import COMMUNICATION
+from nsys_llm.collective_names import SEND_RECV, operation_of
+from nsys_llm.communication import COMMUNICATION, is_communication
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.exposed_findings import exposed_communication
 from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
@@ -23,6 +24,7 @@ from nsys_llm.recipes.llm_hotspots.launch_split import (
     split_words,
 )
 from nsys_llm.records import Record, records, severity_of, window_of
+from nsys_llm.stages import end_stages
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
 
 __all__ = ["balance_findings"]
@@ -60,18 +62,32 @@ def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return what is to be said about communication, slow and late ranks, and uneven work.
 
     Args:
-        tables: Finished ones by name: overlap, processes, imbalance, host_imbalance, rank_kernels.
+        tables: Finished tables by name: overlap, processes, imbalance, host_imbalance,
+            rank_kernels.
     """
+    staged = _is_pipeline(tables["rank_kernels"])
     overlap, processes, imbalance, hosts = (
         records(tables[name]) for name in ("overlap", "processes", "imbalance", "host_imbalance")
     )
     return [
-        *exposed_communication(overlap),
+        *exposed_communication(overlap, staged=staged),
         *_slow_rank(processes, imbalance, tables["rank_kernels"]),
-        *_late_rank(imbalance, processes),
+        *([] if staged else _late_rank(imbalance, processes)),
         *_uneven_kernels(imbalance, processes, tables["rank_kernels"]),
         *_slow_host(hosts, processes),
     ]
+
+
+def _is_pipeline(kernels: pd.DataFrame) -> bool:
+    """Tell whether most communication is sends and receives between stages."""
+    mine = kernels[kernels["launches_n"] > 0]
+    operation = {name: operation_of(name) for name in mine["name"] if is_communication(name)}
+    mine = mine.assign(operation=mine["name"].map(operation))
+    total_ns = mine.groupby("operation")["total_ns"].sum()
+    p2p = mine[mine["operation"] == SEND_RECV]
+    launches_n = p2p.groupby("rank")["launches_n"].sum().reindex(kernels["rank"].unique())
+    mostly = 2 * int(total_ns.get(SEND_RECV, 0)) > int(total_ns.sum())
+    return mostly and bool(end_stages(launches_n.fillna(0).astype(int).tolist()))
 
 
 def _slow_rank(

@@ -15,9 +15,28 @@ __all__ = ["exposed_communication"]
 #: severity; ours.
 _EXPOSED_PCT: Final = {"high": 30.0, "medium": 15.0, "low": 5.0}
 
+_PART: Final = "Waiting for late ranks is part of it."
+_ADVICE: Final = (
+    "Let tail_stats split it into waiting and transfer first. Waiting: mend the "
+    "late rank. Transfer: overlap it with computation (micro-batches, asynchronous tensor "
+    "parallelism, bucketed gradients), or use a faster all-reduce for small messages."
+)
+_STAGED_PART: Final = (
+    "Most of it is sends and receives between pipeline stages, which wait by schedule."
+)
+_STAGED_ADVICE: Final = (
+    "Run tail_stats for the share of the bubble. More microbatches per step, or interleaved "
+    "stages, shrink it."
+)
 
-def exposed_communication(overlap: Sequence[Record]) -> Iterator[Finding]:
-    """Return the finding on exposed communication, about the device that has most of it."""
+
+def exposed_communication(overlap: Sequence[Record], *, staged: bool) -> Iterator[Finding]:
+    """Return the finding on exposed communication, about the device that has most of it.
+
+    Args:
+        overlap: Rows of the table.
+        staged: Whether ranks are stages of a pipeline: they wait by schedule, and none is late.
+    """
     busy = [row for row in overlap if row["exposed_busy_pct"] is not None]
     worst = max(busy, key=lambda row: row["exposed_busy_pct"], default=None)
     severity = severity_of(worst["exposed_busy_pct"], _EXPOSED_PCT) if worst else None
@@ -34,11 +53,9 @@ def exposed_communication(overlap: Sequence[Record]) -> Iterator[Finding]:
         f"{format_ns(worst['communication_ns'])}; during "
         f"{format_ns(worst['exposed_communication_ns'])} of it "
         f"({format_percent(worst['exposed_communication_pct'])}) it computes nothing. Over all "
-        f"ranks {format_ns(total_ns)}. Waiting for late ranks is part of it.",
+        f"ranks {format_ns(total_ns)}. {_STAGED_PART if staged else _PART}",
         tables=("overlap",),
-        recommendation="Let tail_stats split it into waiting and transfer first. Waiting: mend the "
-        "late rank. Transfer: overlap it with computation (micro-batches, asynchronous tensor "
-        "parallelism, bucketed gradients), or use a faster all-reduce for small messages.",
+        recommendation=_STAGED_ADVICE if staged else _ADVICE,
         rank=worst["rank"],
         device_id=worst["device_id"],
         window_ns=window_of(worst, "exposed_start_ns", "exposed_end_ns"),

@@ -16,7 +16,13 @@ from nsys_llm.collective_classes import (
     TRANSIENT,
     telling_late_pct,
 )
+from nsys_llm.collective_names import SEND_RECV
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.tail_stats.pipelines import (
+    find_pipelines,
+    pipeline_findings,
+    stage_pairs,
+)
 from nsys_llm.recipes.tail_stats.rank_findings import SLOW_RATIO
 from nsys_llm.records import Record, grouped, records
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
@@ -34,6 +40,8 @@ _LEAST_PCT: Final = 0.1
 _UNMATCHED_PCT: Final = 10.0
 #: Share of a communicator's time in transfer from which its amount is what to look at; ours.
 _TRANSFER_PCT: Final = 10.0
+#: Share of sends and receives without a sure peer from which the answer says so, in percent; ours.
+_OPEN_PCT: Final = 2.0
 _THIRDS: Final = ("first", "second", "last")
 _WHAT_IT_DID: Final = (
     "what it runs there instead: longer kernels (a throttled or shared GPU, more work than the "
@@ -42,8 +50,37 @@ _WHAT_IT_DID: Final = (
 
 
 def waiting_words(tables: _Tables) -> str:
-    """Return a clause: how much time in collectives is waiting, and for whom; empty if none."""
+    """Return clauses: what in collectives is waiting, for whom, and what is not known of it."""
+    parts = [_share_words(tables), *_bubble_words(tables), *_open_words(tables)]
+    return "; ".join(part for part in parts if part)
+
+
+def _bubble_words(tables: _Tables) -> list[str]:
+    return [
+        f"the bubble of the pipeline of ranks {one.ranks} is {format_percent(one.bubble_pct)} of "
+        "its window"
+        for one in find_pipelines(tables)[:1]
+    ]
+
+
+def _open_words(tables: _Tables) -> list[str]:
+    """Return how many sends and receives have no peer that is sure, where that is many."""
+    coverage, sequences = tables["collective_coverage"], tables["communicators"]
+    mine = coverage[coverage["operation"] == SEND_RECV]
+    open_n, all_n = int(mine["unmatched_n"].sum()), int(mine["kernels_n"].sum())
+    several = mine[["rank", "device_id"]].drop_duplicates().shape[0] > 2
+    undecided = ((sequences["operation"] == SEND_RECV) & (sequences["collectives_n"] == 0)).any()
+    if not several or not (undecided or 100 * open_n >= _OPEN_PCT * max(all_n, 1)):
+        return []
+    return [
+        f"{format_count(open_n)} of {format_count(all_n)} sends and receives could not be matched "
+        "with a peer, and their waiting is not known"
+    ]
+
+
+def _share_words(tables: _Tables) -> str:
     every = tables["communicators"]
+    every = every[~every["communicator"].isin(stage_pairs(tables))]
     found, ranks = every[_sure(every)], _surely_matched(tables["stragglers"], every)
     total_ns, wait_ns = int(found["total_ns"].sum()), int(found["wait_ns"].sum())
     unsure_ns = int(every["total_ns"].sum()) - total_ns
@@ -80,11 +117,14 @@ def _surely_matched(ranks: pd.DataFrame, sequences: pd.DataFrame) -> pd.DataFram
 
 def collective_findings(tables: _Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
-    ranks = _surely_matched(tables["stragglers"], tables["communicators"])
+    every = tables["communicators"]
+    every = every[~every["communicator"].isin(stage_pairs(tables))]
+    equals = _surely_matched(tables["stragglers"], every)
     return [
-        *_stragglers(ranks, tables["tail_ranks"]),
-        *_no_single_one(ranks, tables["communicators"]),
-        *_unclear_clocks(ranks),
+        *pipeline_findings(tables),
+        *_stragglers(equals, tables["tail_ranks"]),
+        *_no_single_one(equals, every),
+        *_unclear_clocks(equals),
         *_transfers(tables["communicators"]),
         *_unmatched(tables["collective_coverage"]),
     ]

@@ -1,0 +1,308 @@
+"""Pipelines of stages that send to and receive from each other; the truth is known.
+
+Each point-to-point kernel has one peer: it ends on both ranks, within a few us, some time after
+the later of its two starts. Nothing of the peer is recorded, as in a profile of NCCL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from nsys_llm.collective_alignment import Track
+from nsys_llm.collective_matching import Lane
+from nsys_llm.trace_builder import TraceBuilder
+
+SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+#: What a rank does: compute for so long, or meet a peer under a key.
+Compute = tuple[str, float]
+Op = tuple[str, int, int]  # direction (F, B), number of the virtual microbatch and stage
+
+
+@dataclass
+class Ran:
+    """What one rank ran: transfers (key, stream, start, end), computations (start, end, kind)."""
+
+    transfers: list[tuple[object, int, int, int]] = field(default_factory=list)
+    computes: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class World:
+    """Knobs of a pipeline; times in us.
+
+    Attributes:
+        stages_n: Ranks.
+        microbatches_n: Per step.
+        steps_n: Steps.
+        chunks_n: Model chunks a rank; above 1 the schedule is interleaved.
+        forward_us: Of one microbatch and chunk; backward takes twice that.
+        jitter: Relative standard deviation of a computation.
+        slow: Pace of single ranks.
+        seed: Of all that varies.
+    """
+
+    stages_n: int
+    microbatches_n: int
+    steps_n: int = 4
+    chunks_n: int = 1
+    forward_us: float = 1000.0
+    transfer_us: float = 60.0
+    jitter: float = 0.03
+    slow: tuple[tuple[int, float], ...] = ()
+    seed: int = 0
+
+
+def order_1f1b(world: World, rank: int) -> list[tuple[str, int, int]]:
+    """Return (direction, microbatch, chunk) of a rank's computations, as Megatron orders them."""
+    stages, many, chunks = world.stages_n, world.microbatches_n, world.chunks_n
+    total = many * chunks
+    if chunks == 1:
+        warm = min(stages - rank - 1, many)
+    else:
+        warm = min((stages - rank - 1) * 2 + (chunks - 1) * stages, total)
+
+    def item(kind: str, number: int) -> tuple[str, int, int]:
+        if chunks == 1:
+            return kind, number, 0
+        group, place = divmod(number, stages * chunks)
+        chunk = place // stages
+        return (
+            kind,
+            group * stages + place % stages,
+            chunk if kind == "F" else chunks - 1 - chunk,
+        )
+
+    found = [item("F", one) for one in range(warm)]
+    for one in range(total - warm):
+        found += [item("F", warm + one), item("B", one)]
+    return found + [item("B", one) for one in range(total - warm, total)]
+
+
+def run(world: World) -> list[Ran]:
+    """Run asynchronous sends and receives, a stream for each peer and direction."""
+    rng = np.random.default_rng(world.seed)
+    stages, last = world.stages_n, world.stages_n * world.chunks_n - 1
+    pace = [dict(world.slow).get(rank, 1.0) for rank in range(stages)]
+    ran = [Ran() for _ in range(stages)]
+    free = [0.0] * stages
+    streams: dict[tuple[int, object], float] = {}
+    for step in range(world.steps_n):
+        begun = [one + float(rng.uniform(0, 100)) for one in free]
+        if step:
+            begun = [max(free) + float(rng.uniform(0, 100))] * stages
+        free = list(begun)
+        orders = [order_1f1b(world, rank) for rank in range(stages)]
+        place = [0] * stages
+        sent: dict[tuple[str, int, int], float] = {}
+        posted = list(begun)
+        while any(place[rank] < len(orders[rank]) for rank in range(stages)):
+            moved = False
+            for rank in range(stages):
+                while place[rank] < len(orders[rank]):
+                    kind, micro, chunk = orders[rank][place[rank]]
+                    virtual = chunk * stages + rank
+                    source = virtual - 1 if kind == "F" else virtual + 1
+                    key = (kind, micro, virtual)
+                    start = free[rank]
+                    if 0 <= source <= last:
+                        if key not in sent:
+                            break
+                        other = source % stages
+                        start = max(
+                            start,
+                            _transfer(
+                                ran,
+                                streams,
+                                rng,
+                                world,
+                                (step, *key),
+                                (other, sent.pop(key)),
+                                (rank, posted[rank]),
+                            ),
+                        )
+                    elif kind == "B" and source > last:
+                        pass
+                    length = world.forward_us * pace[rank] / world.chunks_n
+                    length *= (2.0 if kind == "B" else 1.0) * max(
+                        0.2, 1 + world.jitter * rng.standard_normal()
+                    )
+                    posted[rank] = free[rank]
+                    free[rank] = start + length
+                    ran[rank].computes.append((round(1000 * start), round(1000 * free[rank]), kind))
+                    goal = virtual + 1 if kind == "F" else virtual - 1
+                    if 0 <= goal <= last:
+                        sent[kind, micro, goal] = free[rank]
+                    place[rank] += 1
+                    moved = True
+            assert moved, "deadlock"
+    return ran
+
+
+def _transfer(ran, streams, rng, world, key, sender, receiver):
+    """Send between two ranks (or within one, which is no transfer); return when it is there."""
+    (source, ready), (goal, posted) = sender, receiver
+    if source == goal:
+        return ready
+    begin = {}
+    for rank, name, at in ((source, ("s", goal), ready), (goal, ("r", source), posted)):
+        begin[rank] = max(at, streams.get((rank, name), 0.0)) + float(rng.uniform(1, 4))
+    end = max(begin.values()) + world.transfer_us * (1 + 0.05 * rng.random())
+    arrived = 0.0
+    for rank, name, peer in ((source, ("s", goal), goal), (goal, ("r", source), source)):
+        own_end = end + float(rng.uniform(0, 3))
+        streams[rank, name] = own_end
+        stream = 20 + 2 * peer + (name[0] == "r")
+        ran[rank].transfers.append((key, stream, round(1000 * begin[rank]), round(1000 * own_end)))
+        if rank == goal:
+            arrived = own_end
+    return arrived
+
+
+def run_blocking(world: World) -> list[Ran]:
+    """Run 1F1B where a rank does one thing at a time; opposite transfers of a pair are one kernel.
+
+    As Megatron's send_forward_recv_backward does: the kernels of all peers share one stream.
+    """
+    rng = np.random.default_rng(world.seed)
+    stages = world.stages_n
+    pace = [dict(world.slow).get(rank, 1.0) for rank in range(stages)]
+    ran = [Ran() for _ in range(stages)]
+    free = [0.0] * stages
+    for step in range(world.steps_n):
+        free = [max(free) + float(rng.uniform(0, 100)) for _ in range(stages)]
+        programs = [_program(world, rank) for rank in range(stages)]
+        place = [0] * stages
+        while any(place[rank] < len(programs[rank]) for rank in range(stages)):
+            moved = False
+            for rank in range(stages):
+                if place[rank] == len(programs[rank]):
+                    continue
+                what, detail = programs[rank][place[rank]]
+                if what == "C":
+                    length = world.forward_us * detail * pace[rank]
+                    length *= max(0.2, 1 + world.jitter * rng.standard_normal())
+                    span = round(1000 * free[rank]), round(1000 * (free[rank] + length))
+                    ran[rank].computes.append((*span, "B" if detail == 2.0 else "F"))
+                    free[rank] += length
+                    place[rank] += 1
+                    moved = True
+                    continue
+                peer = detail[0] if detail[0] != rank else detail[1]
+                if place[peer] == len(programs[peer]) or programs[peer][place[peer]] != (
+                    what,
+                    detail,
+                ):
+                    continue
+                begin = {one: free[one] + float(rng.uniform(1, 4)) for one in (rank, peer)}
+                end = max(begin.values()) + world.transfer_us * (1 + 0.05 * rng.random())
+                for one in (rank, peer):
+                    own_end = end + float(rng.uniform(0, 3))
+                    ran[one].transfers.append(
+                        ((step, *detail), 20, round(1000 * begin[one]), round(1000 * own_end))
+                    )
+                    free[one] = own_end
+                    place[one] += 1
+                moved = True
+            assert moved, "deadlock"
+    return ran
+
+
+def _program(world: World, rank: int) -> list[tuple[str, object]]:
+    """Return what a rank does: ("C", pace) or ("P", (low, high, kind, number))."""
+    stages, many = world.stages_n, world.microbatches_n
+    warm = min(stages - rank - 1, many)
+    first, last = rank == 0, rank == stages - 1
+    steady = many - warm
+
+    def meet(low: int, forward: int | None, backward: int | None) -> list[tuple[str, object]]:
+        return [("P", (low, low + 1, forward, backward))]
+
+    found: list[tuple[str, object]] = []
+    for one in range(warm):
+        found += [] if first else meet(rank - 1, one, None)
+        found += [("C", 1.0), *([] if last else meet(rank, one, None))]
+    if steady and not first:
+        found += meet(rank - 1, warm, None)
+    for one in range(steady):
+        found.append(("C", 1.0))
+        found += [] if last else meet(rank, warm + one, one)
+        found.append(("C", 2.0))
+        if not first:
+            more = warm + one + 1 if one + 1 < steady else None
+            found += meet(rank - 1, more, one)
+    for one in range(steady, many):
+        found += [] if last else meet(rank, None, one)
+        found += [("C", 2.0), *([] if first else meet(rank - 1, None, one))]
+    return found
+
+
+def lanes_of(
+    ran: Sequence[Ran],
+    *,
+    ahead_ns: Sequence[int] | None = None,
+    one_clock: bool = False,
+    one_stream: bool = False,
+    kernel: str = SEND_RECV,
+    first_owner: int = 0,
+) -> tuple[list[Lane], dict[tuple[int, int, int], object]]:
+    """Return lanes as profiles show them, and the true key of each (owner, start, end)."""
+    lanes, truth = [], {}
+    for rank, own in enumerate(ran):
+        ahead = 0 if ahead_ns is None else ahead_ns[rank]
+        owner = first_owner + rank
+        for stream in [0] if one_stream else sorted({one[1] for one in own.transfers}):
+            mine = [one for one in own.transfers if one_stream or one[1] == stream]
+            times = np.array([one[2:] for one in mine], dtype=np.int64) + ahead
+            track = Track.ordered(times[:, 0], times[:, 1])
+            lanes.append(Lane(owner, 0 if one_clock else owner, kernel, stream, track))
+            for one, (start, end) in zip(mine, times.tolist(), strict=True):
+                truth[owner, start, end] = one[0]
+    return lanes, truth
+
+
+def waiting_ns(ran: Sequence[Ran]) -> int:
+    """Return the true waiting: of each transfer, the later start minus the earlier one."""
+    starts: dict[object, list[int]] = {}
+    for own in ran:
+        for key, _, start, _ in own.transfers:
+            starts.setdefault(key, []).append(start)
+    return sum(max(both) - min(both) for both in starts.values())
+
+
+COMPUTE = {"F": "gemm_bf16_forward(int)", "B": "gemm_bf16_backward(int)"}
+ALL_REDUCE = (
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+)
+
+
+def write_pipeline(folder: Path, ran: Sequence[Ran], *, gradients: bool = False) -> Path:
+    """Write one profile a rank of one host: computations, transfers, each launched 20 us before.
+
+    Args:
+        folder: Is made.
+        ran: See `run`.
+        gradients: Whether all ranks reduce once all of them are done, as gradient norms are.
+    """
+    folder.mkdir()
+    end_ns = max(span[1] for own in ran for span in own.computes) + 100_000
+    for rank, own in enumerate(ran):
+        trace = TraceBuilder(hostname="node")
+        works = [(COMPUTE[kind], 7, start, end) for start, end, kind in own.computes]
+        works += [(SEND_RECV, stream, start, end) for _, stream, start, end in own.transfers]
+        if gradients:
+            works.append((ALL_REDUCE, 90, own.computes[-1][1] + 20_000, end_ns + 300_000))
+        for name, stream, start, end in sorted(works, key=lambda one: one[2]):
+            launch = start + 1_000_000, start + 1_005_000
+            trace.kernel(
+                name,
+                start_ns=start + 1_020_000,
+                end_ns=end + 1_020_000,
+                stream_id=stream,
+                launch=launch,
+            )
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
