@@ -17,6 +17,8 @@ __all__ = ["api_findings"]
 #: Share of the window, over all ranks, that a host thread loses in a tail, in percent; ours.
 _COST_PCT: Final = {"medium": 1.0, "low": 0.1}
 _MOST: Final = 3
+#: Share of what is lost from which the profiler's part of the same calls is said; ours.
+_WORTH_A_WORD: Final = 0.1
 #: Classes whose calls are as long as what they wait for; their tails are the GPU's or a peer's.
 _WAITING: Final = ("host_block", "sync_memop")
 
@@ -172,7 +174,7 @@ def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
 
 def _profilers(row: Record) -> str:
     """Say what of the calls is left out of all that, because the profiler took it."""
-    if not row["profiler_ns"]:
+    if row["profiler_ns"] < _WORTH_A_WORD * row["outlier_excess_ns"]:
         return ""
     return (
         f" {format_ns(row['profiler_ns'])} in these calls is the profiler's own work and not "

@@ -34,6 +34,8 @@ _LEAST_PCT: Final = 0.1
 _UNMATCHED_PCT: Final = 10.0
 #: Share of a communicator's time in transfer from which its amount is what to look at; ours.
 _TRANSFER_PCT: Final = 10.0
+#: Share of the waiting from which the profiler's part is said, in percent; ours.
+_WORTH_A_WORD_PCT: Final = 1.0
 _THIRDS: Final = ("first", "second", "last")
 _WHAT_IT_DID: Final = (
     "what it runs there instead: longer kernels (a throttled or shared GPU, more work than the "
@@ -51,6 +53,9 @@ def waiting_words(tables: _Tables) -> str:
         f"{format_ns(wait_ns)} of {format_ns(total_ns)} in collectives "
         f"({format_percent(100 * wait_ns / total_ns)}) is waiting for the last rank"
     )
+    profiler_ns = int(ranks["profiler_ns"].fillna(0).sum())
+    if 100 * profiler_ns >= _WORTH_A_WORD_PCT * wait_ns:
+        share += f" ({format_ns(profiler_ns)} of that is the profiler's own work)"
     telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
     if telling.empty:
         return share
@@ -62,6 +67,7 @@ def collective_findings(tables: _Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
     return [
         *_stragglers(tables["stragglers"], tables["tail_ranks"]),
+        *_profilers(tables["stragglers"]),
         *_no_single_one(tables["stragglers"], tables["communicators"]),
         *_unclear_clocks(tables["stragglers"]),
         *_transfers(tables["communicators"]),
@@ -93,13 +99,58 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
                 f"by {format_ns(row['worst_late_by_ns'])}; by thirds of the run in "
                 f"{_thirds(row, 'late')} of the collectives, with {_thirds(row, 'caused')} of the "
                 f"waiting. Clocks agree to {format_ns(row['residual_ns'])}."
-                f"{_own_pace(row, devices)}",
+                f"{_of_the_profiler(row)}{_own_pace(row, devices)}",
                 tables=("stragglers", "collectives", "wait_map", "tail_ranks"),
                 recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
                 f"ranks that spend most time in them: {_WHAT_IT_DID}.",
                 window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
                 capture=None if throughout else "--gpu-metrics-device=all",
-                impact_ns=int(row["caused_wait_ns"]),
+                impact_ns=_program_ns(row),
+            )
+        )
+    return found
+
+
+def _program_ns(row: Record) -> int:
+    """Return the waiting that a rank caused without what the profiler made it late by."""
+    return int(row["caused_wait_ns"]) - int(row["profiler_ns"] or 0)
+
+
+def _of_the_profiler(row: Record) -> str:
+    if 100 * int(row["profiler_ns"] or 0) < _WORTH_A_WORD_PCT * int(row["caused_wait_ns"]):
+        return ""
+    return (
+        f" {format_ns(row['profiler_ns'])} of that waiting is the profiler's own work, which held "
+        f"rank {row['rank']}; what is judged here, and the worst one, is without it."
+    )
+
+
+def _profilers(ranks: pd.DataFrame) -> list[Finding]:
+    """Name each rank that is late because the profiler held it, and is no straggler otherwise."""
+    found = []
+    for row in records(ranks[~ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
+        profiler_ns = int(row["profiler_ns"] or 0)
+        others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
+        if not profiler_ns or 100 * profiler_ns < _LEAST_PCT * others_ns:
+            continue
+        found.append(
+            Finding(
+                rule="profiler_wait",
+                severity="note",
+                scope="rank",
+                rank=int(row["rank"]),
+                device_id=int(row["device_id"]),
+                title=f"The profiler makes rank {row['rank']} late: {format_ns(profiler_ns)} of "
+                "waiting",
+                evidence=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that "
+                f"the other ranks of {row['communicator']} waited for it: the profiler did its own "
+                "work (it writes its buffers), held a CUDA call of the rank, and the GPU was idle "
+                "meanwhile.",
+                tables=("stragglers", "collectives"),
+                recommendation="An unprofiled run does not have it: look for no cause in the "
+                "program. Shorter captures and fewer traced APIs make the profiler's pauses "
+                "rarer.",
+                impact_ns=profiler_ns,
             )
         )
     return found
@@ -136,7 +187,8 @@ def _no_single_one(ranks: pd.DataFrame, sequences: pd.DataFrame) -> list[Finding
         wait_pct = 100.0 * mine["wait_ns"].sum() / max(int(mine["total_ns"].sum()), 1)
         worst = own.iloc[0]
         span_ns = int(worst["span_ns"]) * len(own)
-        cost_pct = 100.0 * int(worst["wait_ns"]) / max(span_ns, 1)
+        program_ns = int(worst["wait_ns"]) - int(own["profiler_ns"].fillna(0).sum())
+        cost_pct = 100.0 * program_ns / max(span_ns, 1)
         told = own["pattern"].isin([PERSISTENT, TRANSIENT, INCONCLUSIVE]).any()
         if told or SKEW not in set(mine["class"]) or cost_pct < _MEDIUM_PCT:
             continue
@@ -246,9 +298,9 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
 
 
 def _cost_pct(row: Record) -> float:
-    """Return the waiting that a rank caused as a share of the other ranks' time."""
+    """Return the waiting that a rank caused, the profiler's left out, in the others' time."""
     others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
-    return 100.0 * int(row["caused_wait_ns"]) / max(others_ns, 1)
+    return 100.0 * _program_ns(row) / max(others_ns, 1)
 
 
 def _severity(cost_pct: float) -> str:

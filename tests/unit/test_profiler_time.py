@@ -112,7 +112,7 @@ def test_the_profilers_part_is_what_a_brute_force_finds(seed):
         for span in spans(30, 60)
     ]
     overheads = [
-        (*span, int(rng.choice([APP, WORKER, WORKER + 1])), int(rng.choice([FLUSH, FLUSH, LOADING])))
+        (*span, rng.choice([APP, WORKER, WORKER + 1]).item(), rng.choice([FLUSH, LOADING]).item())
         for span in spans(6, 50)
     ]
     ops = [tuple(span) for span in spans(8, 40)]
