@@ -63,7 +63,7 @@ def map_held(trace: RankTrace, rank: RankKey) -> HeldDevices:
         return HeldDevices()
     found = {}
     for device in trace.device_ids:
-        spans = _longest(held_idle(held, _busy(trace, device)))
+        spans = _longest(held_idle(held.spans, _busy(trace, device)))
         if len(spans):
             found[rank, device] = spans
     return HeldDevices(found)

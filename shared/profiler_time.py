@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.api_classes import WAITING_CLASSES, classify_api
 from nsys_llm.grouping import distinct, distinct_codes
@@ -57,6 +58,17 @@ class HeldCalls:
         found = np.zeros(calls_n, dtype=np.int64)
         found[self.row] = self.held_ns
         return found
+
+    def spans_of(self, calls: Table, chosen: npt.NDArray[np.bool_]) -> IntArray:
+        """Return when the profiler held any of some calls: shape (n, 2), sorted and disjoint.
+
+        Args:
+            calls: All the calls.
+            chosen: Shape (calls,), which of them.
+        """
+        rows = self.row[chosen[self.row]]
+        union = union_intervals(calls["start_ns"][rows], calls["end_ns"][rows])
+        return intersect_intervals(union, self.spans)
 
 
 def profiler_spans(trace: RankTrace) -> IntArray:
@@ -160,16 +172,16 @@ def _released(calls: Table, flushes: IntArray) -> IntArray:
     return np.where(within, flushes[at, 0], ends)
 
 
-def held_idle(held: HeldCalls, busy: IntArray) -> IntArray:
+def held_idle(held: IntArray, busy: IntArray) -> IntArray:
     """Return when a device was idle because the profiler held a call of its process.
 
     Between the device's first operation and its last: shape (n, 2), sorted and disjoint.
 
     Args:
-        held: See `held_calls`.
+        held: When it held calls, `HeldCalls.spans` or some of them.
         busy: When the device ran anything: shape (m, 2), sorted and disjoint.
     """
-    if not len(held.spans) or not len(busy):
+    if not len(held) or not len(busy):
         return _NONE
     inside = np.array([[busy[0, 0], busy[-1, 1]]], dtype=np.int64)
-    return subtract_intervals(intersect_intervals(held.spans, inside), busy)
+    return subtract_intervals(intersect_intervals(held, inside), busy)

@@ -59,6 +59,8 @@ def _waits(row: Row, tables: Tables) -> Iterator[Finding]:
     inside_ns = row["union_ns"] - row["outside_ns"]
     # What a wait costs: the GPU idle inside it, or from inside it until new work comes.
     cost_ns = max(int(row["exposed_ns"]), int(or_zero(row["drained_ns"])))
+    # While the profiler held the wait, both count it, and an unprofiled run would not.
+    cost_ns = max(cost_ns - int(or_zero(row["profiler_ns"])), 0)
     severity = severity_of(cost_ns, window_ns)
     top, place = longest_call(row, tables)
     facts = (
@@ -99,7 +101,7 @@ def _waits(row: Row, tables: Tables) -> Iterator[Finding]:
 
 
 def _blocking_copies(row: Row, tables: Tables) -> Iterator[Finding]:
-    inside_ns = row["union_ns"] - row["outside_ns"]
+    inside_ns = row["union_ns"] - row["outside_ns"] - int(or_zero(row["profiler_ns"]))
     severity = severity_of(inside_ns, row["window_ns"])
     if severity is None or row["steady_calls_n"] < REPEATS:
         return
@@ -162,7 +164,7 @@ def _allocations(tables: Tables) -> Iterator[Finding]:
             continue
         apis = tables["rank_apis"]
         names = apis[(apis["rank"] == rank) & apis["class"].isin(("alloc", "free"))]
-        idle_ns = int(own["exposed_ns"].sum())
+        idle_ns = int((own["exposed_ns"] - own["profiler_ns"]).sum())
         yield Finding(
             rule="allocation_churn",
             severity="medium" if share_pct >= LOW_PCT else "low",

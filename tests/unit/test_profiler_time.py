@@ -76,9 +76,9 @@ def test_a_device_is_held_while_it_is_idle_in_a_held_call():
     calls = [(1300, 7090, APP, LAUNCH)]
     trace = trace_of(calls, [(1000, 7000, WORKER, FLUSH)], [(0, 2000), (7500, 8000)])
     held = held_calls(trace, trace.tables["api_calls"])
-    assert held_idle(held, trace.gpu_busy).tolist() == [[2000, 7000]]
+    assert held_idle(held.spans, trace.gpu_busy).tolist() == [[2000, 7000]]
     # A device whose work had not begun was not idle.
-    assert held_idle(held, np.array([[3000, 3100], [7500, 8000]])).tolist() == [[3100, 7000]]
+    assert held_idle(held.spans, np.array([[3000, 3100], [7500, 8000]])).tolist() == [[3100, 7000]]
 
 
 def brute_force(calls, overheads, ops):
