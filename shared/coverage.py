@@ -10,6 +10,7 @@ import numpy as np
 
 from nsys_llm.grouping import distinct
 from nsys_llm.intervals import IntArray
+from nsys_llm.launch_clocks import early_starts
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table, Trace, is_set
@@ -47,6 +48,9 @@ class CoverageRow:
     replaced_n: int
     duplicate_key_n: int
     opaque_graph_launches_n: int | None
+    early_start_n: int
+    early_start_p99_ns: int
+    early_start_max_ns: int
 
     def without_ranges(self, missing_n: int, missing_ns: int) -> CoverageRow:
         """Return the row of a recipe that looks at ranges: what lies in none is not attributed."""
@@ -86,6 +90,7 @@ def count_coverage(
     orphan = op["launch_row"] < 0
     missing_n, missing_ns = int(np.count_nonzero(orphan)), int(duration_ns[orphan].sum())
     selected = rank_trace.tables[name]
+    early = early_starts(op, rank_trace.tables.get("api_calls"))
     return CoverageRow(
         op=OP_TABLES[name],
         table_present=table_present,
@@ -108,6 +113,9 @@ def count_coverage(
         replaced_n=len(raw) - broken_n - len(op),
         duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
         opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
+        early_start_n=early.early_n,
+        early_start_p99_ns=early.usual_ns,
+        early_start_max_ns=early.most_ns,
     )
 
 

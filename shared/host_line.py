@@ -12,6 +12,7 @@ from nsys_llm.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
 from nsys_llm.grouping import distinct, distinct_codes
 from nsys_llm.idle_causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
 from nsys_llm.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.launch_clocks import early_starts
 from nsys_llm.overheads import APPLICATION, COLD_START_KINDS, overhead_kind
 from nsys_llm.profiler_time import profiler_spans
 from nsys_llm.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
@@ -40,6 +41,8 @@ class HostLine:
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
         driver: What the driver did, none of it while the profiler was at work.
+        clock_error_ns: By how much the clocks of host and GPU disagree at least, see
+            `nsys_llm.launch_clocks`; 0 where nothing shows it.
     """
 
     calls: ThreadCalls
@@ -47,6 +50,7 @@ class HostLine:
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
     driver: tuple[DriverWork, ...]
+    clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
@@ -70,7 +74,8 @@ class HostLine:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         profiler, driver = _overheads(trace, calls.threads)
-        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver)
+        error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
+        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver, error_ns)
 
     def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
         """Return when a thread (its code) was in a call, or a blocking one, and the causes."""
