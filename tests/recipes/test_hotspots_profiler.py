@@ -1,4 +1,4 @@
-"""Flushes of the profiler in llm_hotspots: shown, and no finding's cause; planted with the truth."""
+"""Flushes of the profiler in llm_hotspots: shown, and no finding's cause; planted."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_launch_that_a_flush_holds_is_no_slow_launch(tmp_path, seed, flushed):
     # What is measured stays, as NVIDIA sums it.
     assert row["blocked_launch_ns"] == held_ns + 6 * 5 * US
     assert row["blocked_profiler_idle_ns"] == (held_ns if flushed else 0)
-    assert row["longest_launch_ns"] == 5 * US if flushed else row["longest_launch_ns"] > 2_000 * US
+    assert (row["longest_launch_ns"] == 5 * US) is flushed
     found = tables["findings"].set_index("rule")
     assert ("slow_launches" in found.index) is not flushed
     classes = tables["api_classes"].set_index("class")
@@ -75,9 +75,7 @@ def test_a_wait_that_a_flush_holds_is_no_wait_in_the_loop(tmp_path, seed, flushe
     held_ns = run(tmp_path / "rank0.sqlite", seed, flushed=flushed, call=call, held_n=30)
     tables = quick("llm_hotspots", tmp_path / "rank0.sqlite")
     row = tables["api_classes"].set_index("class").loc["host_block"]
-    assert (
-        row["profiler_ns"] == (held_ns - 30 * US if flushed else 0) or row["profiler_ns"] == held_ns
-    )
+    assert row["profiler_ns"] == (held_ns if flushed else 0)
     rules = tables["findings"].set_index("rule")
     severe = rules["severity"].get("sync_in_loop") in ("high", "medium")
     assert severe is not flushed
