@@ -173,6 +173,7 @@ def _os_waits(rows: HostRows) -> Columns:
     columns["launching_exposed_ns"] = (
         columns["launching_ns"] - columns["launching_hidden_ns"] - columns["launching_outside_ns"]
     )
+    columns["launching_profiler_ns"] = joined([part.profiler_ns for part in parts])
     return sorted_columns(columns, "rank", "-total_ns", "function")
 
 

@@ -67,7 +67,7 @@ def map_host(
         apis=apis,
         launches=launches,
         stages=stages,
-        os_waits=map_os_waits(trace, _launching_threads(trace)),
+        os_waits=map_os_waits(trace, _launching_threads(trace), held),
         callstacks=map_callstacks(trace, calls, options),
     )
     return host, api_durations

@@ -47,7 +47,7 @@ def _profiler(tables: _Tables) -> list[str]:
     held_ns, window_ns = int(apis["profiler_ns"].sum()), int(ranks["window_ns"].sum())
     if not window_ns or 100 * held_ns < _PROFILER_PCT * window_ns:
         return []
-    worst = apis.loc[apis["profiler_ns"].idxmax()]
+    worst = apis.sort_values("profiler_ns", ascending=False, kind="stable").iloc[0]
     return [
         f"The profiler's own work held CUDA calls for {format_ns(held_ns)}, "
         f"{format_ns(int(worst['profiler_ns']))} of it in {quoted(worst['api'])}. Durations "

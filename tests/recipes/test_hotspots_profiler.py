@@ -12,6 +12,10 @@ US = 1_000
 MAIN, WORKER = 100, 190
 
 
+def begin_of(call, at):
+    return at + 2 * US if call.startswith("cudaLaunch") else at - US
+
+
 def run(path, seed, *, flushed=True, call="cudaLaunchKernel_v7000", held_n=6):
     """Write kernels of 100 us, some of whose launches take 3 ms; return for how long they do.
 
@@ -37,7 +41,7 @@ def run(path, seed, *, flushed=True, call="cudaLaunchKernel_v7000", held_n=6):
             launch = (at + length + US, at + length + 5 * US)
             returns = launch[1]
         if length and flushed:
-            begin = at + 2 * US if call.startswith("cudaLaunch") else at - US
+            begin = begin_of(call, at)
             trace.overhead(
                 "CUPTI Buffer flush",
                 start_ns=begin,
@@ -45,6 +49,10 @@ def run(path, seed, *, flushed=True, call="cudaLaunchKernel_v7000", held_n=6):
                 overhead_type=3,
                 tid=WORKER,
             )
+        if length:
+            # The thread sits in the system until the lock is free.
+            wait = begin_of(call, at)
+            trace.osrt("pthread_mutex_lock", start_ns=wait, end_ns=wait + length)
         trace.kernel("k", start_ns=returns + US, duration_ns=100 * US, launch=launch)
         at = returns + 111 * US
     trace.write_sqlite(path)
@@ -60,9 +68,13 @@ def test_a_launch_that_a_flush_holds_is_no_slow_launch(tmp_path, seed, flushed):
     # What is measured stays, as NVIDIA sums it.
     assert row["blocked_launch_ns"] == held_ns + 6 * 5 * US
     assert row["blocked_profiler_idle_ns"] == (held_ns if flushed else 0)
-    assert (row["longest_launch_ns"] == 5 * US) is flushed
+    assert (row["longest_launch_ns"] == 5 * US) == flushed
     found = tables["findings"].set_index("rule")
     assert ("slow_launches" in found.index) is not flushed
+    wait = tables["os_waits"].iloc[0]
+    assert wait["launching_exposed_ns"] == held_ns
+    assert wait["launching_profiler_ns"] == (held_ns if flushed else 0)
+    assert ("os_wait" in found.index) is not flushed
     classes = tables["api_classes"].set_index("class")
     assert classes.loc["launch", "profiler_ns"] == (held_ns if flushed else 0)
     assert classes.loc["launch", "total_ns"] == held_ns + 60 * 5 * US
