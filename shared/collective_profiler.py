@@ -96,7 +96,8 @@ def delays_ns(found: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArr
             if not len(spans):
                 continue
             times = [_own_times(found.sequences[number], place) for number in numbers]
-            late = _delays(*np.concatenate(times, axis=1), spans)
+            starts, ends = np.concatenate(times, axis=1)
+            late = _delays(starts, ends, spans)
             sizes = np.cumsum([part.shape[1] for part in times])[:-1]
             for number, part in zip(numbers, np.split(late, sizes), strict=True):
                 delays[number][place][:] = part

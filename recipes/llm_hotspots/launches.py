@@ -222,8 +222,8 @@ def _call_times(launched: Table, trace: RankTrace, held: HeldCalls) -> CallTimes
     waited = launched.take(blocked)
     spans = union_intervals(waited["start_ns"], waited["end_ns"])
     busy_ns, idle_ns = _beside_gpu(spans, trace)
-    spans = waited.take(waited["profiler_ns"] > 0)
-    spans = intersect_intervals(union_intervals(spans["start_ns"], spans["end_ns"]), held.spans)
+    own = waited.take(waited["profiler_ns"] > 0)
+    spans = intersect_intervals(union_intervals(own["start_ns"], own["end_ns"]), held.spans)
     profiler_busy_ns, profiler_idle_ns = _beside_gpu(spans, trace)
     net_ns = whole_ns - launched["profiler_ns"]
     longest_ns = int(net_ns[inside].max(initial=-1))

@@ -17,6 +17,13 @@ from nsys_llm.collective_classes import (
     telling_late_pct,
 )
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.tail_stats.profiler_findings import (
+    LEAST_PCT,
+    WORTH_A_WORD_PCT,
+    of_the_profiler,
+    profiler_findings,
+    program_ns,
+)
 from nsys_llm.recipes.tail_stats.rank_findings import SLOW_RATIO
 from nsys_llm.records import Record, grouped, records
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
@@ -28,14 +35,10 @@ _Tables = Mapping[str, pd.DataFrame]
 #: Share of all ranks' time that goes into waiting for one rank; ours.
 _HIGH_PCT: Final = 5.0
 _MEDIUM_PCT: Final = 1.0
-#: Less is not worth a line.
-_LEAST_PCT: Final = 0.1
 #: Share of communication kernels that found no partner, from which the waits say too little; ours.
 _UNMATCHED_PCT: Final = 10.0
 #: Share of a communicator's time in transfer from which its amount is what to look at; ours.
 _TRANSFER_PCT: Final = 10.0
-#: Share of the waiting from which the profiler's part is said, in percent; ours.
-_WORTH_A_WORD_PCT: Final = 1.0
 _THIRDS: Final = ("first", "second", "last")
 _WHAT_IT_DID: Final = (
     "what it runs there instead: longer kernels (a throttled or shared GPU, more work than the "
@@ -54,7 +57,7 @@ def waiting_words(tables: _Tables) -> str:
         f"({format_percent(100 * wait_ns / total_ns)}) is waiting for the last rank"
     )
     profiler_ns = int(ranks["profiler_ns"].fillna(0).sum())
-    if 100 * profiler_ns >= _WORTH_A_WORD_PCT * wait_ns:
+    if 100 * profiler_ns >= WORTH_A_WORD_PCT * wait_ns:
         share += f" ({format_ns(profiler_ns)} of that is the profiler's own work)"
     telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
     if telling.empty:
@@ -67,7 +70,7 @@ def collective_findings(tables: _Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
     return [
         *_stragglers(tables["stragglers"], tables["tail_ranks"]),
-        *_profilers(tables["stragglers"]),
+        *profiler_findings(tables["stragglers"]),
         *_no_single_one(tables["stragglers"], tables["communicators"]),
         *_unclear_clocks(tables["stragglers"]),
         *_transfers(tables["communicators"]),
@@ -80,7 +83,7 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
     found = []
     for row in records(ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
         cost_pct = _cost_pct(row)
-        if cost_pct < _LEAST_PCT:
+        if cost_pct < LEAST_PCT:
             continue
         throughout = row["pattern"] == PERSISTENT
         found.append(
@@ -99,58 +102,13 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
                 f"by {format_ns(row['worst_late_by_ns'])}; by thirds of the run in "
                 f"{_thirds(row, 'late')} of the collectives, with {_thirds(row, 'caused')} of the "
                 f"waiting. Clocks agree to {format_ns(row['residual_ns'])}."
-                f"{_of_the_profiler(row)}{_own_pace(row, devices)}",
+                f"{of_the_profiler(row)}{_own_pace(row, devices)}",
                 tables=("stragglers", "collectives", "wait_map", "tail_ranks"),
                 recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
                 f"ranks that spend most time in them: {_WHAT_IT_DID}.",
                 window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
                 capture=None if throughout else "--gpu-metrics-device=all",
-                impact_ns=_program_ns(row),
-            )
-        )
-    return found
-
-
-def _program_ns(row: Record) -> int:
-    """Return the waiting that a rank caused without what the profiler made it late by."""
-    return int(row["caused_wait_ns"]) - int(row["profiler_ns"] or 0)
-
-
-def _of_the_profiler(row: Record) -> str:
-    if 100 * int(row["profiler_ns"] or 0) < _WORTH_A_WORD_PCT * int(row["caused_wait_ns"]):
-        return ""
-    return (
-        f" {format_ns(row['profiler_ns'])} of that waiting is the profiler's own work, which held "
-        f"rank {row['rank']}; what is judged here, and the worst one, is without it."
-    )
-
-
-def _profilers(ranks: pd.DataFrame) -> list[Finding]:
-    """Name each rank that is late because the profiler held it, and is no straggler otherwise."""
-    found = []
-    for row in records(ranks[~ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
-        profiler_ns = int(row["profiler_ns"] or 0)
-        others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
-        if not profiler_ns or 100 * profiler_ns < _LEAST_PCT * others_ns:
-            continue
-        found.append(
-            Finding(
-                rule="profiler_wait",
-                severity="note",
-                scope="rank",
-                rank=int(row["rank"]),
-                device_id=int(row["device_id"]),
-                title=f"The profiler makes rank {row['rank']} late: {format_ns(profiler_ns)} of "
-                "waiting",
-                evidence=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that "
-                f"the other ranks of {row['communicator']} waited for it: the profiler did its own "
-                "work (it writes its buffers), held a CUDA call of the rank, and the GPU was idle "
-                "meanwhile.",
-                tables=("stragglers", "collectives"),
-                recommendation="An unprofiled run does not have it: look for no cause in the "
-                "program. Shorter captures and fewer traced APIs make the profiler's pauses "
-                "rarer.",
-                impact_ns=profiler_ns,
+                impact_ns=program_ns(row),
             )
         )
     return found
@@ -300,7 +258,7 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
 def _cost_pct(row: Record) -> float:
     """Return the waiting that a rank caused, the profiler's left out, in the others' time."""
     others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
-    return 100.0 * _program_ns(row) / max(others_ns, 1)
+    return 100.0 * program_ns(row) / max(others_ns, 1)
 
 
 def _severity(cost_pct: float) -> str:
