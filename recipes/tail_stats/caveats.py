@@ -49,8 +49,8 @@ def _profiler(tables: _Tables) -> list[str]:
         return []
     worst = apis.sort_values("profiler_ns", ascending=False, kind="stable").iloc[0]
     return [
-        f"The profiler's own work held CUDA calls for {format_ns(held_ns)}, "
-        f"{format_ns(int(worst['profiler_ns']))} of it in {quoted(worst['api'])}. Durations "
+        f"The profiler's own work held CUDA calls for {format_ns(held_ns)}, most of all "
+        f"{quoted(worst['api'])} ({format_ns(int(worst['profiler_ns']))}). Durations "
         "include it; outliers, time beyond medians and findings on API calls do not."
     ]
 
