@@ -80,6 +80,7 @@ def capture_caveats(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         *_absent_caveats(tables["files"]),
         *_graph_caveats(tables["coverage"]),
         *_join_caveats(tables["coverage"]),
+        *_clock_caveats(tables["coverage"]),
         *_row_caveats(tables["coverage"]),
     ]
 
@@ -165,6 +166,27 @@ def _why_missing(coverage: pd.DataFrame, missing_n: int) -> str:
         who = "it was"
     before = f"{who} launched before the capture began ({format_ns(_sum(coverage, 'api_cut_ns'))})"
     return before if cut_n == missing_n else f"{before}, the others were not traced"
+
+
+def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    kernels = coverage[coverage["op"] == "kernel"]
+    early_n, launched_n = _sum(kernels, "early_start_n"), _sum(kernels, "total_n")
+    launched_n -= _sum(kernels, "api_missing_n")
+    if not early_n:
+        return
+    usual_ns = int(kernels["early_start_p99_ns"].max())
+    limit = (
+        f"host and GPU clocks disagree by {format_ns(usual_ns)} or more, and launch latencies and "
+        "causes of shorter gaps are not known"
+        if usual_ns
+        else "99 % do not, so the clocks agree but for these"
+    )
+    yield (
+        f"{format_count(early_n)} of {counted(launched_n, 'launched kernel')} "
+        f"({format_percent(100 * early_n / launched_n)}) {'starts' if early_n == 1 else 'start'} "
+        f"before {'its' if early_n == 1 else 'their'} launch call begins, by up to "
+        f"{format_ns(int(kernels['early_start_max_ns'].max()))}: {limit}."
+    )
 
 
 def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:

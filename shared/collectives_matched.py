@@ -133,7 +133,7 @@ def match_collectives(
         if lane.start_ns.size
     ]
     trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
-    matched = match_communication(lanes, trust_ns, len(paths))
+    matched = match_communication(lanes, trust_ns, len(coarse_ns))
     meetings = [_meeting(one) for one in matched]
     fits = fit_clocks(meetings, len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.

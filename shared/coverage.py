@@ -11,6 +11,7 @@ import numpy as np
 from nsys_llm.capture_edges import cut_graph_launches, launched_before
 from nsys_llm.grouping import distinct
 from nsys_llm.intervals import IntArray
+from nsys_llm.launch_clocks import early_starts
 from nsys_llm.names import strip_api_version
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table, Trace, is_set
@@ -50,6 +51,9 @@ class CoverageRow:
     replaced_n: int
     duplicate_key_n: int
     opaque_graph_launches_n: int | None
+    early_start_n: int
+    early_start_p99_ns: int
+    early_start_max_ns: int
 
     def without_ranges(self, missing_n: int, missing_ns: int) -> CoverageRow:
         """Return the row of a recipe that looks at ranges: what lies in none is not attributed."""
@@ -92,6 +96,7 @@ def count_coverage(
         op["start_ns"], op["correlation_id"], op["launch_row"], rank_trace.tables.get("api_calls")
     )
     selected = rank_trace.tables[name]
+    early = early_starts(op, rank_trace.tables.get("api_calls"))
     return CoverageRow(
         op=OP_TABLES[name],
         table_present=table_present,
@@ -116,6 +121,9 @@ def count_coverage(
         replaced_n=len(raw) - broken_n - len(op),
         duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
         opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
+        early_start_n=early.early_n,
+        early_start_p99_ns=early.usual_ns,
+        early_start_max_ns=early.most_ns,
     )
 
 

@@ -12,12 +12,14 @@ from nsys_llm.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
 from nsys_llm.grouping import distinct, distinct_codes
 from nsys_llm.idle_causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
 from nsys_llm.intervals import IntArray, subtract_intervals, union_intervals
-from nsys_llm.overheads import APPLICATION, COLD_START_KINDS, PROFILER, overhead_kind
+from nsys_llm.launch_clocks import early_starts
+from nsys_llm.overheads import APPLICATION, COLD_START_KINDS, overhead_kind
+from nsys_llm.profiler_time import profiler_spans
 from nsys_llm.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
 from nsys_llm.tables import Table
 from nsys_llm.thread_calls import ThreadCalls
 
-__all__ = ["DriverWork", "HostLine", "profiler_work"]
+__all__ = ["DriverWork", "HostLine"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class HostLine:
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
         driver: What the driver did, none of it while the profiler was at work.
+        clock_error_ns: By how much the clocks of host and GPU disagree at least, see
+            `nsys_llm.launch_clocks`; 0 where nothing shows it.
     """
 
     calls: ThreadCalls
@@ -46,6 +50,7 @@ class HostLine:
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
     driver: tuple[DriverWork, ...]
+    clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
@@ -69,7 +74,8 @@ class HostLine:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         profiler, driver = _overheads(trace, calls.threads)
-        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver)
+        error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
+        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver, error_ns)
 
     def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
         """Return when a thread (its code) was in a call, or a blocking one, and the causes."""
@@ -100,15 +106,9 @@ def _staged(trace: RankTrace, calls: ThreadCalls, copying: npt.NDArray[np.bool_]
     return place[(place >= 0) & copying[place]]
 
 
-def profiler_work(trace: RankTrace) -> IntArray:
-    """Return when the profiler did its own work in this process: shape (n, 2), disjoint."""
-    return _overheads(trace, np.empty(0, dtype=np.int64))[0]
-
-
 def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:
     """Return the profiler's own work, and the driver's by cause and thread."""
     found: dict[tuple[int, int], list[IntArray]] = {}
-    own = [np.empty((0, 2), dtype=np.int64)]
     for name in OVERHEAD_TABLES:
         rows = trace.tables.get(name)
         if rows is None or not len(rows):
@@ -119,13 +119,11 @@ def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[Dri
         for kind, text in pairs.tolist():
             owner, label = overhead_kind(name, kind, trace.strings.get(text))
             mine = (rows["overhead_type"] == kind) & (rows["name_id"] == text)
-            if owner == PROFILER:
-                own.append(times[mine])
-            elif owner == APPLICATION and (cause := _driver_cause(label)) is not None:
+            if owner == APPLICATION and (cause := _driver_cause(label)) is not None:
                 for tid in distinct(rows["global_tid"][mine]).tolist():
                     of_thread = mine & (rows["global_tid"] == tid)
                     found.setdefault((cause, tid), []).append(times[of_thread])
-    profiler = union_intervals(*np.concatenate(own).T)
+    profiler = profiler_spans(trace)
     return profiler, _driver_work(found, profiler, threads)
 
 

@@ -16,6 +16,11 @@ What the driver records as its own (loading and compiling code, waiting for room
 queue) counts before the call it happens in, and the profiler's own time before everything: it is no
 idle time. So each nanosecond of a gap has one cause, and the gap is named after the largest.
 
+Where kernels start before their launch call begins, the clocks of host and GPU disagree by as much
+(see `nsys_llm.launch_clocks`). A gap that is shorter than that is `unresolved`, unless its cause
+needs no comparison of the two clocks or has a margin of as much: nodes of one graph launch, and a
+call that returned so long before the gap.
+
 This starts from the rule of the peer survey, which named a gap by the largest share of T's calls
 and took `launch_latency` for all that was launched before the gap. It differs where A was still
 running when the gap began (A's class, not latency: a `cudaMemcpy` that stages pageable memory),
@@ -44,6 +49,7 @@ __all__ = [
     "PROFILER_OVERHEAD",
     "QUEUED",
     "UNCERTAIN",
+    "UNRESOLVED",
     "call_cause",
 ]
 
@@ -61,6 +67,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "queued": "the next operation had been launched before the gap began",
     "no_api": "the call that launched the next operation is not recorded",
     "after_last": "nothing ran on the device any more",
+    "unresolved": "the gap is shorter than the clocks of host and GPU agree to",
     "profiler_overhead": "the profiler did its own work",
 }
 CAUSE_NAMES: Final = tuple(CAUSES)
@@ -74,6 +81,7 @@ LAUNCH_LATENCY: Final = _CODES["launch_latency"]
 QUEUED: Final = _CODES["queued"]
 NO_API: Final = _CODES["no_api"]
 AFTER_LAST: Final = _CODES["after_last"]
+UNRESOLVED: Final = _CODES["unresolved"]
 PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
 
 #: The causes before this code are idle time; the profiler's work is none.
@@ -85,7 +93,7 @@ BLOCKING: Final = tuple(
 )
 
 #: Causes that say where the time went and not why, or do not know.
-UNCERTAIN: Final = (HOST_NO_CUDA, NO_API, AFTER_LAST)
+UNCERTAIN: Final = (HOST_NO_CUDA, NO_API, AFTER_LAST, UNRESOLVED)
 
 #: Causes of the classes of API functions; of all others it is other_api.
 _OF_CLASS: Final = {

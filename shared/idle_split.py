@@ -19,6 +19,7 @@ from nsys_llm.idle_causes import (
     PROFILER_OVERHEAD,
     QUEUED,
     UNCERTAIN,
+    UNRESOLVED,
 )
 from nsys_llm.intervals import IntArray, clip_to_windows, clipped_lengths
 
@@ -85,6 +86,11 @@ def situate(gaps: Gaps, launch_row: IntArray, host: HostLine) -> Situations:
         graph, other = known, np.full_like(at, _NOWHERE)
     late_ns = np.clip(starts, gaps.start_ns, gaps.end_ns)
     whole = np.where(graph | (ends <= gaps.since_ns), QUEUED, _NOWHERE)
+    if host.clock_error_ns:
+        # How much earlier its call returned is what makes sure that it was queued.
+        sure = graph | (ends <= gaps.since_ns - host.clock_error_ns)
+        short = gaps.end_ns - gaps.start_ns < host.clock_error_ns
+        whole = np.where(short & ~sure, UNRESOLVED, whole)
     whole = np.where(known, whole, np.where(gaps.after < 0, AFTER_LAST, NO_API))
     return Situations(call, late_ns, np.clip(ends, late_ns, gaps.end_ns), whole, other)
 

@@ -138,6 +138,7 @@ def _api_classes(rows: HostRows) -> Columns:
         "steady_total_ns": joined([part.steady_total_ns for part in parts]),
         "drained_gaps_n": nullable(joined([part.drained_n for part in parts])),
         "drained_ns": nullable(joined([part.drained_ns for part in parts])),
+        "profiler_ns": joined([part.profiler_ns for part in parts]),
     }
     columns["steady_rate"] = percent(
         columns["steady_calls_n"] * 10_000_000, columns["steady_window_ns"]
@@ -172,6 +173,7 @@ def _os_waits(rows: HostRows) -> Columns:
     columns["launching_exposed_ns"] = (
         columns["launching_ns"] - columns["launching_hidden_ns"] - columns["launching_outside_ns"]
     )
+    columns["launching_profiler_ns"] = joined([part.profiler_ns for part in parts])
     return sorted_columns(columns, "rank", "-total_ns", "function")
 
 

@@ -18,10 +18,17 @@ from nsys_llm.coded_names import coded_names
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.grouping import summed
 from nsys_llm.host_time import GroupTimes, HostTime, drained_gaps
-from nsys_llm.intervals import IntArray, covered_ns, union_intervals
+from nsys_llm.intervals import (
+    IntArray,
+    covered_ns,
+    intersect_intervals,
+    total_length_ns,
+    union_intervals,
+)
 from nsys_llm.longest import longest_starts
 from nsys_llm.named_counts import NamedCounts
 from nsys_llm.names import strip_api_version
+from nsys_llm.profiler_time import HeldCalls, held_idle
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.tables import NULL_INT, Table
 
@@ -68,6 +75,8 @@ class ApiClasses:
         drained_n: Idle gaps of the GPU that begin inside a call and end after it; NULL_INT for
             classes that do not wait.
         drained_ns: Their time.
+        profiler_ns: Time in which the profiler held calls while the GPU was idle between
+            operations: part of the time that they are exposed.
         steady_window_ns: Length of the steady part.
         window_ns: Length of the whole window.
     """
@@ -80,6 +89,7 @@ class ApiClasses:
     window_ns: int
     drained_n: IntArray
     drained_ns: IntArray
+    profiler_ns: IntArray
 
 
 @dataclass(frozen=True)
@@ -90,13 +100,16 @@ class RankApis:
     classes: ApiClasses
 
 
-def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, NamedCounts]:
+def map_apis(
+    trace: RankTrace, calls: Table, broken: Table, held: HeldCalls
+) -> tuple[RankApis, NamedCounts]:
     """Reduce the API calls of one rank.
 
     Args:
         trace: The rank.
         calls: Its calls that the filters leave.
         broken: Those without sane times.
+        held: Which of the calls the profiler held.
 
     Returns:
         Its rows, and how often each function took how long.
@@ -126,7 +139,8 @@ def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, N
     )
     steady = _steady(trace, code, start_ns, whole_ns, inside, of_name)
     drained = _drained(trace, calls, code, of_name)
-    classes = ApiClasses(_by_class(moments.n, of_name), class_times, *steady, *drained)
+    profiler = _profiler_ns(trace, calls, of_name[code], held)
+    classes = ApiClasses(_by_class(moments.n, of_name), class_times, *steady, *drained, profiler)
     return RankApis(rows, classes), NamedCounts(names, counts)
 
 
@@ -185,3 +199,14 @@ def _drained(
         spans = union_intervals(calls["start_ns"][mine], calls["end_ns"][mine])
         found[:, kind] = drained_gaps(spans, trace.gpu_busy, trace.windows_ns)
     return found[0], found[1]
+
+
+def _profiler_ns(trace: RankTrace, calls: Table, kind: IntArray, held: HeldCalls) -> IntArray:
+    """Return by class how long the profiler held calls with the GPU idle, inside the windows."""
+    found, busy = np.zeros(len(CLASS_NAMES), dtype=np.int64), trace.gpu_busy
+    for one in np.unique(kind[held.row]).tolist():
+        spans = held_idle(held.spans_of(calls, kind == one), busy)
+        if trace.windows_ns is not None:
+            spans = intersect_intervals(spans, trace.windows_ns)
+        found[one] = total_length_ns(spans)
+    return found

@@ -13,6 +13,7 @@ from nsys_llm.distributions import ValueCounts
 from nsys_llm.grouping import distinct
 from nsys_llm.intervals import IntArray
 from nsys_llm.named_counts import NamedCounts
+from nsys_llm.profiler_time import held_calls
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.llm_hotspots.apis import RankApis, map_apis
 from nsys_llm.recipes.llm_hotspots.callstacks import CallStack, map_callstacks
@@ -55,17 +56,18 @@ def map_host(
         Its rows, and how often a call of each API function took how long.
     """
     calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
+    held = held_calls(trace, calls)
     (apis, api_durations), stages, launches = side_by_side(
         len(calls),
-        lambda: map_apis(trace, calls, broken),
+        lambda: map_apis(trace, calls, broken, held),
         lambda: map_stages(trace, kernel_name),
-        lambda: map_launches(trace, calls, durations, devices),
+        lambda: map_launches(trace, calls, held, durations, devices),
     )
     host = RankHost(
         apis=apis,
         launches=launches,
         stages=stages,
-        os_waits=map_os_waits(trace, _launching_threads(trace)),
+        os_waits=map_os_waits(trace, _launching_threads(trace), held),
         callstacks=map_callstacks(trace, calls, options),
     )
     return host, api_durations

@@ -84,12 +84,14 @@ def _blocked(row: Row) -> Iterator[Finding]:
     if not is_null(row["longest_launch_ns"]):
         start_ns = int(row["longest_launch_start_ns"])
         longest = (start_ns, start_ns + int(row["longest_launch_ns"]))
+    busy_ns = int(row["blocked_launch_busy_ns"]) - int(row["blocked_profiler_busy_ns"] or 0)
+    idle_ns = int(row["blocked_launch_idle_ns"]) - int(row["blocked_profiler_idle_ns"] or 0)
     facts = (
         f"{format_count(row['blocked_launches_n'])} launch calls are longer than "
         f"{format_ns(row['blocked_over_ns'])} and take {format_ns(row['blocked_launch_ns'])} in "
         f"all threads together, at a window of {format_ns(window_ns)}: at least one is in them for "
-        f"{format_ns(row['blocked_launch_busy_ns'])} while the GPU was busy and for "
-        f"{format_ns(row['blocked_launch_idle_ns'])} while it was idle."
+        f"{format_ns(busy_ns)} while the GPU was busy and for "
+        f"{format_ns(idle_ns)} while it was idle{_without_profiler(row)}."
     )
     place: dict[str, Any] = {
         "scope": "device",
@@ -98,7 +100,7 @@ def _blocked(row: Row) -> Iterator[Finding]:
         "window_ns": longest,
         "tables": ("launches",),
     }
-    if (severity := severity_of(row["blocked_launch_idle_ns"], window_ns)) is not None:
+    if (severity := severity_of(idle_ns, window_ns)) is not None:
         yield Finding(
             rule="slow_launches",
             severity=severity,
@@ -110,10 +112,10 @@ def _blocked(row: Row) -> Iterator[Finding]:
                 "that was taken off its core."
             ),
             capture="--cudabacktrace=kernel:100000 --sample=process-tree --trace=cuda,nvtx,osrt",
-            impact_ns=int(row["blocked_launch_idle_ns"]),
+            impact_ns=idle_ns,
             **place,
         )
-    if pct(row["blocked_launch_busy_ns"], window_ns) >= LOW_PCT:
+    if pct(busy_ns, window_ns) >= LOW_PCT:
         yield Finding(
             rule="launch_queue_full",
             severity="note",
@@ -124,9 +126,15 @@ def _blocked(row: Row) -> Iterator[Finding]:
                 "call, though: what it should do meanwhile (scheduling, sampling, I/O) belongs on "
                 "another thread."
             ),
-            impact_ns=int(row["blocked_launch_busy_ns"]),
+            impact_ns=busy_ns,
             **place,
         )
+
+
+def _without_profiler(row: Row) -> str:
+    """Say what of that the profiler took, where it took any."""
+    took_ns = int(row["blocked_profiler_busy_ns"] or 0) + int(row["blocked_profiler_idle_ns"] or 0)
+    return f"; the profiler held them for another {format_ns(took_ns)}" if took_ns else ""
 
 
 def _idle_in_launches(tables: Tables) -> dict[tuple[int, int], int]:
@@ -137,7 +145,8 @@ def _idle_in_launches(tables: Tables) -> dict[tuple[int, int], int]:
     """
     classes = tables["api_classes"]
     launching = classes[classes["class"].isin(LAUNCH_CLASSES)]
-    exposed_ns = launching.groupby("rank")["exposed_ns"].sum()
+    launching = launching.assign(own_ns=launching["exposed_ns"] - launching["profiler_ns"])
+    exposed_ns = launching.groupby("rank")["own_ns"].sum()
     devices_n = tables["launches"]["rank"].value_counts()
     return {
         (row["rank"], row["device_id"]): min(
@@ -149,7 +158,7 @@ def _idle_in_launches(tables: Tables) -> dict[tuple[int, int], int]:
 
 
 def _launch_bound(row: Row, idle_ns: int) -> Iterator[Finding]:
-    idle_ns -= int(row["blocked_launch_idle_ns"])
+    idle_ns -= int(row["blocked_launch_idle_ns"]) - int(row["blocked_profiler_idle_ns"] or 0)
     share_pct = pct(idle_ns, row["window_ns"])
     if share_pct < _LAUNCH_BOUND_PCT:
         return

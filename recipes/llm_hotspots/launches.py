@@ -15,10 +15,12 @@ from nsys_llm.intervals import (
     clip_to_windows,
     clipped_lengths,
     gaps_within,
+    intersect_intervals,
     starts_inside,
     union_intervals,
 )
 from nsys_llm.peak_rate import busiest_window
+from nsys_llm.profiler_time import HeldCalls
 from nsys_llm.rank_trace import OP_TABLES, RankTrace
 from nsys_llm.recipes.llm_hotspots.launch_stages import Spread
 from nsys_llm.tables import NULL_INT, Table, is_set
@@ -50,6 +52,8 @@ class CallTimes:
     blocked_launch_ns: int
     blocked_launch_busy_ns: int
     blocked_launch_idle_ns: int
+    blocked_profiler_busy_ns: int
+    blocked_profiler_idle_ns: int
     longest_launch_ns: int | None
     longest_launch_start_ns: int | None
 
@@ -88,7 +92,11 @@ def launched_devices(trace: RankTrace) -> IntArray:
 
 
 def map_launches(
-    trace: RankTrace, calls: Table, durations: ValueCounts, devices: IntArray
+    trace: RankTrace,
+    calls: Table,
+    held: HeldCalls,
+    durations: ValueCounts,
+    devices: IntArray,
 ) -> tuple[DeviceLaunches, ...]:
     """Reduce the launches of one rank.
 
@@ -96,11 +104,12 @@ def map_launches(
         trace: The rank.
         calls: Its API calls that the filters leave, with a column `device_id`: see
             `launched_devices`.
+        held: Which of the calls the profiler held.
         durations: How often a kernel took how long, by position of its device in `devices`.
         devices: Ids of the devices that have kernels, sorted.
     """
     traced = len(trace.tables["api_calls"]) > 0
-    launched = _launch_calls(trace, calls) if traced else None
+    launched = _launch_calls(trace, calls, held) if traced else None
     known = devices.tolist()
     return tuple(
         _device(
@@ -108,15 +117,17 @@ def map_launches(
             device,
             _only(durations, known.index(device) if device in known else -1),
             None if launched is None else _of_device(launched, device, trace),
+            held,
         )
         for device in trace.device_ids
     )
 
 
-def _launch_calls(trace: RankTrace, calls: Table) -> Table:
-    """Return the calls that launch kernels or graphs, with a column that tells which."""
+def _launch_calls(trace: RankTrace, calls: Table, held: HeldCalls) -> Table:
+    """Return the calls that launch kernels or graphs, with columns `graph` and `profiler_ns`."""
     kinds = {key: classify_api(text) for key, text in trace.strings.items()}
     ids = [key for key, kind in kinds.items() if kind in LAUNCH_CLASSES]
+    calls = Table({**calls.columns, "profiler_ns": held.each(len(calls))})
     found = calls.take(np.isin(calls["name_id"], ids))
     graph = np.isin(found["name_id"], [key for key in ids if kinds[key] == "graph_launch"])
     return Table({**found.columns, "graph": graph})
@@ -138,7 +149,11 @@ def _only(counts: ValueCounts, group: int) -> ValueCounts:
 
 
 def _device(
-    trace: RankTrace, device: int, durations: ValueCounts, launched: Table | None
+    trace: RankTrace,
+    device: int,
+    durations: ValueCounts,
+    launched: Table | None,
+    held: HeldCalls,
 ) -> DeviceLaunches:
     kernels = trace.tables["kernels"]
     kernels = kernels.take(kernels["device_id"] == device)
@@ -155,7 +170,7 @@ def _device(
         peak_start_ns=peak[1] if peak else None,
         short_n=tuple(int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS),
         durations=Spread.of(durations, 1),
-        calls=None if launched is None else _call_times(launched, trace),
+        calls=None if launched is None else _call_times(launched, trace, held),
     )
 
 
@@ -195,7 +210,7 @@ def _split(gaps: IntArray, at_ns: IntArray) -> IntArray:
     return np.asarray(np.sort(np.concatenate((gaps[:, 1], inside))) - opens)
 
 
-def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
+def _call_times(launched: Table, trace: RankTrace, held: HeldCalls) -> CallTimes:
     graph, inside = launched["graph"], trace.starts_inside(launched)
     whole_ns = launched["end_ns"] - launched["start_ns"]
     clipped_ns = trace.clipped_ns(launched)
@@ -204,8 +219,15 @@ def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
     if len(starting_ns):
         over_ns = max(int(_BLOCKED_TIMES * np.median(starting_ns)), BLOCKED_NS)
     blocked = whole_ns > over_ns
-    busy_ns, idle_ns = _beside_gpu(launched.take(blocked), trace)
-    longest = inside & (whole_ns == starting_ns.max(initial=-1))
+    waited = launched.take(blocked)
+    spans = union_intervals(waited["start_ns"], waited["end_ns"])
+    busy_ns, idle_ns = _beside_gpu(spans, trace)
+    own = waited.take(waited["profiler_ns"] > 0)
+    spans = intersect_intervals(union_intervals(own["start_ns"], own["end_ns"]), held.spans)
+    profiler_busy_ns, profiler_idle_ns = _beside_gpu(spans, trace)
+    net_ns = whole_ns - launched["profiler_ns"]
+    longest_ns = int(net_ns[inside].max(initial=-1))
+    longest = inside & (net_ns == longest_ns)
     return CallTimes(
         host_launches_n=int((inside & ~graph).sum()),
         graph_launches_n=int((inside & graph).sum()),
@@ -217,22 +239,23 @@ def _call_times(launched: Table, trace: RankTrace) -> CallTimes:
         blocked_launch_ns=int(clipped_ns[blocked].sum()),
         blocked_launch_busy_ns=busy_ns,
         blocked_launch_idle_ns=idle_ns,
-        longest_launch_ns=int(starting_ns.max()) if len(starting_ns) else None,
+        blocked_profiler_busy_ns=profiler_busy_ns,
+        blocked_profiler_idle_ns=profiler_idle_ns,
+        longest_launch_ns=longest_ns if len(starting_ns) else None,
         longest_launch_start_ns=int(launched["start_ns"][longest].min()) if longest.any() else None,
     )
 
 
-def _beside_gpu(calls: Table, trace: RankTrace) -> tuple[int, int]:
-    """Return how long any thread was in the calls while the GPU was busy, and between operations.
+def _beside_gpu(spans: IntArray, trace: RankTrace) -> tuple[int, int]:
+    """Return for how much of some spans the GPU was busy, and for how much between operations.
 
     Inside the windows. The latter is idle time; before the first and after the last operation
     nothing is counted.
     """
     busy = trace.gpu_busy
-    if not len(busy) or not len(calls):
+    if not len(busy) or not len(spans):
         return 0, 0
-    union = union_intervals(calls["start_ns"], calls["end_ns"])
-    starts, ends = union[:, 0], union[:, 1]
+    starts, ends = spans[:, 0], spans[:, 1]
     if trace.windows_ns is not None:
         _, starts, ends = clip_to_windows(starts, ends, trace.windows_ns)
     busy_ns = int(clipped_lengths(starts, ends, busy).sum())

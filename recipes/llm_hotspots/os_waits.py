@@ -10,8 +10,15 @@ import numpy as np
 from nsys_llm.coded_names import coded_names
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.host_time import GroupTimes, HostTime
-from nsys_llm.intervals import IntArray
+from nsys_llm.intervals import (
+    IntArray,
+    clipped_lengths,
+    intersect_intervals,
+    total_length_ns,
+    union_intervals,
+)
 from nsys_llm.longest import longest_starts
+from nsys_llm.profiler_time import HeldCalls, held_idle
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.tables import Table
 
@@ -32,6 +39,7 @@ class OsWaits:
         times: Time inside the window.
         longest_start_ns: Start of the longest call, the earliest of equals; NULL_INT for none.
         launching: Time inside the window on threads that launch GPU work.
+        profiler_ns: Part of that time, with the GPU idle, in which the profiler held CUDA calls.
     """
 
     names: tuple[str, ...]
@@ -40,14 +48,16 @@ class OsWaits:
     times: GroupTimes
     longest_start_ns: IntArray
     launching: GroupTimes
+    profiler_ns: IntArray
 
 
-def map_os_waits(trace: RankTrace, launching_threads: IntArray) -> OsWaits:
+def map_os_waits(trace: RankTrace, launching_threads: IntArray, held: HeldCalls) -> OsWaits:
     """Reduce the OS calls of one rank; no functions where the capture has no such calls.
 
     Args:
         trace: The rank.
         launching_threads: globalTid of the threads with launch calls.
+        held: Which CUDA calls the profiler held.
     """
     calls, _ = trace.host_calls("os_calls")
     calls = calls.take(calls["event_class"] == _OS_CALL)
@@ -64,7 +74,25 @@ def map_os_waits(trace: RankTrace, launching_threads: IntArray) -> OsWaits:
         times=_time(trace, calls).by_group(code, len(names)),
         longest_start_ns=longest_starts(code, calls["start_ns"], whole_ns, inside, moments.maximum),
         launching=_time(trace, calls.take(launching)).by_group(code[launching], len(names)),
+        profiler_ns=_profiler_ns(trace, calls.take(launching), code[launching], len(names), held),
     )
+
+
+def _profiler_ns(
+    trace: RankTrace, calls: Table, code: IntArray, names_n: int, held: HeldCalls
+) -> IntArray:
+    """Return by function how long calls lay in what the profiler held while the GPU was idle."""
+    found, spans = np.zeros(names_n, dtype=np.int64), held_idle(held.spans, trace.gpu_busy)
+    if trace.windows_ns is not None and len(spans):
+        spans = intersect_intervals(spans, trace.windows_ns)
+    if not len(spans):
+        return found
+    near = clipped_lengths(calls["start_ns"], calls["end_ns"], spans) > 0
+    for one in np.unique(code[near]).tolist():
+        rows = np.flatnonzero(near & (code == one))
+        own = union_intervals(calls["start_ns"][rows], calls["end_ns"][rows])
+        found[one] = total_length_ns(intersect_intervals(own, spans))
+    return found
 
 
 def _time(trace: RankTrace, calls: Table) -> HostTime:

@@ -59,6 +59,8 @@ def _waits(row: Row, tables: Tables) -> Iterator[Finding]:
     inside_ns = row["union_ns"] - row["outside_ns"]
     # What a wait costs: the GPU idle inside it, or from inside it until new work comes.
     cost_ns = max(int(row["exposed_ns"]), int(or_zero(row["drained_ns"])))
+    # While the profiler held the wait, both count it, and an unprofiled run would not.
+    cost_ns = max(cost_ns - int(or_zero(row["profiler_ns"])), 0)
     severity = severity_of(cost_ns, window_ns)
     top, place = longest_call(row, tables)
     facts = (
@@ -99,7 +101,7 @@ def _waits(row: Row, tables: Tables) -> Iterator[Finding]:
 
 
 def _blocking_copies(row: Row, tables: Tables) -> Iterator[Finding]:
-    inside_ns = row["union_ns"] - row["outside_ns"]
+    inside_ns = row["union_ns"] - row["outside_ns"] - int(or_zero(row["profiler_ns"]))
     severity = severity_of(inside_ns, row["window_ns"])
     if severity is None or row["steady_calls_n"] < REPEATS:
         return
@@ -162,7 +164,7 @@ def _allocations(tables: Tables) -> Iterator[Finding]:
             continue
         apis = tables["rank_apis"]
         names = apis[(apis["rank"] == rank) & apis["class"].isin(("alloc", "free"))]
-        idle_ns = int(own["exposed_ns"].sum())
+        idle_ns = int((own["exposed_ns"] - own["profiler_ns"]).sum())
         yield Finding(
             rule="allocation_churn",
             severity="medium" if share_pct >= LOW_PCT else "low",
@@ -189,7 +191,9 @@ def _allocations(tables: Tables) -> Iterator[Finding]:
 def _os_waits(tables: Tables) -> Iterator[Finding]:
     windows = tables["launches"].groupby("rank")["window_ns"].max()
     for row in rows_of(tables["os_waits"]):
-        severity = severity_of(row["launching_exposed_ns"], windows.get(row["rank"], 0))
+        # Where the profiler holds a CUDA call, the thread sits in the system too.
+        idle_ns = int(row["launching_exposed_ns"]) - int(or_zero(row["launching_profiler_ns"]))
+        severity = severity_of(idle_ns, windows.get(row["rank"], 0))
         if severity is None:
             continue
         start_ns = row["longest_start_ns"]
@@ -200,7 +204,7 @@ def _os_waits(tables: Tables) -> Iterator[Finding]:
             title="A launching thread sits in the operating system while the GPU is idle",
             evidence=(
                 f"{quoted(row['function'])}: {format_ns(row['launching_ns'])} on threads that "
-                f"launch GPU work, {format_ns(row['launching_exposed_ns'])} of it while the GPU "
+                f"launch GPU work, {format_ns(idle_ns)} of it while the GPU "
                 f"was idle, in a window of {format_ns(windows[row['rank']])}."
             ),
             tables=("os_waits", "launches"),
@@ -214,5 +218,5 @@ def _os_waits(tables: Tables) -> Iterator[Finding]:
             if is_null(start_ns)
             else (int(start_ns), int(start_ns) + int(row["max_ns"])),
             capture="--trace=cuda,nvtx,osrt,python-gil --osrt-backtrace-threshold=100000",
-            impact_ns=int(row["launching_exposed_ns"]),
+            impact_ns=idle_ns,
         )

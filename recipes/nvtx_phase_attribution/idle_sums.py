@@ -11,9 +11,9 @@ import numpy.typing as npt
 from nsys_llm.device_ops import device_windows
 from nsys_llm.gaps import Gaps, find_gaps, start_order
 from nsys_llm.grouping import exact_sums
-from nsys_llm.host_line import profiler_work
 from nsys_llm.intervals import IntArray, clipped_lengths, total_length_ns
 from nsys_llm.keyed_sums import KeyedSums
+from nsys_llm.profiler_time import profiler_spans
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
 from nsys_llm.unseen_work import find_unseen
@@ -58,7 +58,7 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
         trace: Its rows.
         ops: Its operations.
     """
-    profiler = profiler_work(trace)
+    profiler = profiler_spans(trace)
     known = find_unseen(trace).opaque_launches_n == 0
     device_id = ops.ranged.column("device_id")
     devices, sums = [], []

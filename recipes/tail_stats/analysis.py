@@ -19,6 +19,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.collective_lanes import map_collectives
+from nsys_llm.collective_profiler import HeldDevices, map_held
 from nsys_llm.identity import Rank, RankKey
 from nsys_llm.manifest import load_manifest
 from nsys_llm.outputs import declared_frame
@@ -65,6 +66,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
         kernels=map_kernels(trace, rank, launched, steps, options),
         apis=apis,
         collectives=collectives,
+        held=map_held(trace, rank) if collectives.ranks else HeldDevices(),
     )
 
 
@@ -80,7 +82,7 @@ def tabulate(
     columns = {
         **kernel_columns(partial.kernels, ranks, options),
         **api_columns(partial.apis, ranks),
-        **collectives_part.columns(partial.collectives, ranks, options),
+        **collectives_part.columns(partial.collectives, partial.held, ranks, options),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}

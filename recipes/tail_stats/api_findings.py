@@ -17,6 +17,8 @@ __all__ = ["api_findings"]
 #: Share of the window, over all ranks, that a host thread loses in a tail, in percent; ours.
 _COST_PCT: Final = {"medium": 1.0, "low": 0.1}
 _MOST: Final = 3
+#: Share of what is lost from which the profiler's part of the same calls is said; ours.
+_WORTH_A_WORD: Final = 0.1
 #: Classes whose calls are as long as what they wait for; their tails are the GPU's or a peer's.
 _WAITING: Final = ("host_block", "sync_memop")
 
@@ -75,15 +77,17 @@ def _first_calls_ns(ranks: pd.DataFrame) -> dict[str, int]:
     Waits are left out: the first one is as long as the work before it.
     """
     ranks = ranks[~ranks["class"].isin(_WAITING)]
-    slow = ranks[(ranks["first_ns"] > OUTLIER_RATIO * ranks["all_p50_ns"]).fillna(False)]
-    beyond = (slow["first_ns"] - slow["all_p50_ns"]).astype("float64")
+    first_ns = ranks["first_ns"] - ranks["first_profiler_ns"]
+    slow = ranks[(first_ns > OUTLIER_RATIO * ranks["all_p50_ns"]).fillna(False)]
+    beyond = (first_ns[slow.index] - slow["all_p50_ns"]).astype("float64")
     sums = beyond.groupby(slow["api"]).sum()
     return {str(name): round(value) for name, value in sums.items()}
 
 
 def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: int) -> Finding:
     ranks = tables["rank_api_tails"]
-    own = ranks[ranks["api"] == row["api"]].sort_values("max_ns", ascending=False, kind="stable")
+    own = ranks[ranks["api"] == row["api"]]
+    own = own.sort_values("net_max_ns", ascending=False, kind="stable")
     longest = records(own.head(1))[0]
     waits = row["class"] in _WAITING
     share = format_percent(100.0 * row["outliers_n"] / row["calls_n"])
@@ -91,13 +95,13 @@ def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: 
         rule="api_wait_tail" if waits else "api_tail",
         severity="low" if waits else severity,
         scope="api",
-        title=f"{quoted(row['api'])} takes up to {format_ns(row['max_ns'])}, "
+        title=f"{quoted(row['api'])} takes up to {format_ns(row['net_max_ns'])}, "
         f"{format_count(row['max_p50'])} times its median",
         evidence=f"{format_count(row['outliers_n'])} of {counted(row['calls_n'], 'call')} ({share})"
         f" take more than twice the median of {format_ns(row['p50_ns'])}, and lose "
         f"{format_ns(lost_ns)} on all ranks together, {format_percent(100 * lost_ns / window_ns)} "
         f"of the time from the first GPU operation to the last. The longest is on rank "
-        f"{longest['rank']}.",
+        f"{longest['rank']}.{_profilers(row)}",
         tables=("api_tails", "rank_api_tails"),
         recommendation=_WAIT_ADVICE if waits else _ADVICE.get(row["class"], _OTHER_ADVICE),
         name=row["api"],
@@ -168,7 +172,17 @@ def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
     ]
 
 
+def _profilers(row: Record) -> str:
+    """Say what of the calls is left out of all that, because the profiler took it."""
+    if row["profiler_ns"] < _WORTH_A_WORD * row["outlier_excess_ns"]:
+        return ""
+    return (
+        f" {format_ns(row['profiler_ns'])} in these calls is the profiler's own work and not "
+        f"counted here; with it the longest takes {format_ns(row['max_ns'])}."
+    )
+
+
 def _place(row: Record) -> dict[str, Any]:
     """Return rank and window of the longest call of a row, as fields of a finding."""
-    start_ns = row["longest_start_ns"]
-    return {"rank": row["rank"], "window_ns": (start_ns, start_ns + row["max_ns"])}
+    start_ns = row["net_longest_start_ns"]
+    return {"rank": row["rank"], "window_ns": (start_ns, start_ns + row["net_max_ns"])}

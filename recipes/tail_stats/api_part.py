@@ -17,6 +17,7 @@ from nsys_llm.longest import longest_starts
 from nsys_llm.named_counts import NamedCounts
 from nsys_llm.names import strip_api_version
 from nsys_llm.narrow_counts import NarrowCounts
+from nsys_llm.profiler_time import held_calls
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.tail_stats.launches import Launches
 from nsys_llm.tables import NULL_INT
@@ -33,22 +34,32 @@ class RankApiTails:
         total_ns: Time inside the window, over all threads.
         moments: Of whole calls that start in the window.
         order: Around the percentiles of those.
-        counts: How often which duration; groups are functions.
+        profiler_ns: What the profiler took of those calls, see `nsys_llm.profiler_time`.
+        net: Moments of the same calls without it.
+        net_order: Around their percentiles.
+        counts: How often which net duration; groups are functions.
         loading: The same of calls that made the first launch of a kernel on a device.
         first_start_ns: Start of the first call in the window; NULL_INT without one.
         first_ns: Its duration, likewise.
+        first_profiler_ns: What the profiler took of it, likewise.
         longest_start_ns: Start of the longest call, the first of equals, likewise.
+        net_longest_start_ns: Start of the call that is longest without the profiler, likewise.
     """
 
     names: tuple[str, ...]
     total_ns: IntArray
     moments: Moments
     order: OrderStatistics
+    profiler_ns: IntArray
+    net: Moments
+    net_order: OrderStatistics
     counts: NarrowCounts
     loading: NarrowCounts
     first_start_ns: IntArray
     first_ns: IntArray
+    first_profiler_ns: IntArray
     longest_start_ns: IntArray
+    net_longest_start_ns: IntArray
 
 
 @dataclass(frozen=True)
@@ -58,10 +69,12 @@ class ApiTails:
     Attributes:
         ranks: Each by itself.
         durations: How often a call of each function took how long.
+        net: The same without what the profiler took of each call.
     """
 
     ranks: Mapping[RankKey, RankApiTails] = field(default_factory=dict)
     durations: NamedCounts = field(default_factory=NamedCounts)
+    net: NamedCounts = field(default_factory=NamedCounts)
 
 
 def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
@@ -77,25 +90,34 @@ def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
     calls, _ = trace.host_calls("api_calls", {"loads": _loads(trace, every)})
     inside = trace.starts_inside(calls)
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
-    durations = calls["end_ns"] - calls["start_ns"]
-    if inside.all():
-        counts = ValueCounts.from_values(code, durations)
-    else:
-        counts = ValueCounts.from_values(code[inside], durations[inside])
+    starts, durations = calls["start_ns"], calls["end_ns"] - calls["start_ns"]
+    profiler_ns = held_calls(trace, calls).each(len(calls))
+    net_ns = durations - profiler_ns
+    counts = _counted(code, durations, inside)
+    net = _counted(code, net_ns, inside) if profiler_ns.any() else counts
     loads = inside & (calls["loads"] == 1)
-    moments = counts.moments(len(names))
-    starts = calls["start_ns"]
+    n, moments, net_moments = len(names), counts.moments(len(names)), net.moments(len(names))
     tails = RankApiTails(
         names=names,
-        total_ns=summed(code, trace.clipped_ns(calls), len(names)),
+        total_ns=summed(code, trace.clipped_ns(calls), n),
         moments=moments,
-        order=counts.order_statistics(len(names)),
-        counts=NarrowCounts.of(counts),
-        loading=NarrowCounts.of(ValueCounts.from_values(code[loads], durations[loads])),
-        **_first(code, starts, durations, inside, len(names)),
+        order=counts.order_statistics(n),
+        profiler_ns=summed(code[inside], profiler_ns[inside], n),
+        net=net_moments,
+        net_order=net.order_statistics(n),
+        counts=NarrowCounts.of(net),
+        loading=NarrowCounts.of(ValueCounts.from_values(code[loads], net_ns[loads])),
+        **_first(code, starts, durations, profiler_ns, inside, n),
         longest_start_ns=longest_starts(code, starts, durations, inside, moments.maximum),
+        net_longest_start_ns=longest_starts(code, starts, net_ns, inside, net_moments.maximum),
     )
-    return ApiTails({rank: tails}, NamedCounts(names, counts))
+    return ApiTails({rank: tails}, NamedCounts(names, counts), NamedCounts(names, net))
+
+
+def _counted(code: IntArray, values: IntArray, inside: npt.NDArray[np.bool_]) -> ValueCounts:
+    if inside.all():
+        return ValueCounts.from_values(code, values)
+    return ValueCounts.from_values(code[inside], values[inside])
 
 
 def merged_apis(parts: Sequence[ApiTails]) -> ApiTails:
@@ -103,6 +125,7 @@ def merged_apis(parts: Sequence[ApiTails]) -> ApiTails:
     return ApiTails(
         {rank: tails for part in parts for rank, tails in part.ranks.items()},
         NamedCounts.merge([part.durations for part in parts]),
+        NamedCounts.merge([part.net for part in parts]),
     )
 
 
@@ -110,21 +133,22 @@ def _first(
     code: IntArray,
     starts: IntArray,
     durations: IntArray,
+    profiler_ns: IntArray,
     inside: npt.NDArray[np.bool_],
     n: int,
 ) -> dict[str, IntArray]:
-    """Return start and duration of the first call of each function."""
+    """Return start and duration of the first call of each function, and the profiler's part."""
+    columns = {
+        "first_start_ns": starts,
+        "first_ns": durations,
+        "first_profiler_ns": profiler_ns,
+    }
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
-        code, starts, durations, inside = (
-            code[order],
-            starts[order],
-            durations[order],
-            inside[order],
-        )
+        code, inside = code[order], inside[order]
+        columns = {name: values[order] for name, values in columns.items()}
     return {
-        "first_start_ns": first_of_each(code, starts, inside, n, NULL_INT),
-        "first_ns": first_of_each(code, durations, inside, n, NULL_INT),
+        name: first_of_each(code, values, inside, n, NULL_INT) for name, values in columns.items()
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from nsys_llm.api_classes import classify_api
 from nsys_llm.columns import Columns, joined, nullable, sorted_columns
@@ -30,10 +31,9 @@ def api_columns(apis: ApiTails, ranks: Sequence[Rank]) -> dict[str, Columns]:
         ranks: Those with GPU work, in order.
     """
     parts = [(rank, apis.ranks[rank.key]) for rank in ranks if rank.key in apis.ranks]
-    names, counts = apis.durations.names, apis.durations.counts
-    order = counts.order_statistics(len(names))
-    twice = twice_medians(order)
-    moments = counts.moments(len(names))
+    names, counts = apis.net.names, apis.net.counts
+    net, net_order = counts.moments(len(names)), counts.order_statistics(len(names))
+    twice = twice_medians(net_order)
     place = {name: index for index, name in enumerate(names)}
     codes = [np.array([place[name] for name in one.names], dtype=np.int64) for _, one in parts]
     loading = [
@@ -41,9 +41,9 @@ def api_columns(apis: ApiTails, ranks: Sequence[Rank]) -> dict[str, Columns]:
         for (_, one), code in zip(parts, codes, strict=True)
     ]
     loads = _loading(parts, loading)
-    everywhere = np.where(moments.n > 0, twice / 2, np.nan)
+    everywhere = np.where(net.n > 0, twice / 2, np.nan)
     return {
-        "api_tails": _over_all(apis, parts, codes, moments, order, twice, loads),
+        "api_tails": _over_all(apis, parts, codes, (net, net_order), twice, loads),
         "rank_api_tails": _by_rank(parts, codes, twice, everywhere, loads),
     }
 
@@ -52,21 +52,31 @@ def _over_all(
     apis: ApiTails,
     parts: _Parts,
     codes: Sequence[IntArray],
-    moments: Moments,
-    order: OrderStatistics,
+    judged: tuple[Moments, OrderStatistics],
     twice: IntArray,
     loads: tuple[IntArray, IntArray, IntArray],
 ) -> Columns:
-    names, n = apis.durations.names, len(apis.durations.names)
+    names, n, counts = apis.net.names, len(apis.net.names), apis.durations.counts
+    moments, order = counts.moments(n), counts.order_statistics(n)
     code = joined(list(codes))
     total_ns = summed(code, joined([one.total_ns for _, one in parts]), n)
-    beyond = beyond_medians(apis.durations.counts, twice, n)
+    beyond = beyond_medians(apis.net.counts, twice, n)
     called = joined([own[one.moments.n > 0] for own, (_, one) in zip(codes, parts, strict=True)])
     columns = {
         "api": list(names),
         "class": [classify_api(name) for name in names],
         "ranks_n": np.bincount(called, minlength=n).astype(np.int64),
-        **tail_columns(moments, order, total_ns, int(total_ns.sum()), beyond, counted=_CALLS),
+        **tail_columns(
+            moments,
+            order,
+            total_ns,
+            int(total_ns.sum()),
+            beyond,
+            counted=_CALLS,
+            judged=judged,
+        ),
+        "profiler_ns": summed(code, joined([one.profiler_ns for _, one in parts]), n),
+        "net_max_ns": _longest(judged[0]),
         **_loading_columns(*(summed(code, one, n) for one in loads)),
     }
     return sorted_columns(columns, "-excess_ns", "-total_ns", "api")
@@ -86,6 +96,7 @@ def _by_rank(
         for (_, one), own in zip(parts, codes, strict=True)
     ]
     rank_ns = np.array([int(one.total_ns.sum()) for _, one in parts], dtype=np.int64)
+    net = Moments.joined([one.net for _, one in parts])
     rich = tail_columns(
         Moments.joined([one.moments for _, one in parts]),
         OrderStatistics.joined([one.order for _, one in parts]),
@@ -93,7 +104,9 @@ def _by_rank(
         np.repeat(rank_ns, rows_n),
         Beyond.joined(beyond),
         counted=_CALLS,
+        judged=(net, OrderStatistics.joined([one.net_order for _, one in parts])),
     )
+    instants = ("first_start_ns", "first_ns", "first_profiler_ns", "longest_start_ns")
     names = [name for _, one in parts for name in one.names]
     columns = {
         "rank": [rank.number for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
@@ -101,14 +114,21 @@ def _by_rank(
         "api": names,
         "class": [classify_api(name) for name in names],
         **rich,
+        "profiler_ns": joined([one.profiler_ns for _, one in parts]),
+        "net_max_ns": _longest(net),
         "all_p50_ns": everywhere[code],
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere[code]),
         **_loading_columns(*loads),
-        "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
-        "first_ns": nullable(joined([one.first_ns for _, one in parts])),
-        "longest_start_ns": nullable(joined([one.longest_start_ns for _, one in parts])),
+        **{
+            name: nullable(joined([getattr(one, name) for _, one in parts]))
+            for name in (*instants, "net_longest_start_ns")
+        },
     }
     return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "api")
+
+
+def _longest(moments: Moments) -> pd.arrays.IntegerArray:
+    return pd.arrays.IntegerArray(moments.maximum.copy(), moments.n == 0)
 
 
 def _loading(parts: _Parts, beyond: Sequence[Beyond]) -> tuple[IntArray, IntArray, IntArray]:

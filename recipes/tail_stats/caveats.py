@@ -8,19 +8,25 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.tails import LEAST_VALUES_OF_A_TAIL
-from nsys_llm.view.text import counted, format_percent, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 __all__ = ["caveats"]
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
+#: Share of the windows from which the profiler's part of API calls is said, as in llm_hotspots.
+_PROFILER_PCT: Final = 0.1
 
 _Tables = Mapping[str, pd.DataFrame]
 
 
 def caveats(tables: _Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [*_few_launches(tables["tails"]), *_no_steps(tables["tail_ranks"])]
+    return [
+        *_few_launches(tables["tails"]),
+        *_no_steps(tables["tail_ranks"]),
+        *_profiler(tables),
+    ]
 
 
 def _few_launches(tails: pd.DataFrame) -> list[str]:
@@ -33,6 +39,19 @@ def _few_launches(tails: pd.DataFrame) -> list[str]:
         f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
         f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
         "launches: their 99th percentile is little else than their longest launch."
+    ]
+
+
+def _profiler(tables: _Tables) -> list[str]:
+    apis, ranks = tables["api_tails"], tables["tail_ranks"]
+    held_ns, window_ns = int(apis["profiler_ns"].sum()), int(ranks["window_ns"].sum())
+    if not window_ns or 100 * held_ns < _PROFILER_PCT * window_ns:
+        return []
+    worst = apis.sort_values("profiler_ns", ascending=False, kind="stable").iloc[0]
+    return [
+        f"The profiler's own work held CUDA calls for {format_ns(held_ns)}, most of all "
+        f"{quoted(worst['api'])} ({format_ns(int(worst['profiler_ns']))}). Durations "
+        "include it; outliers, time beyond medians and findings on API calls do not."
     ]
 
 

@@ -23,6 +23,13 @@ from nsys_llm.recipes.tail_stats.pipelines import (
     pipeline_findings,
     stage_pairs,
 )
+from nsys_llm.recipes.tail_stats.profiler_findings import (
+    LEAST_PCT,
+    WORTH_A_WORD_PCT,
+    of_the_profiler,
+    profiler_findings,
+    program_ns,
+)
 from nsys_llm.recipes.tail_stats.rank_findings import SLOW_RATIO
 from nsys_llm.records import Record, grouped, records
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
@@ -34,8 +41,6 @@ _Tables = Mapping[str, pd.DataFrame]
 #: Share of all ranks' time that goes into waiting for one rank; ours.
 _HIGH_PCT: Final = 5.0
 _MEDIUM_PCT: Final = 1.0
-#: Less is not worth a line.
-_LEAST_PCT: Final = 0.1
 #: Share of communication kernels that found no partner, from which the waits say too little; ours.
 _UNMATCHED_PCT: Final = 10.0
 #: Share of a communicator's time in transfer from which its amount is what to look at; ours.
@@ -95,6 +100,9 @@ def _share_words(tables: _Tables) -> str:
         f"{format_ns(wait_ns)} of {format_ns(total_ns)} in collectives "
         f"({format_percent(100 * wait_ns / total_ns)}) is waiting for the last rank"
     )
+    profiler_ns = int(ranks["profiler_ns"].fillna(0).sum())
+    if 100 * profiler_ns >= WORTH_A_WORD_PCT * wait_ns:
+        share += f" ({format_ns(profiler_ns)} of that is the profiler's own work)"
     telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
     if telling.empty:
         return share + rest
@@ -123,6 +131,7 @@ def collective_findings(tables: _Tables) -> list[Finding]:
     return [
         *pipeline_findings(tables),
         *_stragglers(equals, tables["tail_ranks"]),
+        *profiler_findings(equals),
         *_no_single_one(equals, every),
         *_unclear_clocks(equals),
         *_transfers(tables["communicators"]),
@@ -135,7 +144,7 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
     found = []
     for row in records(ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
         cost_pct = _cost_pct(row)
-        if cost_pct < _LEAST_PCT:
+        if cost_pct < LEAST_PCT:
             continue
         throughout = row["pattern"] == PERSISTENT
         found.append(
@@ -154,13 +163,13 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
                 f"by {format_ns(row['worst_late_by_ns'])}; by thirds of the run in "
                 f"{_thirds(row, 'late')} of the collectives, with {_thirds(row, 'caused')} of the "
                 f"waiting.{_clocks(row)}"
-                f"{_own_pace(row, devices)}",
+                f"{of_the_profiler(row)}{_own_pace(row, devices)}",
                 tables=("stragglers", "collectives", "wait_map", "tail_ranks"),
                 recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
                 f"ranks that spend most time in them: {_WHAT_IT_DID}.",
                 window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
                 capture=None if throughout else "--gpu-metrics-device=all",
-                impact_ns=int(row["caused_wait_ns"]),
+                impact_ns=program_ns(row),
             )
         )
     return found
@@ -203,7 +212,8 @@ def _no_single_one(ranks: pd.DataFrame, sequences: pd.DataFrame) -> list[Finding
         wait_pct = 100.0 * mine["wait_ns"].sum() / max(int(mine["total_ns"].sum()), 1)
         worst = own.iloc[0]
         span_ns = int(worst["span_ns"]) * len(own)
-        cost_pct = 100.0 * int(worst["wait_ns"]) / max(span_ns, 1)
+        program_ns = int(worst["wait_ns"]) - int(own["profiler_ns"].fillna(0).sum())
+        cost_pct = 100.0 * program_ns / max(span_ns, 1)
         told = own["pattern"].isin([PERSISTENT, TRANSIENT, INCONCLUSIVE]).any()
         if told or SKEW not in set(mine["class"]) or cost_pct < _MEDIUM_PCT:
             continue
@@ -312,9 +322,9 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
 
 
 def _cost_pct(row: Record) -> float:
-    """Return the waiting that a rank caused as a share of the other ranks' time."""
+    """Return the waiting that a rank caused, the profiler's left out, in the others' time."""
     others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
-    return 100.0 * int(row["caused_wait_ns"]) / max(others_ns, 1)
+    return 100.0 * program_ns(row) / max(others_ns, 1)
 
 
 def _severity(cost_pct: float) -> str:

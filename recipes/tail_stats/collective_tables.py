@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.collective_classes import classes, confidence
+from nsys_llm.collective_profiler import profiler_waits_ns, without_profiler
 from nsys_llm.collectives_matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.columns import Columns, joined, percent
 from nsys_llm.intervals import IntArray
@@ -37,9 +38,19 @@ def sequence_columns(found: MatchedCollectives) -> Columns:
     return {name: [row[name] for row in rows] for name in declared("communicators")}
 
 
-def collective_columns(found: MatchedCollectives) -> Columns:
-    """Return one row a collective that all ranks of its communicator have, in order of time."""
-    parts = [_collectives(number, one, found) for number, one in enumerate(found.sequences)]
+def collective_columns(
+    found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
+) -> Columns:
+    """Return one row a collective that all ranks of its communicator have, in order of time.
+
+    Args:
+        found: All of them.
+        delays: See `nsys_llm.collective_profiler.delays_ns`.
+    """
+    parts = [
+        _collectives(number, one, found, late)
+        for number, (one, late) in enumerate(zip(found.sequences, delays, strict=True))
+    ]
     columns = {name: _together([part[name] for part in parts]) for name in declared("collectives")}
     if not parts:
         return columns
@@ -139,13 +150,16 @@ def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
     }
 
 
-def _collectives(number: int, one: Sequenced, found: MatchedCollectives) -> Columns:
+def _collectives(
+    number: int, one: Sequenced, found: MatchedCollectives, late_ns: Sequence[IntArray]
+) -> Columns:
     """Return the collectives of one sequence; what needs an overlap is null without one."""
     waits, ranks_n, n = one.waits, len(one.owners), len(one)
     late, unmet = waits.late, ~waits.met
     rank = np.array([found.devices[owner].rank.number or 0 for owner in one.owners])[late]
     device = np.array([found.devices[owner].device_id for owner in one.owners])[late]
     own_start, own_end = _own_times(one)
+    net, _ = without_profiler(waits, one.start_ns, one.end_ns, late_ns)
     doubt = np.full(n, (ranks_n - 1) * one.residual_ns)
     transfer_rank_ns = waits.transfer_ns * ranks_n
     in_step = unmet | (waits.wait_ns == 0)
@@ -163,6 +177,7 @@ def _collectives(number: int, one: Sequenced, found: MatchedCollectives) -> Colu
         "last_end_ns": waits.last_end_ns,
         "total_ns": waits.total_ns,
         "wait_ns": _nullable(waits.wait_ns, unmet),
+        "profiler_ns": _nullable(profiler_waits_ns(waits, net), unmet),
         "wait_pct": np.where(unmet, np.nan, percent(waits.wait_ns, waits.total_ns)),
         "avoidable_wait_ns": _nullable(waits.late_by_ns * (ranks_n - 1), unmet),
         "late_by_ns": _nullable(waits.late_by_ns, unmet),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nsys_llm.collective_lanes import CollectivesPartial
+from nsys_llm.collective_profiler import HeldDevices, delays_ns
 from nsys_llm.collectives_matched import match_collectives
 from nsys_llm.columns import Columns
 from nsys_llm.identity import Rank
@@ -21,20 +22,25 @@ __all__ = ["columns"]
 
 
 def columns(
-    partial: CollectivesPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+    partial: CollectivesPartial,
+    held: HeldDevices,
+    ranks: Sequence[Rank],
+    options: Mapping[str, Any],
 ) -> dict[str, Columns]:
     """Return the columns of each table of this part.
 
     Args:
         partial: All ranks.
+        held: When their devices were idle because of the profiler.
         ranks: Those with GPU work, in order.
         options: disable_alignment takes all times as those of one clock.
     """
     found = match_collectives(partial, ranks, options)
+    delays = delays_ns(found, held)
     return {
         "communicators": sequence_columns(found),
-        "collectives": collective_columns(found),
-        "stragglers": straggler_columns(found),
+        "collectives": collective_columns(found, delays),
+        "stragglers": straggler_columns(found, delays),
         "wait_map": wait_map_columns(found),
         "collective_coverage": coverage_columns(found),
         "rank_clocks": clock_columns(found),

@@ -33,6 +33,7 @@ def tail_columns(
     beyond: Beyond,
     *,
     counted: str = "launches_n",
+    judged: tuple[Moments, OrderStatistics] | None = None,
 ) -> Columns:
     """Return the statistics of some distributions, their tails and flags.
 
@@ -43,12 +44,15 @@ def tail_columns(
         all_ns: Of everything that the shares refer to.
         beyond: As `nsys_llm.tails.beyond_medians` gives it.
         counted: What the number of values is called.
+        judged: The same distributions without what is not the program's; ratios, score and flags
+            are of these, as `beyond` is. None: the distributions themselves.
     """
     rich = distribution_columns(moments, order)
-    ratios = ratio_columns(rich)
+    net, net_order = judged or (moments, order)
+    ratios = ratio_columns(rich if judged is None else distribution_columns(net, net_order))
     excess_ns = beyond.twice // 2
     total_pct = percent(total_ns, all_ns)
-    longest = np.where(moments.n > 0, moments.maximum, np.nan)
+    longest = np.where(net.n > 0, net.maximum, np.nan)
     names = (
         "mean_ns",
         "std_ns",
@@ -68,7 +72,7 @@ def tail_columns(
         **ratios,
         "tail_score": tail_score(longest, moments.n, ratios["max_p50"]),
         "excess_ns": excess_ns,
-        "excess_pct": percent(excess_ns, moments.total),
+        "excess_pct": percent(excess_ns, net.total),
         "outliers_n": beyond.outliers_n,
         "outlier_excess_ns": beyond.outliers_twice // 2,
         **flag_columns(moments.n, ratios, total_pct),

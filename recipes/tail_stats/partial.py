@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.collective_lanes import CollectivesPartial, merged_collectives
+from nsys_llm.collective_profiler import HeldDevices, merged_held
 from nsys_llm.recipes.tail_stats.api_part import ApiTails, merged_apis
 from nsys_llm.recipes.tail_stats.kernel_part import KernelTails, merged_kernels
 
@@ -20,11 +21,13 @@ class TailPartial:
         kernels: Durations by launch configuration, and the longest launches.
         apis: Durations of CUDA API calls.
         collectives: Times of communication kernels.
+        held: When devices were idle because of the profiler.
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
     apis: ApiTails = field(default_factory=ApiTails)
     collectives: CollectivesPartial = field(default_factory=CollectivesPartial)
+    held: HeldDevices = field(default_factory=HeldDevices)
 
 
 def merged(parts: Sequence[TailPartial]) -> TailPartial:
@@ -33,4 +36,5 @@ def merged(parts: Sequence[TailPartial]) -> TailPartial:
         kernels=merged_kernels([part.kernels for part in parts]),
         apis=merged_apis([part.apis for part in parts]),
         collectives=merged_collectives([part.collectives for part in parts]),
+        held=merged_held([part.held for part in parts]),
     )

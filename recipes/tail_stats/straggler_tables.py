@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from nsys_llm.collective_classes import INCONCLUSIVE, NONE, lateness_pattern, third_sizes
+from nsys_llm.collective_profiler import profiler_waits_ns, without_profiler
 from nsys_llm.collective_waits import THIRDS, MemberWaits, Waits, collective_waits, member_waits
 from nsys_llm.collectives_matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.columns import Columns, percent
@@ -35,6 +36,8 @@ class _Group:
         end_ns: Likewise.
         ahead_ns: For each of them, its report's own clock minus the root's; shape (collectives,).
         residual_ns: Shape (collectives,).
+        delay_ns: For each of them, how late it came because of the profiler; see
+            `nsys_llm.collective_profiler.delays_ns`.
     """
 
     owners: tuple[int, ...]
@@ -42,22 +45,29 @@ class _Group:
     end_ns: tuple[IntArray, ...]
     ahead_ns: tuple[IntArray, ...]
     residual_ns: IntArray
+    delay_ns: tuple[IntArray, ...]
 
     @property
     def waits(self) -> Waits:
         return collective_waits(self.start_ns, self.end_ns)
 
 
-def straggler_columns(found: MatchedCollectives) -> Columns:
-    """Return one row a device and communicator: what it caused and what it suffered."""
-    rows = [row for group in _groups(found) for row in _group_rows(group, found)]
+def straggler_columns(found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]) -> Columns:
+    """Return one row a device and communicator: what it caused and what it suffered.
+
+    Args:
+        found: All collectives.
+        delays: See `nsys_llm.collective_profiler.delays_ns`.
+    """
+    rows = [row for group in _groups(found, delays) for row in _group_rows(group, found)]
     rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
     return {name: [row[name] for row in rows] for name in declared("stragglers")}
 
 
 def wait_map_columns(found: MatchedCollectives) -> Columns:
     """Return waiting by device, communicator and part of the run."""
-    groups = list(_groups(found))
+    still = [tuple(map(np.zeros_like, one.start_ns)) for one in found.sequences]
+    groups = list(_groups(found, still))
     waits = [group.waits for group in groups]
     met = [one.first_start_ns[one.met] for one in waits]
     every = np.concatenate(met) if met else np.empty(0, dtype=np.int64)
@@ -99,13 +109,14 @@ def _dtype(name: str) -> type:
     return object if name in _TEXTS else np.int64
 
 
-def _groups(found: MatchedCollectives) -> Iterator[_Group]:
+def _groups(found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]) -> Iterator[_Group]:
     """Yield communicators: sequences of the same devices are one, as far as a trace can tell."""
-    by_owners: dict[tuple[int, ...], list[Sequenced]] = {}
-    for one in found.sequences:
+    by_owners: dict[tuple[int, ...], list[tuple[Sequenced, tuple[IntArray, ...]]]] = {}
+    for one, late in zip(found.sequences, delays, strict=True):
         if len(one):
-            by_owners.setdefault(one.owners, []).append(one)
-    for owners, own in sorted(by_owners.items()):
+            by_owners.setdefault(one.owners, []).append((one, late))
+    for owners, both in sorted(by_owners.items(), key=lambda item: item[0]):
+        own = [one for one, _ in both]
         firsts = np.concatenate([one.waits.first_start_ns for one in own])
         order = np.argsort(firsts, kind="stable")
         places = range(len(owners))
@@ -115,12 +126,16 @@ def _groups(found: MatchedCollectives) -> Iterator[_Group]:
             tuple(np.concatenate([one.end_ns[place] for one in own])[order] for place in places),
             tuple(np.concatenate([one.ahead_ns[place] for one in own])[order] for place in places),
             np.concatenate([np.full(len(one), one.residual_ns) for one in own])[order],
+            tuple(np.concatenate([late[place] for _, late in both])[order] for place in places),
         )
 
 
 def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]]:
     waits = group.waits
     members = member_waits(waits, group.start_ns, group.residual_ns)
+    net, net_starts = without_profiler(waits, group.start_ns, group.end_ns, group.delay_ns)
+    judged = member_waits(net, net_starts, group.residual_ns)
+    profiler_ns = profiler_waits_ns(waits, net)
     met = waits.met
     wait_ns = sum((one.caused_ns for one in members), np.zeros(THIRDS, dtype=np.int64))
     common = {
@@ -140,27 +155,34 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
             "rank": found.devices[owner].rank.number,
             "file": found.devices[owner].rank.file,
             "device_id": found.devices[owner].device_id,
-            **_member(one, common, wait_ns, untold),
-            **_worst(one, waits, group, place),
+            **_member(one, common, wait_ns),
+            "pattern": _pattern(mine, judged, untold),
+            "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
+            **_worst(mine, net, group, place),
         }
-        for place, (owner, one) in enumerate(zip(group.owners, members, strict=True))
+        for place, (owner, one, mine) in enumerate(zip(group.owners, members, judged, strict=True))
     ]
 
 
-def _member(
-    one: MemberWaits, common: dict[str, Any], wait_ns: IntArray, untold: bool
-) -> dict[str, Any]:
-    n, ranks_n = common["collectives_n"], common["ranks_n"]
+def _pattern(one: MemberWaits, everyone: Sequence[MemberWaits], untold: bool) -> str:
+    """Return how a rank is late, judged without what the profiler made it late by."""
+    wait_ns = sum((other.caused_ns for other in everyone), np.zeros(THIRDS, dtype=np.int64))
+    pattern = lateness_pattern(
+        one.late_n, one.unclear_n, one.caused_ns, wait_ns, one.lateness_ns.size, len(everyone)
+    )
+    return INCONCLUSIVE if untold and pattern == NONE else pattern
+
+
+def _member(one: MemberWaits, common: dict[str, Any], wait_ns: IntArray) -> dict[str, Any]:
+    n = common["collectives_n"]
     caused_ns, late_n = int(one.caused_ns.sum()), int(one.late_n.sum())
     late_pct = percent(one.late_n, third_sizes(n))
     caused_pct = percent(one.caused_ns, wait_ns)
     known = one.lateness_ns.size > 0
-    pattern = lateness_pattern(one.late_n, one.unclear_n, one.caused_ns, wait_ns, n, ranks_n)
     return {
         "late_n": late_n,
         "late_pct": 100.0 * late_n / n if n else None,
         "unclear_n": one.unclear_n,
-        "pattern": INCONCLUSIVE if untold and pattern == NONE else pattern,
         "caused_wait_ns": caused_ns,
         "caused_pct": 100.0 * caused_ns / common["wait_ns"] if common["wait_ns"] else None,
         "avoidable_wait_ns": one.avoidable_ns,
@@ -173,7 +195,7 @@ def _member(
 
 
 def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[str, Any]:
-    """Return the collective in which it was late by most, in its report's own clock."""
+    """Return the collective in which it was late by most without the profiler, in its own clock."""
     if one.worst < 0:
         return dict.fromkeys(("worst_late_by_ns", "window_start_ns", "window_end_ns"))
     ahead_ns = int(group.ahead_ns[place][one.worst])
@@ -187,6 +209,11 @@ def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[st
 
 def _caused(waits: Waits, group: _Group, place: int) -> IntArray:
     """Return the waiting that one rank caused in each collective."""
-    each, odd = np.divmod(waits.wait_ns, waits.late_n)
+    return _shared(waits.wait_ns, waits, group, place)
+
+
+def _shared(part_ns: IntArray, waits: Waits, group: _Group, place: int) -> IntArray:
+    """Return one rank's part of what the last ranks caused in each collective."""
+    each, odd = np.divmod(part_ns, waits.late_n)
     share = each + np.where(waits.late == place, odd, 0)
     return np.where(group.start_ns[place] == waits.last_start_ns, share, 0)

@@ -21,6 +21,9 @@ _LEAST_COPIES: Final = 5
 #: Percentage points of the windows that idle time has to change by; as in idle_gaps' low findings.
 _IDLE_POINTS: Final = 2.0
 
+#: Percent of a change of waiting from which the profiler's part of it is said; ours.
+_PROFILER_PCT: Final = 5.0
+
 _COMMUNICATION: Final = ("comm_wait", "comm_transfer")
 _KINDS: Final = {
     "DtoD": "device-to-device copies",
@@ -65,21 +68,38 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     # What is not matched is neither, as far as anyone knows.
     told = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
     brief = f"{'waiting for late ranks' if waits else 'transfer'} {changed(most_ns)}"
+    profiler_ns, of_it = _profiler_ns(one, basis) if waits else 0.0, ""
+    if 100 * abs(profiler_ns) >= _PROFILER_PCT * abs(most_ns) and profiler_ns:
+        of_it = f", {changed(profiler_ns)} of it the profiler's own work"
+    brief += of_it
     if told and waits and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
         brief += f", most for rank {one['input_late_rank']}"
         late = f"; most of the waiting is for rank {one['input_late_rank']}"
         if not pd.isna(one["baseline_late_rank"]):
             same = one["baseline_late_rank"] == one["input_late_rank"]
             late += ", as before" if same else f", and was for rank {one['baseline_late_rank']}"
+    rule = ("waiting" if waits else "transfer") if told else "communication"
+    if rule == "waiting" and 2 * profiler_ns / wait_ns >= 1:
+        rule = "profiler_wait"
     yield Clue(
-        ("waiting" if waits else "transfer") if told else "communication",
+        rule,
         change_ns,
-        f"{text}: waiting for late ranks {changed(wait_ns)}, transfer {changed(transfer_ns)}{late}",
+        f"{text}: waiting for late ranks {changed(wait_ns)}{of_it}, "
+        f"transfer {changed(transfer_ns)}{late}",
         ("collectives", "kernels"),
         None,
         "communication",
         brief=f"{text} ({brief})",
     )
+
+
+def _profiler_ns(row: Any, basis: Basis) -> float:
+    """Return the change of waiting that was the profiler's own work, on the scale of the basis."""
+    before, after = (
+        int(row[f"{side}_profiler_ns"]) / share
+        for side, share in zip(("baseline", "input"), basis.shares, strict=True)
+    )
+    return after - before
 
 
 def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:

@@ -11,6 +11,12 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.collective_lanes import CollectivesPartial
+from nsys_llm.collective_profiler import (
+    delays_ns,
+    merged_held,
+    profiler_waits_ns,
+    without_profiler,
+)
 from nsys_llm.collective_waits import member_waits
 from nsys_llm.collectives_matched import (
     MatchedCollectives,
@@ -19,6 +25,7 @@ from nsys_llm.collectives_matched import (
     match_collectives,
 )
 from nsys_llm.columns import Columns
+from nsys_llm.intervals import IntArray
 from nsys_llm.recipes.trace_diff.kernel_tables import by_change
 from nsys_llm.recipes.trace_diff.runs import Run, Runs
 
@@ -38,6 +45,8 @@ class Sums:
         collectives_n: All of them, those without such an instant too.
         total_ns: wait_ns + transfer_ns + leaving_ns, in kernels of all ranks.
         caused_ns: Waiting that each rank caused, by its number.
+        profiler_ns: Part of wait_ns that was the profiler's, see
+            `nsys_llm.collective_profiler`.
     """
 
     collectives_n: int
@@ -45,6 +54,7 @@ class Sums:
     wait_ns: int
     transfer_ns: int
     caused_ns: Mapping[int, int]
+    profiler_ns: int = 0
 
     @property
     def leaving_ns(self) -> int:
@@ -86,10 +96,11 @@ def sum_collectives(run: Run, options: Mapping[str, Any]) -> CollectiveSums:
     """
     lanes = CollectivesPartial({rank.key: sums.lanes for rank, sums in run.ranks if sums.lanes})
     found = match_collectives(lanes, [rank for rank, _ in run.ranks], options)
+    delays = delays_ns(found, merged_held([sums.held for _, sums in run.ranks]))
     parts: dict[Key, list[Sums]] = {}
-    for one in found.sequences:
+    for one, late_ns in zip(found.sequences, delays, strict=True):
         key = communicator(found.devices, one.owners), one.operation
-        parts.setdefault(key, []).append(_summed(one, found))
+        parts.setdefault(key, []).append(_summed(one, found, late_ns))
     by_key = {key: _together(some) for key, some in parts.items()}
     if by_key:
         by_key[ALL, ALL] = _together(list(by_key.values()))
@@ -115,6 +126,8 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
         for part in ("total", "wait", "transfer", "leaving"):
             values = [getattr(one, f"{part}_ns") for one in rows]
             columns[f"{name}_{part}_ns"] = np.array(values, dtype=np.int64)
+    for name, rows in zip(("baseline", "input"), sides, strict=True):
+        columns[f"{name}_profiler_ns"] = np.array([one.profiler_ns for one in rows], np.int64)
     for part in ("total", "wait", "transfer", "leaving"):
         change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
         columns["change_ns" if part == "total" else f"{part}_change_ns"] = change
@@ -130,8 +143,9 @@ def _all_first(columns: Columns) -> Columns:
     return {name: frame[name].iloc[order].array for name in frame.columns}
 
 
-def _summed(one: Sequenced, found: MatchedCollectives) -> Sums:
+def _summed(one: Sequenced, found: MatchedCollectives, late_ns: Sequence[IntArray]) -> Sums:
     waits, met = one.waits, one.waits.met
+    net, _ = without_profiler(waits, one.start_ns, one.end_ns, late_ns)
     residual = np.full(len(one), one.residual_ns, dtype=np.int64)
     caused: dict[int, int] = {}
     members = member_waits(waits, one.start_ns, residual)
@@ -145,6 +159,7 @@ def _summed(one: Sequenced, found: MatchedCollectives) -> Sums:
         int(waits.wait_ns[met].sum()),
         int(waits.transfer_ns[met].sum()) * len(one.owners),
         caused,
+        int(profiler_waits_ns(waits, net).sum()),
     )
 
 
@@ -159,4 +174,5 @@ def _together(parts: Sequence[Sums]) -> Sums:
         sum(part.wait_ns for part in parts),
         sum(part.transfer_ns for part in parts),
         caused,
+        sum(part.profiler_ns for part in parts),
     )

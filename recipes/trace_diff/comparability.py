@@ -33,6 +33,9 @@ __all__ = ["comparability_columns"]
 
 #: Percentage points of the windows by which the profiler's time may differ; ours.
 _OVERHEAD_POINTS: Final = 1.0
+#: Likewise where one share is so many times the other: what waits is as long, so less tells.
+_OVERHEAD_RATIO: Final = 2.0
+_OVERHEAD_RATIO_POINTS: Final = 0.1
 
 
 def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
@@ -179,9 +182,17 @@ def _overhead(runs: Runs) -> Row:
     known = [share for share in shares if share is not None]
     shown = [None if share is None else format_percent(share) for share in shares]
     check = "time the profiler took"
-    if len(known) < 2 or abs(known[0] - known[1]) < _OVERHEAD_POINTS:
+    if len(known) < 2 or not _other_overhead(*sorted(known)):
         return check_row(check, shown, SAME, "about alike, and no idle time")
-    return check_row(check, shown, DIFFERS, "it stretches windows, not kernels")
+    return check_row(
+        check, shown, DIFFERS, "it stretches windows and waits for late ranks, not kernels"
+    )
+
+
+def _other_overhead(less_pct: float, more_pct: float) -> bool:
+    apart = more_pct - less_pct
+    many_times = more_pct >= _OVERHEAD_RATIO * less_pct and apart >= _OVERHEAD_RATIO_POINTS
+    return many_times or apart >= _OVERHEAD_POINTS
 
 
 def _overhead_pct(run: Run) -> float | None:

@@ -102,6 +102,12 @@ _KINDS: Final = {
         "category",
         "Look at `ranks` and at tail_stats' stragglers: the late rank is the one to mend.",
     ),
+    "profiler_wait": (
+        "Communication changed by the profiler's own work",
+        "category",
+        "Look for no cause in the program: the profiler writes its buffers, holds a CUDA call of a "
+        "rank, and the others wait. Capture both runs alike, and shorter.",
+    ),
     "transfer": (
         "Communication changed by its transfer",
         "category",

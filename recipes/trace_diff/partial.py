@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nsys_llm.collective_lanes import LaneRows
+from nsys_llm.collective_profiler import HeldDevices
 from nsys_llm.distributions import ValueCounts
 from nsys_llm.identity import RankKey
 from nsys_llm.intervals import IntArray
@@ -89,6 +90,7 @@ class RankSums:
         devices: Sorted by id.
         steps: How many steps it did.
         lanes: Its communication kernels, see `nsys_llm.collective_lanes`.
+        held: When its devices were idle because of the profiler.
         graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
         whole_graphs_n: CUDA graphs that were traced as a whole: kernels that are not seen.
         opaque_launches_n: Graph launches whose work is not in the report.
@@ -101,6 +103,7 @@ class RankSums:
     devices: tuple[DeviceSums, ...]
     steps: StepCount
     lanes: tuple[LaneRows, ...]
+    held: HeldDevices
     graph_nodes_n: int
     whole_graphs_n: int
     opaque_launches_n: int

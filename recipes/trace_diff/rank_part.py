@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_llm.coded_names import coded_names
 from nsys_llm.collective_lanes import map_collectives
+from nsys_llm.collective_profiler import HeldDevices, map_held
 from nsys_llm.device_ops import DeviceOps, op_names
 from nsys_llm.device_overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.distributions import ValueCounts
@@ -54,6 +55,7 @@ def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Diff
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
     times = phase_times(trace, options)
     opaque_n = find_unseen(trace).opaque_launches_n
+    lanes = map_collectives(trace, rank).ranks.get(rank, ())
     sums = RankSums(
         kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
         moves=_moves(trace),
@@ -61,7 +63,8 @@ def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Diff
         phases=NamedSums(times.phases, times.ops_n, times.gpu_ns),
         devices=_devices(trace, launches, options, idle_known=opaque_n == 0),
         steps=count_steps(trace, launches, times, options),
-        lanes=map_collectives(trace, rank).ranks.get(rank, ()),
+        lanes=lanes,
+        held=map_held(trace, rank) if lanes else HeldDevices(),
         graph_nodes_n=_graph_nodes_n(trace),
         whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,

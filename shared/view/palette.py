@@ -79,7 +79,8 @@ _FIXED: Final = {
     **{"all idle": 3, "one busy": 0},
 }
 _NOTHING_KNOWN: Final = frozenset(
-    {"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", "", NOT_KNOWN}
+    {"unmatched", "mixed", "compiler", "other", "none", "insufficient", "idle", "unresolved", ""}
+    | {NOT_KNOWN}
 )
 
 

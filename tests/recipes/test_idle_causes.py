@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from quick_run import quick
 from results import plain, rows, tables_of
 
+from nsys_llm.capture_story import capture_caveats
 from nsys_llm.idle_causes import CAUSE_NAMES
 from nsys_llm.recipes.idle_gaps.analysis import caveats
 from nsys_llm.trace_builder import TraceBuilder
@@ -294,3 +297,26 @@ def test_columns_without_a_value_are_null(tables):
     gaps = plain(tables["gaps"])
     at = gaps["after"].index("k8")
     assert [gaps[name][at] for name in ("tid", "launch_api", "api", "nvtx_range")] == [None] * 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("error", [0, 2_000])
+def test_gaps_shorter_than_the_clocks_disagree_have_no_cause(tmp_path, seed, error):
+    rng = np.random.default_rng(seed)
+    gaps = np.where(rng.random(200) < 0.6, rng.integers(1_900, 2_000, 200), 9_000).tolist()
+    trace, at = TraceBuilder().process(pid=MAIN, name="python"), 100_000
+    for gap in gaps:
+        # Each launch begins 1,500 ns before its kernel; the host's clock may be ahead of that.
+        call = at + gap - 1_500 + (error + 1_500 if error else 0)
+        trace.kernel("k", start_ns=at + gap, duration_ns=5_000, launch=(call, call + 1_000))
+        at += gap + 5_000
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "rank0.sqlite"))
+    kernels = tables["coverage"].set_index("op").loc["kernel"]
+    names = ("early_start_n", "early_start_p99_ns", "early_start_max_ns")
+    assert tuple(kernels[list(names)]) == ((200, error, error) if error else (0, 0, 0))
+    told = [text for text in capture_caveats(tables) if "launch call begins" in text]
+    assert len(told) == (1 if error else 0)
+    # The window begins with the first kernel, so the first gap is none.
+    sums = tables["cause_sums"].set_index("cause")["idle_ns"]
+    assert sums.sum() == tables["devices"]["idle_ns"].sum() == sum(gaps[1:])
+    assert sums.get("unresolved", 0) == sum(gap for gap in gaps[1:] if gap < error)

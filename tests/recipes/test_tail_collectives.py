@@ -34,6 +34,7 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         "last_end_ns": [32],
         "total_ns": [20 + 15 + 12],
         "wait_ns": [16],
+        "profiler_ns": [0],
         "wait_pct": [100 * 16 / 47],
         "avoidable_wait_ns": [(20 - 14) * 2],
         "late_by_ns": [20 - 14],

@@ -1,0 +1,49 @@
+"""Waiting that is the profiler's in one of two runs, planted: trace_diff says how much of it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from quick_run import quick
+from test_tail_profiler import US, write_ranks
+
+STEPS = 30
+
+
+def waits(seed, rank=0):
+    """Return ns a rank and step: a few long ones on one rank."""
+    rng = np.random.default_rng(seed)
+    found = np.zeros((2, STEPS), dtype=int)
+    found[rank, rng.choice(STEPS, 5, replace=False)] = rng.integers(2_000, 6_000, 5) * US
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("flushed", [True, False])
+def test_the_profilers_part_of_a_change_of_waiting_is_said(tmp_path, seed, flushed):
+    none, some = np.zeros((2, STEPS), dtype=int), waits(seed)
+    before = write_ranks(tmp_path / "before", none)
+    held, asleep = (some, none) if flushed else (none, some)
+    after = write_ranks(tmp_path / "after", held, asleep_ns=asleep)
+    tables = quick("trace_diff", after, "--baseline", str(before))
+    row = tables["collectives"].iloc[0]
+    assert row["communicator"] == "all"
+    assert (row["baseline_wait_ns"], row["baseline_profiler_ns"]) == (0, 0)
+    assert row["input_wait_ns"] == some.sum()
+    assert row["input_profiler_ns"] == (some.sum() if flushed else 0)
+    found = tables["findings"].set_index("rule")
+    rule = "profiler_wait" if flushed else "waiting"
+    assert rule in found.index
+    assert not ({"profiler_wait", "waiting"} - {rule}) & set(found.index)
+    assert ("the profiler's own work" in found.loc[rule, "evidence"]) is flushed
+
+
+def test_profilers_that_take_different_shares_differ(tmp_path):
+    before = write_ranks(tmp_path / "before", np.zeros((2, STEPS), dtype=int))
+    for name, held, status in (("same", 0, "same"), ("more", 600, "differs")):
+        some = np.zeros((2, STEPS), dtype=int)
+        some[0, 7] = held * US
+        after = write_ranks(tmp_path / name, some)
+        tables = quick("trace_diff", after, "--baseline", str(before))
+        rows = tables["comparability"].set_index("check")
+        assert rows.loc["time the profiler took", "status"] == status
