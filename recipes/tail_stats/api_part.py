@@ -19,7 +19,7 @@ from nsys_llm.names import strip_api_version
 from nsys_llm.narrow_counts import NarrowCounts
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.tail_stats.launches import Launches
-from nsys_llm.tables import NULL_INT
+from nsys_llm.tables import NULL_INT, Table
 
 __all__ = ["ApiTails", "RankApiTails", "map_apis", "merged_apis"]
 
@@ -37,6 +37,7 @@ class RankApiTails:
         loading: The same of calls that made the first launch of a kernel on a device.
         first_start_ns: Start of the first call in the window; NULL_INT without one.
         first_ns: Its duration, likewise.
+        first_loads: 1 where that call made the first launch of a kernel on a device, else 0.
         longest_start_ns: Start of the longest call, the first of equals, likewise.
     """
 
@@ -48,6 +49,7 @@ class RankApiTails:
     loading: NarrowCounts
     first_start_ns: IntArray
     first_ns: IntArray
+    first_loads: IntArray
     longest_start_ns: IntArray
 
 
@@ -92,7 +94,7 @@ def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
         order=counts.order_statistics(len(names)),
         counts=NarrowCounts.of(counts),
         loading=NarrowCounts.of(ValueCounts.from_values(code[loads], durations[loads])),
-        **_first(code, starts, durations, inside, len(names)),
+        **_first(code, calls, inside, len(names)),
         longest_start_ns=longest_starts(code, starts, durations, inside, moments.maximum),
     )
     return ApiTails({rank: tails}, NamedCounts(names, counts))
@@ -107,24 +109,20 @@ def merged_apis(parts: Sequence[ApiTails]) -> ApiTails:
 
 
 def _first(
-    code: IntArray,
-    starts: IntArray,
-    durations: IntArray,
-    inside: npt.NDArray[np.bool_],
-    n: int,
+    code: IntArray, calls: Table, inside: npt.NDArray[np.bool_], n: int
 ) -> dict[str, IntArray]:
-    """Return start and duration of the first call of each function."""
+    """Return start and duration of the first call of each function, and whether it loads."""
+    starts, durations = calls["start_ns"], calls["end_ns"] - calls["start_ns"]
+    loads = calls["loads"]
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
-        code, starts, durations, inside = (
-            code[order],
-            starts[order],
-            durations[order],
-            inside[order],
+        code, starts, durations, loads, inside = (
+            values[order] for values in (code, starts, durations, loads, inside)
         )
     return {
         "first_start_ns": first_of_each(code, starts, inside, n, NULL_INT),
         "first_ns": first_of_each(code, durations, inside, n, NULL_INT),
+        "first_loads": first_of_each(code, loads, inside, n, 0),
     }
 
 

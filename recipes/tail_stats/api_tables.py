@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.api_classes import classify_api
 from nsys_llm.columns import Columns, joined, nullable, sorted_columns
-from nsys_llm.distributions import Moments, OrderStatistics
+from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.grouping import summed
 from nsys_llm.identity import Rank
 from nsys_llm.intervals import IntArray
 from nsys_llm.recipes.tail_stats.api_part import ApiTails, RankApiTails
 from nsys_llm.recipes.tail_stats.distribution_tables import tail_columns
+from nsys_llm.tables import NULL_INT
 from nsys_llm.tails import Beyond, beyond_medians, ratio, twice_medians
 
 __all__ = ["api_columns"]
 
 _CALLS = "calls_n"
+_Floats = npt.NDArray[np.float64]
+#: Median of the usual calls of each function; and number, time and twice the time beyond it of
+#: calls that load, by row.
+_Loads = tuple[_Floats, tuple[IntArray, IntArray, IntArray]]
 _Parts = Sequence[tuple[Rank, RankApiTails]]
 
 
@@ -36,16 +42,40 @@ def api_columns(apis: ApiTails, ranks: Sequence[Rank]) -> dict[str, Columns]:
     moments = counts.moments(len(names))
     place = {name: index for index, name in enumerate(names)}
     codes = [np.array([place[name] for name in one.names], dtype=np.int64) for _, one in parts]
+    usual_twice, usual = _usual(counts, parts, codes, len(names))
     loading = [
-        beyond_medians(one.loading.widened(), twice[code], len(code))
+        beyond_medians(one.loading.widened(), usual_twice[code], len(code))
         for (_, one), code in zip(parts, codes, strict=True)
     ]
     loads = _loading(parts, loading)
     everywhere = np.where(moments.n > 0, twice / 2, np.nan)
     return {
-        "api_tails": _over_all(apis, parts, codes, moments, order, twice, loads),
-        "rank_api_tails": _by_rank(parts, codes, twice, everywhere, loads),
+        "api_tails": _over_all(apis, parts, codes, moments, order, twice, (usual, loads)),
+        "rank_api_tails": _by_rank(parts, codes, twice, everywhere, (usual, loads)),
     }
+
+
+def _usual(
+    counts: ValueCounts, parts: _Parts, codes: Sequence[IntArray], names_n: int
+) -> tuple[IntArray, _Floats]:
+    """Return the median of calls that set nothing up: twice, 0 of none; and once, NaN of none.
+
+    Calls that set up are the first of a function on a rank, and the first launches of kernels:
+    what they take longer is told against the others, however many of all calls they are.
+    """
+    setting_up = [
+        _first_or_loading(one).regrouped(code) for (_, one), code in zip(parts, codes, strict=True)
+    ]
+    usual = counts.without(ValueCounts.merge(setting_up))
+    twice = twice_medians(usual.order_statistics(names_n))
+    return twice, np.where(usual.moments(names_n).n > 0, twice / 2, np.nan)
+
+
+def _first_or_loading(one: RankApiTails) -> ValueCounts:
+    """Return the calls of a rank that are the first of their function, or load a kernel."""
+    loading = one.loading.widened()
+    alone = np.flatnonzero((one.first_ns != NULL_INT) & (one.first_loads == 0))
+    return ValueCounts.merge([loading, ValueCounts.from_values(alone, one.first_ns[alone])])
 
 
 def _over_all(
@@ -55,9 +85,10 @@ def _over_all(
     moments: Moments,
     order: OrderStatistics,
     twice: IntArray,
-    loads: tuple[IntArray, IntArray, IntArray],
+    usual_loads: _Loads,
 ) -> Columns:
     names, n = apis.durations.names, len(apis.durations.names)
+    usual, loads = usual_loads
     code = joined(list(codes))
     total_ns = summed(code, joined([one.total_ns for _, one in parts]), n)
     beyond = beyond_medians(apis.durations.counts, twice, n)
@@ -67,6 +98,7 @@ def _over_all(
         "class": [classify_api(name) for name in names],
         "ranks_n": np.bincount(called, minlength=n).astype(np.int64),
         **tail_columns(moments, order, total_ns, int(total_ns.sum()), beyond, counted=_CALLS),
+        "usual_p50_ns": usual,
         **_loading_columns(*(summed(code, one, n) for one in loads)),
     }
     return sorted_columns(columns, "-excess_ns", "-total_ns", "api")
@@ -76,11 +108,12 @@ def _by_rank(
     parts: _Parts,
     codes: Sequence[IntArray],
     twice: IntArray,
-    everywhere: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    loads: tuple[IntArray, IntArray, IntArray],
+    everywhere: _Floats,
+    usual_loads: _Loads,
 ) -> Columns:
     rows_n = [len(one.names) for _, one in parts]
     code = joined(list(codes))
+    usual, loads = usual_loads
     beyond = [
         beyond_medians(one.counts.widened(), twice[own], len(own))
         for (_, one), own in zip(parts, codes, strict=True)
@@ -103,6 +136,7 @@ def _by_rank(
         **rich,
         "all_p50_ns": everywhere[code],
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere[code]),
+        "usual_p50_ns": usual[code],
         **_loading_columns(*loads),
         "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
         "first_ns": nullable(joined([one.first_ns for _, one in parts])),

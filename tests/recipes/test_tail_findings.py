@@ -186,6 +186,7 @@ API = {
     "outlier_excess_ns": 12_000_000,
     "loading_n": 0,
     "loading_excess_ns": 0,
+    "usual_p50_ns": 2_000.0,
 }
 RANK_API = {**API, "rank": 3, "longest_start_ns": 40, "all_p50_ns": 2_000.0, "first_ns": 2_000}
 
