@@ -17,11 +17,11 @@ from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.exposed_findings import exposed_communication
 from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
 from nsys_llm.records import Record, records, severity_of, window_of
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 __all__ = ["balance_findings"]
 
-#: How much more compute than the median makes a rank or a machine slow; ours. Boards of one model
+#: How much more compute than the others makes a rank or a machine slow; ours. Boards of one model
 #: differ by 2 to 4 % in clock.
 _SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
 
@@ -30,6 +30,11 @@ _ONLOOKER: Final = 0.01
 
 #: As many launches as elsewhere, within this share.
 _SAME_LAUNCHES: Final = 0.01
+
+#: A GPU is slow where more than this share of its kernels are longer than elsewhere; kernels with
+#: less than the other share of all compute are left out. Ours.
+_MOST_KERNELS: Final = 2 / 3
+_TELLING_SHARE: Final = 0.005
 
 #: Shows the clocks of each GPU. Later releases add an s, and take this as its beginning.
 _CLOCKS: Final = "--gpu-metrics-device=all"
@@ -75,32 +80,39 @@ def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iter
     if len(working) < 2:
         return
     worst = max(working, key=lambda row: row["compute_total_ns"])
-    p50_ns = median(row["compute_total_ns"] for row in working)
+    others = [row for row in working if row is not worst]
+    p50_ns = median(row["compute_total_ns"] for row in others)
     severity = severity_of(worst["compute_total_ns"] / p50_ns, _SLOW_RATIO)
-    typical_n = median(row["launches_n"] for row in working)
+    typical_n = median(row["launches_n"] for row in others)
     same = abs(worst["launches_n"] - typical_n) <= _SAME_LAUNCHES * typical_n
-    density = _density(worst) / median(_density(row) for row in working)
+    density = _density(worst) / median(_density(row) for row in others)
     # More launches in a longer capture is no more work.
     if severity is None or not (same or density >= _SLOW_RATIO["low"]):
         return
-    why, advice = _slow_words(same, worst["launches_n"], typical_n)
-    more_pct = 100.0 * (worst["compute_total_ns"] / p50_ns - 1)
+    usual = "the median rank" if len(others) > 1 else "the other rank"
+    longer = _longer_kernels(imbalance, worst["rank"]) if same else []
+    why, advice = _slow_words(longer, worst["launches_n"], f"{format_count(typical_n)} on {usual}")
+    if not same:
+        why, advice = _more_words(worst["launches_n"], f"{format_count(typical_n)} on {usual}")
+    more = format_percent(100.0 * (worst["compute_total_ns"] / p50_ns - 1))
     yield Finding(
-        rule="slow_rank",
+        rule="uneven_work" if longer else "slow_rank",
         severity=severity,
         scope="rank",
-        title=f"Rank {worst['rank']} computes {format_percent(more_pct)} longer than the median "
-        "rank",
+        title=f"Rank {worst['rank']} has {more} more to compute, in {_named(longer)}"
+        if longer
+        else f"Rank {worst['rank']} computes {more} longer than {usual}",
         evidence=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
         f"{worst['rank']}{_on(worst['host'])}, {format_ns(p50_ns)} on the median of "
-        f"{format_count(len(working))} ranks; collectives are left out. {why}"
+        f"{counted(len(others), 'other rank')}; collectives are left out. {why}"
         f"{_heaviest(imbalance, worst['rank'])}",
         tables=("processes", "imbalance"),
         recommendation=advice,
         rank=worst["rank"],
+        name=longer[0]["name"] if longer else None,
         window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
         window_shows="all of that rank",
-        capture=_CLOCKS if same else None,
+        capture=_CLOCKS if same and not longer else None,
         impact_ns=round(worst["compute_total_ns"] - p50_ns),
     )
 
@@ -109,16 +121,53 @@ def _density(process: Record) -> float:
     return process["compute_total_ns"] / max(process["window_ns"], 1)
 
 
-def _slow_words(same: bool, launches_n: int, typical_n: float) -> tuple[str, str]:
-    counts = f"{format_count(launches_n)} launches, {format_count(typical_n)} on the median rank"
-    if same:
+def _longer_kernels(imbalance: Sequence[Record], rank: int) -> list[Record]:
+    """Return the kernels that a rank alone has longer, most first; none where most are longer.
+
+    A slow GPU is slow in most kernels; more work shows in those that do it.
+    """
+    own = [
+        row
+        for row in imbalance
+        if row["scope"] == "kernel" and not row["communication"] and row["others_p50_ns"] > 0
+    ]
+    whole_ns = sum(row["total_ns"] for row in own)
+    own = [row for row in own if row["total_ns"] >= _TELLING_SHARE * whole_ns]
+    longer = [
+        row
+        for row in own
+        if row["most_rank"] == rank and row["most_over_p50"] >= _SLOW_RATIO["low"]
+    ]
+    if not longer or len(longer) > _MOST_KERNELS * len(own):
+        return []
+    return sorted(longer, key=lambda row: (row["others_p50_ns"] - row["max_ns"], row["name"]))
+
+
+def _named(rows: Sequence[Record]) -> str:
+    more = f" and {counted(len(rows) - 1, 'more kernel')}" if len(rows) > 1 else ""
+    return f"{quoted(shortened(rows[0]['name']))}{more}"
+
+
+def _slow_words(longer: Sequence[Record], launches_n: int, usual: str) -> tuple[str, str]:
+    counts = f"{format_count(launches_n)} launches, {usual}"
+    if not longer:
         return (
             f"It launches as much ({counts}), so each launch takes longer.",
             "Compare clocks, power and temperature of that GPU with the others (nvidia-smi -q -d "
             "CLOCK,PERFORMANCE), look for another job on it, and for larger shapes of its kernels.",
         )
     return (
-        f"It has another number of launches: {counts}.",
+        f"It launches as much ({counts}). {_named(longer)} takes "
+        f"{longer[0]['most_over_p50']:.2f} times as long as elsewhere; the rank's other kernels "
+        "are as fast as elsewhere, so the GPU is not slow.",
+        "This is uneven work: look at what decides the size of that kernel's input (experts that "
+        "get most tokens, the longer sequences of a batch), and spread it over the ranks.",
+    )
+
+
+def _more_words(launches_n: int, usual: str) -> tuple[str, str]:
+    return (
+        f"It has another number of launches: {format_count(launches_n)} launches, {usual}.",
         "Look for work that only this rank has: experts that get most tokens, the longer "
         "sequences of a batch, embedding or output layers of a pipeline stage, sampling.",
     )
@@ -131,10 +180,10 @@ def _heaviest(imbalance: Sequence[Record], rank: int) -> str:
         for row in imbalance
         if row["scope"] == "kernel" and not row["communication"] and row["suspect_rank"] == rank
     ]
-    first = max(own, key=lambda row: row["max_ns"] - row["p50_ns"], default=None)
+    first = max(own, key=lambda row: row["max_ns"] - row["others_p50_ns"], default=None)
     if first is None:
         return ""
-    more = format_ns(first["max_ns"] - first["p50_ns"])
+    more = format_ns(first["max_ns"] - first["others_p50_ns"])
     return f" The largest part is {quoted(shortened(first['name']))}: {more} above the median."
 
 
@@ -148,10 +197,12 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
     for launches_n in (row["most_rank_launches_n"], row["least_rank_launches_n"]):
         if abs(launches_n - typical_n) > _SAME_LAUNCHES * typical_n:
             return
-    rank, gap_ns = row["least_rank"], row["p50_ns"] - row["min_ns"]
+    rank = row["least_rank"]
     own = next(one for one in processes if one["rank"] == rank)
-    severity = severity_of(100.0 * gap_ns / max(own["window_ns"], 1), _LATE_PCT)
-    if severity is None or row["p50_ns"] < _LATE_RATIO * row["min_ns"]:
+    others = [one["communication_total_ns"] for one in processes if one["rank"] != rank]
+    p50_ns = median(others)
+    severity = severity_of(100.0 * (p50_ns - row["min_ns"]) / max(own["window_ns"], 1), _LATE_PCT)
+    if severity is None or p50_ns < _LATE_RATIO * row["min_ns"]:
         return
     yield Finding(
         rule="late_rank",
@@ -159,7 +210,7 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
         scope="rank",
         title=f"The others seem to wait for rank {rank}: it spends least time in collectives",
         evidence=f"Communication kernels take {format_ns(row['min_ns'])} on rank {rank}"
-        f"{_on(row['least_host'])}, {format_ns(row['p50_ns'])} on the median rank and "
+        f"{_on(row['least_host'])}, {format_ns(p50_ns)} on the median of the others and "
         f"{format_ns(row['max_ns'])} on rank {row['most_rank']}. Who comes last waits least; rank "
         f"{row['most_rank']} is not to blame.",
         tables=("imbalance", "processes"),
@@ -202,9 +253,9 @@ def _uneven_kernels(imbalance: Sequence[Record], processes: Sequence[Record]) ->
             title=f"{quoted(shortened(row['name']))} takes longest on rank {row['most_rank']}",
             evidence=f"{format_ns(row['max_ns'])} on rank {row['most_rank']}"
             f"{_on(row['most_host'])} in {format_count(row['most_rank_launches_n'])} launches, "
-            f"{format_ns(row['p50_ns'])} on the median rank in "
+            f"{format_ns(row['others_p50_ns'])} on the median of the others in "
             f"{format_count(row['typical_launches_n'])}; {format_count(row['ranks_n'])} of "
-            f"{format_count(row['all_ranks_n'])} ranks launch it. Above the median: "
+            f"{format_count(row['all_ranks_n'])} ranks launch it. Above the others: "
             f"{format_ns(row['excess_ns'])}, {format_percent(share_pct)} of all compute.",
             tables=("imbalance",),
             recommendation="More launches: spread the work (expert routing, batches); stages of a "
@@ -251,10 +302,10 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         rule="slow_host",
         severity=severity,
         scope="run",
-        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the median",
+        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the others",
         evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
         f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
-        f"of {format_count(len(compute))} machines; collectives are left out.",
+        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out.",
         tables=("host_imbalance",),
         recommendation="Compare that machine's clocks, power limits and cooling with the others, "
         "and look for other jobs on it.",
