@@ -267,7 +267,7 @@ def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_pa
     # `prefill` runs 300 times within 45 ms of 2 s, and 12 of these anywhere among them are slow.
     decode = 400_000 * np.arange(5_000)
     prefill = 1_000_000_000 + 150_000 * np.arange(300) + 20_000
-    durations = np.concatenate((np.full(5_000, 10_000), np.full(300, 10_000)))
+    durations = np.concatenate((np.full(5_000, 300_000), np.full(300, 10_000)))
     durations[5_000 + 2 + rng.choice(298, 12, replace=False)] *= rng.integers(3, 9, 12)
     durations[rng.choice(np.arange(2, 5_000), 6, replace=False)] *= 3
     starts = np.concatenate((decode, prefill))
