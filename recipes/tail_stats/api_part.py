@@ -116,9 +116,10 @@ def _first(
     loads = calls["loads"]
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
-        code, starts, durations, loads, inside = (
-            values[order] for values in (code, starts, durations, loads, inside)
+        code, starts, durations, loads = (
+            values[order] for values in (code, starts, durations, loads)
         )
+        inside = inside[order]
     return {
         "first_start_ns": first_of_each(code, starts, inside, n, NULL_INT),
         "first_ns": first_of_each(code, durations, inside, n, NULL_INT),
