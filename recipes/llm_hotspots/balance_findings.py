@@ -33,7 +33,7 @@ _SAME_LAUNCHES: Final = 0.01
 
 #: A GPU is slow where more than this share of its kernels are longer than elsewhere; kernels with
 #: less than the other share of all compute are left out. Ours.
-_MOST_KERNELS: Final = 2 / 3
+_MOST_KERNELS: Final = 0.5
 _TELLING_SHARE: Final = 0.005
 
 #: Shows the clocks of each GPU. Later releases add an s, and take this as its beginning.

@@ -21,8 +21,9 @@ _Tables = Mapping[str, pd.DataFrame]
 #: How much longer a rank's launches are than those of the others that makes it slow; as
 #: llm_hotspots has it for the time of ranks.
 SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
-#: A GPU is slow where more than this share of its kernels are longer than elsewhere; ours.
-_MOST_KERNELS: Final = 2 / 3
+#: A GPU is slow where more than this share of its kernels are longer than elsewhere (a lower clock
+#: leaves those alone that wait for memory); ours.
+_MOST_KERNELS: Final = 0.5
 #: Kernels with less than this share of the rank's time are left out; ours.
 _TELLING_SHARE: Final = 0.005
 
