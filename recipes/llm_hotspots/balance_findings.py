@@ -16,25 +16,23 @@ from nsys_llm.communication import COMMUNICATION
 from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.exposed_findings import exposed_communication
 from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
+from nsys_llm.recipes.llm_hotspots.longer_kernels import (
+    SLOW_RATIO,
+    longer_kernels,
+    more_words,
+    named,
+    slow_words,
+)
 from nsys_llm.records import Record, records, severity_of, window_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 __all__ = ["balance_findings"]
-
-#: How much more compute than the others makes a rank or a machine slow; ours. Boards of one model
-#: differ by 2 to 4 % in clock.
-_SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
 
 #: A rank with less compute than this share of the most only looks on, and is not compared; ours.
 _ONLOOKER: Final = 0.01
 
 #: As many launches as elsewhere, within this share.
 _SAME_LAUNCHES: Final = 0.01
-
-#: A GPU is slow where more than this share of its kernels are longer than elsewhere; kernels with
-#: less than the other share of all compute are left out. Ours.
-_MOST_KERNELS: Final = 0.5
-_TELLING_SHARE: Final = 0.005
 
 #: Shows the clocks of each GPU. Later releases add an s, and take this as its beginning.
 _CLOCKS: Final = "--gpu-metrics-device=all"
@@ -82,24 +80,24 @@ def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iter
     worst = max(working, key=lambda row: row["compute_total_ns"])
     others = [row for row in working if row is not worst]
     p50_ns = median(row["compute_total_ns"] for row in others)
-    severity = severity_of(worst["compute_total_ns"] / p50_ns, _SLOW_RATIO)
+    severity = severity_of(worst["compute_total_ns"] / p50_ns, SLOW_RATIO)
     typical_n = median(row["launches_n"] for row in others)
     same = abs(worst["launches_n"] - typical_n) <= _SAME_LAUNCHES * typical_n
     density = _density(worst) / median(_density(row) for row in others)
     # More launches in a longer capture is no more work.
-    if severity is None or not (same or density >= _SLOW_RATIO["low"]):
+    if severity is None or not (same or density >= SLOW_RATIO["low"]):
         return
     usual = "the median rank" if len(others) > 1 else "the other rank"
-    longer = _longer_kernels(imbalance, worst["rank"]) if same else []
-    why, advice = _slow_words(longer, worst["launches_n"], f"{format_count(typical_n)} on {usual}")
+    longer = longer_kernels(imbalance, worst["rank"]) if same else []
+    why, advice = slow_words(longer, worst["launches_n"], f"{format_count(typical_n)} on {usual}")
     if not same:
-        why, advice = _more_words(worst["launches_n"], f"{format_count(typical_n)} on {usual}")
+        why, advice = more_words(worst["launches_n"], f"{format_count(typical_n)} on {usual}")
     more = format_percent(100.0 * (worst["compute_total_ns"] / p50_ns - 1))
     yield Finding(
         rule="uneven_work" if longer else "slow_rank",
         severity=severity,
         scope="rank",
-        title=f"Rank {worst['rank']} has {more} more to compute, in {_named(longer)}"
+        title=f"Rank {worst['rank']} has {more} more to compute, in {named(longer)}"
         if longer
         else f"Rank {worst['rank']} computes {more} longer than {usual}",
         evidence=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
@@ -119,58 +117,6 @@ def _slow_rank(processes: Sequence[Record], imbalance: Sequence[Record]) -> Iter
 
 def _density(process: Record) -> float:
     return process["compute_total_ns"] / max(process["window_ns"], 1)
-
-
-def _longer_kernels(imbalance: Sequence[Record], rank: int) -> list[Record]:
-    """Return the kernels that a rank alone has longer, most first; none where most are longer.
-
-    A slow GPU is slow in most kernels; more work shows in those that do it.
-    """
-    own = [
-        row
-        for row in imbalance
-        if row["scope"] == "kernel" and not row["communication"] and row["others_p50_ns"] > 0
-    ]
-    whole_ns = sum(row["total_ns"] for row in own)
-    own = [row for row in own if row["total_ns"] >= _TELLING_SHARE * whole_ns]
-    longer = [
-        row
-        for row in own
-        if row["most_rank"] == rank and row["most_over_p50"] >= _SLOW_RATIO["low"]
-    ]
-    if not longer or len(longer) > _MOST_KERNELS * len(own):
-        return []
-    return sorted(longer, key=lambda row: (row["others_p50_ns"] - row["max_ns"], row["name"]))
-
-
-def _named(rows: Sequence[Record]) -> str:
-    more = f" and {counted(len(rows) - 1, 'more kernel')}" if len(rows) > 1 else ""
-    return f"{quoted(shortened(rows[0]['name']))}{more}"
-
-
-def _slow_words(longer: Sequence[Record], launches_n: int, usual: str) -> tuple[str, str]:
-    counts = f"{format_count(launches_n)} launches, {usual}"
-    if not longer:
-        return (
-            f"It launches as much ({counts}), so each launch takes longer.",
-            "Compare clocks, power and temperature of that GPU with the others (nvidia-smi -q -d "
-            "CLOCK,PERFORMANCE), look for another job on it, and for larger shapes of its kernels.",
-        )
-    return (
-        f"It launches as much ({counts}). {_named(longer)} takes "
-        f"{longer[0]['most_over_p50']:.2f} times as long as elsewhere; the rank's other kernels "
-        "are as fast as elsewhere, so the GPU is not slow.",
-        "This is uneven work: look at what decides the size of that kernel's input (experts that "
-        "get most tokens, the longer sequences of a batch), and spread it over the ranks.",
-    )
-
-
-def _more_words(launches_n: int, usual: str) -> tuple[str, str]:
-    return (
-        f"It has another number of launches: {format_count(launches_n)} launches, {usual}.",
-        "Look for work that only this rank has: experts that get most tokens, the longer "
-        "sequences of a batch, embedding or output layers of a pipeline stage, sampling.",
-    )
 
 
 def _heaviest(imbalance: Sequence[Record], rank: int) -> str:
@@ -294,7 +240,7 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         and abs(launches[row["host"]] - typical_n) <= _SAME_LAUNCHES * typical_n
     ]
     worst = max(compared, key=lambda row: row["mean_over_p50"], default=None)
-    severity = severity_of(worst["mean_over_p50"], _SLOW_RATIO) if worst else None
+    severity = severity_of(worst["mean_over_p50"], SLOW_RATIO) if worst else None
     if worst is None or severity is None or len(compute) < 2:
         return
     more = format_percent(100.0 * (worst["mean_over_p50"] - 1))
