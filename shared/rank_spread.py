@@ -54,9 +54,30 @@ class RankSpread:
         return self.lower_median() + self.ordered(self.ranks_n // 2)
 
     def excess(self) -> IntArray:
-        """Return what ranks have above the median, summed; a half that is left is cut off."""
-        above = np.maximum(2 * self.value - self.twice_median()[self.part], 0)
-        return summed(self.part, above, self.parts_n) // 2
+        """Return what each rank has above the median of the others, summed; a half is cut off.
+
+        The median of all would hold back half of what one of two ranks has more than the other.
+        """
+        half, odd = divmod(self.ranks_n, 2)
+        if not odd:
+            # Without a value above the middle, the median is the lower one of the middle.
+            twice = 2 * self.ordered(max(half - 1, 0))[self.part]
+        else:
+            # Without the middle one itself, those on both sides of it; without a higher one, it
+            # and the one below.
+            below, middle = self.ordered(max(half - 1, 0)), self.ordered(half)
+            above = self.ordered(min(half + 1, self.ranks_n - 1))
+            top = np.where(self.value > middle[self.part], middle[self.part], above[self.part])
+            twice = below[self.part] + top
+        more = np.maximum(2 * self.value - twice, 0) if self.ranks_n > 1 else 0 * self.value
+        return summed(self.part, more, self.parts_n) // 2
+
+    def twice_median_below_most(self) -> IntArray:
+        """Return twice the median of all ranks but one with the largest value; of one, its own."""
+        if self.ranks_n < 2:
+            return 2 * self.ordered(0)
+        last = self.ranks_n - 2
+        return self.ordered(last // 2) + self.ordered((last + 1) // 2)
 
     def rank_of_most(self) -> IntArray:
         """Return the position of the rank with the largest value, the lowest of equals."""

@@ -15,7 +15,7 @@ import numpy as np
 from nsys_llm.columns import Columns
 from nsys_llm.identity import Rank, clock_offsets
 from nsys_llm.intervals import IntArray, subtract_intervals, total_length_ns
-from nsys_llm.rank_spells import spells_together
+from nsys_llm.rank_spells import Chance, spells_by_chance, spells_together
 from nsys_llm.recipes.idle_gaps.partial import RankIdle, Spells
 
 __all__ = ["ALL_IDLE", "ONE_BUSY", "ONE_REPORT", "together_tables"]
@@ -28,6 +28,8 @@ ONE_BUSY: Final = "one busy"
 ONE_REPORT: Final = "one report"
 
 _RankRows = Sequence[tuple[Rank, RankIdle]]
+#: Kind, position of the late rank, its spells, and what chance would give.
+_Kind = tuple[str, int | None, IntArray, Chance]
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,20 @@ def together_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[str, Co
     together = _aligned(rows, bool(options["disable_alignment"]))
     if together is None:
         return {"common_idle": _sum_columns(None, []), "common_gaps": _gap_columns(None, [])}
-    every, alone = spells_together(
-        [
-            spells.idle_ns + at
-            for (_, spells), at in zip(together.ranks, together.offset_ns, strict=True)
-        ],
-        together.span,
-    )
-    kinds: list[tuple[str, int | None, IntArray]] = [(ALL_IDLE, None, every)]
-    kinds += [(ONE_BUSY, late, _working(together, late, alone[late])) for late in sorted(alone)]
+    idle = [
+        spells.idle_ns + at
+        for (_, spells), at in zip(together.ranks, together.offset_ns, strict=True)
+    ]
+    every, alone = spells_together(idle, together.span)
+    chances = spells_by_chance(idle, together.span)
+    kinds: list[_Kind] = [(ALL_IDLE, None, every, chances.every)]
+    kinds += [
+        (ONE_BUSY, late, _working(together, late, alone[late]), chances.alone[late])
+        for late in sorted(alone)
+    ]
     found = [
         (kind, late, int(start), int(end))
-        for kind, late, spans in kinds
+        for kind, late, spans, _ in kinds
         for start, end in _longest(spans, options["top"]).tolist()
     ]
     found.sort(key=lambda one: (one[2] - one[3], one[2], one[0]))
@@ -121,18 +125,21 @@ def _place(together: _Together, late: int | None, start_ns: int, end_ns: int) ->
     }
 
 
-def _sum_columns(
-    together: _Together | None, kinds: Sequence[tuple[str, int | None, IntArray]]
-) -> Columns:
+_SHARES: Final = ("total_pct", "chance_pct", "chance_most_pct", "possible_pct")
+
+
+def _sum_columns(together: _Together | None, kinds: Sequence[_Kind]) -> Columns:
     names = ("kind", "rank", "file", "clock", "ranks_n", "span_ns", "spells_n", "total_ns")
-    more = ("total_pct", "longest_ns", "window_rank", "window_start_ns", "window_end_ns")
+    more = (*_SHARES, "longest_ns", "window_rank", "window_start_ns", "window_end_ns")
     rows = [_sum_row(together, *one) for one in kinds] if together is not None else []
     # All ranks first, then those that the others wait for most.
     rows.sort(key=lambda row: (row["kind"] != ALL_IDLE, -row["total_ns"]))
     return {name: [row[name] for row in rows] for name in (*names, *more, "left_out_ns")}
 
 
-def _sum_row(together: _Together, kind: str, late: int | None, spans: IntArray) -> dict[str, Any]:
+def _sum_row(
+    together: _Together, kind: str, late: int | None, spans: IntArray, chance: Chance
+) -> dict[str, Any]:
     length = together.span[1] - together.span[0]
     total_ns = total_length_ns(spans)
     nowhere = dict.fromkeys(("longest_ns", "window_rank", "window_start_ns", "window_end_ns"))
@@ -150,6 +157,9 @@ def _sum_row(together: _Together, kind: str, late: int | None, spans: IntArray) 
         "spells_n": len(spans),
         "total_ns": total_ns,
         "total_pct": 100.0 * total_ns / length,
+        "chance_pct": 100.0 * chance.share,
+        "chance_most_pct": 100.0 * chance.largest,
+        "possible_pct": 100.0 * chance.possible,
         "left_out_ns": max(spells.left_out_ns for _, spells in together.ranks),
         **longest,
     }

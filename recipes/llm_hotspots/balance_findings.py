@@ -18,20 +18,24 @@ from nsys_llm.findings import Finding
 from nsys_llm.recipes.llm_hotspots.exposed_findings import exposed_communication
 from nsys_llm.recipes.llm_hotspots.imbalance import COMPUTE
 from nsys_llm.recipes.llm_hotspots.launch_split import (
+    LaunchSplit,
     hosts_beyond_chance,
     mix_words,
     split_beyond_chance,
     split_words,
 )
+from nsys_llm.recipes.llm_hotspots.longer_kernels import (
+    SLOW_RATIO,
+    longer_kernels,
+    more_words,
+    named,
+    slow_words,
+)
 from nsys_llm.records import Record, records, severity_of, window_of
 from nsys_llm.stages import end_stages
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 __all__ = ["balance_findings"]
-
-#: How much more compute than the median makes a rank or a machine slow; ours. Boards of one model
-#: differ by 2 to 4 % in clock.
-_SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
 
 #: A rank with less compute than this share of the most only looks on, and is not compared; ours.
 _ONLOOKER: Final = 0.01
@@ -99,58 +103,56 @@ def _slow_rank(
     if len(working) < 2:
         return
     worst = max(working, key=lambda row: row["compute_total_ns"])
-    p50_ns = median(row["compute_total_ns"] for row in working)
-    severity = severity_of(worst["compute_total_ns"] / p50_ns, _SLOW_RATIO)
-    typical_n = median(row["launches_n"] for row in working)
+    others = [row for row in working if row is not worst]
+    p50_ns = median(row["compute_total_ns"] for row in others)
+    severity = severity_of(worst["compute_total_ns"] / p50_ns, SLOW_RATIO)
+    typical_n = median(row["launches_n"] for row in others)
     same = abs(worst["launches_n"] - typical_n) <= _SAME_LAUNCHES * typical_n
-    density = _density(worst) / median(_density(row) for row in working)
+    density = _density(worst) / median(_density(row) for row in others)
     # More launches in a longer capture is no more work.
-    if severity is None or not (same or density >= _SLOW_RATIO["low"]):
+    if severity is None or not (same or density >= SLOW_RATIO["low"]):
         return
     split = split_beyond_chance(rank_kernels, imbalance, worst, working)
     if split is None:
         return
-    why, advice = _slow_words(same, worst["launches_n"], typical_n)
-    if same and split.mixed:
-        why, advice = mix_words(split, worst["launches_n"])
-    more_pct = 100.0 * (worst["compute_total_ns"] / p50_ns - 1)
+    usual = "the median rank" if len(others) > 1 else "the other rank"
+    longer = longer_kernels(imbalance, worst["rank"]) if same and not split.mixed else []
+    more = format_percent(100.0 * (worst["compute_total_ns"] / p50_ns - 1))
+    counts = f"{format_count(typical_n)} on {usual}"
+    why, advice = _why_slow(longer, split, worst["launches_n"], counts, same=same)
     yield Finding(
-        rule="slow_rank",
+        rule="uneven_work" if longer else "slow_rank",
         severity=severity,
         scope="rank",
-        title=f"Rank {worst['rank']} computes {format_percent(more_pct)} longer than the median "
-        "rank",
+        title=f"Rank {worst['rank']} has {more} more to compute, in {named(longer)}"
+        if longer
+        else f"Rank {worst['rank']} computes {more} longer than {usual}",
         evidence=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
         f"{worst['rank']}{_on(worst['host'])}, {format_ns(p50_ns)} on the median of "
-        f"{format_count(len(working))} ranks; collectives are left out. {why}"
+        f"{counted(len(others), 'other rank')}; collectives are left out. {why}"
         f"{split_words(split)}{_heaviest(imbalance, worst['rank'])}",
         tables=("processes", "imbalance", "rank_kernels"),
         recommendation=advice,
         rank=worst["rank"],
+        name=longer[0]["name"] if longer else None,
         window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
         window_shows="all of that rank",
-        capture=_CLOCKS if same and not split.mixed else None,
+        capture=_CLOCKS if same and not (longer or split.mixed) else None,
         impact_ns=round(worst["compute_total_ns"] - p50_ns),
     )
 
 
+def _why_slow(
+    longer: Sequence[Record], split: LaunchSplit, launches_n: int, usual: str, *, same: bool
+) -> tuple[str, str]:
+    """Return evidence and advice for the rank that computes longest."""
+    if not same:
+        return more_words(launches_n, usual)
+    return mix_words(split, launches_n) if split.mixed else slow_words(longer, launches_n, usual)
+
+
 def _density(process: Record) -> float:
     return process["compute_total_ns"] / max(process["window_ns"], 1)
-
-
-def _slow_words(same: bool, launches_n: int, typical_n: float) -> tuple[str, str]:
-    counts = f"{format_count(launches_n)} launches, {format_count(typical_n)} on the median rank"
-    if same:
-        return (
-            f"It launches as much ({counts}), so each launch takes longer.",
-            "Compare clocks, power and temperature of that GPU with the others (nvidia-smi -q -d "
-            "CLOCK,PERFORMANCE), look for another job on it, and for larger shapes of its kernels.",
-        )
-    return (
-        f"It has another number of launches: {counts}.",
-        "Look for work that only this rank has: experts that get most tokens, the longer "
-        "sequences of a batch, embedding or output layers of a pipeline stage, sampling.",
-    )
 
 
 def _heaviest(imbalance: Sequence[Record], rank: int) -> str:
@@ -160,10 +162,10 @@ def _heaviest(imbalance: Sequence[Record], rank: int) -> str:
         for row in imbalance
         if row["scope"] == "kernel" and not row["communication"] and row["suspect_rank"] == rank
     ]
-    first = max(own, key=lambda row: row["max_ns"] - row["p50_ns"], default=None)
+    first = max(own, key=lambda row: row["max_ns"] - row["others_p50_ns"], default=None)
     if first is None:
         return ""
-    more = format_ns(first["max_ns"] - first["p50_ns"])
+    more = format_ns(first["max_ns"] - first["others_p50_ns"])
     return f" The largest part is {quoted(shortened(first['name']))}: {more} above the median."
 
 
@@ -177,10 +179,12 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
     for launches_n in (row["most_rank_launches_n"], row["least_rank_launches_n"]):
         if abs(launches_n - typical_n) > _SAME_LAUNCHES * typical_n:
             return
-    rank, gap_ns = row["least_rank"], row["p50_ns"] - row["min_ns"]
+    rank = row["least_rank"]
     own = next(one for one in processes if one["rank"] == rank)
-    severity = severity_of(100.0 * gap_ns / max(own["window_ns"], 1), _LATE_PCT)
-    if severity is None or row["p50_ns"] < _LATE_RATIO * row["min_ns"]:
+    others = [one["communication_total_ns"] for one in processes if one["rank"] != rank]
+    p50_ns = median(others)
+    severity = severity_of(100.0 * (p50_ns - row["min_ns"]) / max(own["window_ns"], 1), _LATE_PCT)
+    if severity is None or p50_ns < _LATE_RATIO * row["min_ns"]:
         return
     yield Finding(
         rule="late_rank",
@@ -188,7 +192,7 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
         scope="rank",
         title=f"The others seem to wait for rank {rank}: it spends least time in collectives",
         evidence=f"Communication kernels take {format_ns(row['min_ns'])} on rank {rank}"
-        f"{_on(row['least_host'])}, {format_ns(row['p50_ns'])} on the median rank and "
+        f"{_on(row['least_host'])}, {format_ns(p50_ns)} on the median of the others and "
         f"{format_ns(row['max_ns'])} on rank {row['most_rank']}. Who comes last waits least; rank "
         f"{row['most_rank']} is not to blame.",
         tables=("imbalance", "processes"),
@@ -233,9 +237,9 @@ def _uneven_kernels(
             title=f"{quoted(shortened(row['name']))} takes longest on rank {row['most_rank']}",
             evidence=f"{format_ns(row['max_ns'])} on rank {row['most_rank']}"
             f"{_on(row['most_host'])} in {format_count(row['most_rank_launches_n'])} launches, "
-            f"{format_ns(row['p50_ns'])} on the median rank in "
+            f"{format_ns(row['others_p50_ns'])} on the median of the others in "
             f"{format_count(row['typical_launches_n'])}; {format_count(row['ranks_n'])} of "
-            f"{format_count(row['all_ranks_n'])} ranks launch it. Above the median: "
+            f"{format_count(row['all_ranks_n'])} ranks launch it. Above the others: "
             f"{format_ns(row['excess_ns'])}, {format_percent(share_pct)} of all compute.",
             tables=("imbalance",),
             recommendation="More launches: spread the work (expert routing, batches); stages of a "
@@ -274,7 +278,7 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         and abs(launches[row["host"]] - typical_n) <= _SAME_LAUNCHES * typical_n
     ]
     worst = max(compared, key=lambda row: row["mean_over_p50"], default=None)
-    severity = severity_of(worst["mean_over_p50"], _SLOW_RATIO) if worst else None
+    severity = severity_of(worst["mean_over_p50"], SLOW_RATIO) if worst else None
     if worst is None or severity is None or len(compute) < 2:
         return
     if not hosts_beyond_chance(worst["mean_ns"] - worst["p50_ns"], worst["host"], processes):
@@ -284,10 +288,10 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         rule="slow_host",
         severity=severity,
         scope="run",
-        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the median",
+        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the others",
         evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
         f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
-        f"of {format_count(len(compute))} machines; collectives are left out.",
+        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out.",
         tables=("host_imbalance",),
         recommendation="Compare that machine's clocks, power limits and cooling with the others, "
         "and look for other jobs on it.",

@@ -19,6 +19,7 @@ from nsys_llm.columns import Columns, percent, sorted_columns
 from nsys_llm.communication import COMMUNICATION, is_communication
 from nsys_llm.grouping import distinct_codes, summed
 from nsys_llm.identity import Rank
+from nsys_llm.intervals import IntArray
 from nsys_llm.rank_spread import RankSpread
 
 __all__ = ["COMPUTE", "imbalance_tables"]
@@ -107,6 +108,7 @@ def _spread_columns(
         times.ordered(times.ranks_n - 1),
         times.twice_median(),
     )
+    twice_others = times.twice_median_below_most()
     suspect = np.where(parts.communication, lowest, highest)
     even = least == most
     numbers = np.array([rank.number for rank in ranks], dtype=np.int64)
@@ -122,6 +124,7 @@ def _spread_columns(
         "mean_ns": total_ns / max(times.ranks_n, 1),
         "min_ns": least,
         "p50_ns": twice_p50 / 2,
+        "others_p50_ns": twice_others / 2,
         "max_ns": most,
         "least_rank": numbers[lowest],
         "least_host": host_of[lowest],
@@ -131,7 +134,9 @@ def _spread_columns(
         "most_rank_launches_n": parts.launches_n.at(highest),
         "least_rank_launches_n": parts.launches_n.at(lowest),
         "typical_launches_n": parts.launches_n.lower_median(),
-        "most_over_p50": np.where(twice_p50 == 0, np.nan, 2 * most / np.maximum(twice_p50, 1)),
+        "most_over_p50": np.where(
+            twice_others == 0, np.nan, 2 * most / np.maximum(twice_others, 1)
+        ),
         "excess_ns": excess_ns,
         "excess_pct": percent(excess_ns, total_ns),
     }
@@ -147,7 +152,7 @@ def _host_columns(scope: str, parts: _Parts, hosts: Sequence[str | None]) -> Col
     cell = times.part * hosts_n + code[times.rank]
     total_ns = summed(cell, times.value, times.parts_n * hosts_n)
     ranks_n = np.tile(np.bincount(code, minlength=hosts_n), times.parts_n)
-    twice_p50 = np.repeat(times.twice_median(), hosts_n)
+    twice_p50 = _twice_medians_elsewhere(times, code, hosts_n)
     mean_ns = total_ns / ranks_n
     return {
         "scope": [scope] * total_ns.size,
@@ -159,6 +164,25 @@ def _host_columns(scope: str, parts: _Parts, hosts: Sequence[str | None]) -> Col
         "p50_ns": twice_p50 / 2,
         "mean_over_p50": np.where(twice_p50 == 0, np.nan, 2 * mean_ns / np.maximum(twice_p50, 1)),
     }
+
+
+def _twice_medians_elsewhere(times: RankSpread, host: IntArray, hosts_n: int) -> IntArray:
+    """Return twice the median over the ranks of all other hosts, by part and host.
+
+    Of ranks on one host, over all of them: there is nothing else to compare with.
+    """
+    if hosts_n < 2:
+        return times.twice_median()
+    twice = np.zeros((times.parts_n, hosts_n), dtype=np.int64)
+    for one in range(hosts_n):
+        elsewhere = np.flatnonzero(host != one)
+        rows = np.flatnonzero(host[times.rank] != one)
+        spread = np.zeros((times.parts_n, elsewhere.size), dtype=np.int64)
+        spread[times.part[rows], np.searchsorted(elsewhere, times.rank[rows])] = times.value[rows]
+        spread.sort(axis=1)
+        last = elsewhere.size - 1
+        twice[:, one] = spread[:, last // 2] + spread[:, (last + 1) // 2]
+    return twice.ravel()
 
 
 def _stacked(parts: Sequence[Mapping[str, Any]]) -> Columns:

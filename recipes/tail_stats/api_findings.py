@@ -72,14 +72,14 @@ def _tails(tables: _Tables, window_ns: int) -> list[Finding]:
 
 
 def _first_calls_ns(ranks: pd.DataFrame) -> dict[str, int]:
-    """Return by function what slow first calls, one a rank, take beyond the median.
+    """Return by function what slow first calls, one a rank, take beyond the median of later ones.
 
     Waits are left out: the first one is as long as the work before it.
     """
     ranks = ranks[~ranks["class"].isin(_WAITING)]
     first_ns = ranks["first_ns"] - ranks["first_profiler_ns"]
-    slow = ranks[(first_ns > OUTLIER_RATIO * ranks["all_p50_ns"]).fillna(False)]
-    beyond = (first_ns[slow.index] - slow["all_p50_ns"]).astype("float64")
+    slow = ranks[(first_ns > OUTLIER_RATIO * ranks["usual_p50_ns"]).fillna(False)]
+    beyond = (first_ns[slow.index] - slow["usual_p50_ns"]).astype("float64")
     sums = beyond.groupby(slow["api"]).sum()
     return {str(name): round(value) for name, value in sums.items()}
 
@@ -127,8 +127,8 @@ def _first_calls(tables: _Tables, window_ns: int) -> list[Finding]:
             severity="note",
             scope="api",
             title=f"The first {quoted(name)} takes {format_ns(first_ns)}",
-            evidence=f"On rank {row['rank']}; the median of all its calls is "
-            f"{format_ns(row['all_p50_ns'])}. First calls of it take {format_ns(lost_ns[name])} "
+            evidence=f"On rank {row['rank']}; the median of its later calls is "
+            f"{format_ns(row['usual_p50_ns'])}. First calls of it take {format_ns(lost_ns[name])} "
             "beyond that on all ranks together.",
             tables=("rank_api_tails",),
             recommendation="The first calls make the context and load libraries. Leave them out of "
@@ -158,8 +158,8 @@ def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
             scope="api",
             title=f"First launches of kernels hold the host for {format_ns(lost_ns)}",
             evidence=f"{counted(calls_n, 'call')} made the first launch of a kernel on a device; "
-            f"they take {format_ns(lost_ns)} beyond the medians of their functions, most of it in "
-            f"{quoted(worst[0]['api'])} (median {format_ns(worst[0]['p50_ns'])}). Rank "
+            f"they take {format_ns(lost_ns)} more than the functions' later calls, most of it in "
+            f"{quoted(worst[0]['api'])} ({_usual_words(worst[0])}). Rank "
             f"{most} has {format_ns(by_rank[most])} of it.",
             tables=("api_tails", "rank_api_tails"),
             recommendation="The driver loads a kernel's code when it is first launched. Run every "
@@ -170,6 +170,12 @@ def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
             impact_ns=lost_ns,
         )
     ]
+
+
+def _usual_words(row: Record) -> str:
+    if row["usual_p50_ns"] is None:
+        return "it has no later call, so all of its time counts"
+    return f"median of its later calls {format_ns(row['usual_p50_ns'])}"
 
 
 def _profilers(row: Record) -> str:

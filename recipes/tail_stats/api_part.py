@@ -20,7 +20,7 @@ from nsys_llm.narrow_counts import NarrowCounts
 from nsys_llm.profiler_time import held_calls
 from nsys_llm.rank_trace import RankTrace
 from nsys_llm.recipes.tail_stats.launches import Launches
-from nsys_llm.tables import NULL_INT
+from nsys_llm.tables import NULL_INT, Table
 
 __all__ = ["ApiTails", "RankApiTails", "map_apis", "merged_apis"]
 
@@ -42,6 +42,7 @@ class RankApiTails:
         first_start_ns: Start of the first call in the window; NULL_INT without one.
         first_ns: Its duration, likewise.
         first_profiler_ns: What the profiler took of it, likewise.
+        first_loads: 1 where that call made the first launch of a kernel on a device, else 0.
         longest_start_ns: Start of the longest call, the first of equals, likewise.
         net_longest_start_ns: Start of the call that is longest without the profiler, likewise.
     """
@@ -58,6 +59,7 @@ class RankApiTails:
     first_start_ns: IntArray
     first_ns: IntArray
     first_profiler_ns: IntArray
+    first_loads: IntArray
     longest_start_ns: IntArray
     net_longest_start_ns: IntArray
 
@@ -107,7 +109,7 @@ def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
         net_order=net.order_statistics(n),
         counts=NarrowCounts.of(net),
         loading=NarrowCounts.of(ValueCounts.from_values(code[loads], net_ns[loads])),
-        **_first(code, starts, durations, profiler_ns, inside, n),
+        **_first(code, calls, profiler_ns, inside, n),
         longest_start_ns=longest_starts(code, starts, durations, inside, moments.maximum),
         net_longest_start_ns=longest_starts(code, starts, net_ns, inside, net_moments.maximum),
     )
@@ -131,24 +133,29 @@ def merged_apis(parts: Sequence[ApiTails]) -> ApiTails:
 
 def _first(
     code: IntArray,
-    starts: IntArray,
-    durations: IntArray,
+    calls: Table,
     profiler_ns: IntArray,
     inside: npt.NDArray[np.bool_],
     n: int,
 ) -> dict[str, IntArray]:
-    """Return start and duration of the first call of each function, and the profiler's part."""
+    """Return start and duration of the first call of each function, and what is known of it.
+
+    That is the profiler's part, and whether it loads.
+    """
+    starts = calls["start_ns"]
     columns = {
-        "first_start_ns": starts,
-        "first_ns": durations,
-        "first_profiler_ns": profiler_ns,
+        "first_start_ns": (starts, NULL_INT),
+        "first_ns": (calls["end_ns"] - starts, NULL_INT),
+        "first_profiler_ns": (profiler_ns, NULL_INT),
+        "first_loads": (calls["loads"], 0),
     }
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         code, inside = code[order], inside[order]
-        columns = {name: values[order] for name, values in columns.items()}
+        columns = {name: (values[order], null) for name, (values, null) in columns.items()}
     return {
-        name: first_of_each(code, values, inside, n, NULL_INT) for name, values in columns.items()
+        name: first_of_each(code, values, inside, n, null)
+        for name, (values, null) in columns.items()
     }
 
 

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.api_classes import classify_api
 from nsys_llm.columns import Columns, joined, nullable, sorted_columns
-from nsys_llm.distributions import Moments, OrderStatistics
+from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.grouping import summed
 from nsys_llm.identity import Rank
 from nsys_llm.intervals import IntArray
 from nsys_llm.recipes.tail_stats.api_part import ApiTails, RankApiTails
 from nsys_llm.recipes.tail_stats.distribution_tables import tail_columns
+from nsys_llm.tables import NULL_INT
 from nsys_llm.tails import Beyond, beyond_medians, ratio, twice_medians
 
 __all__ = ["api_columns"]
 
 _CALLS = "calls_n"
+_Floats = npt.NDArray[np.float64]
+#: Median of the usual calls of each function; and number, time and twice the time beyond it of
+#: calls that load, by row.
+_Loads = tuple[_Floats, tuple[IntArray, IntArray, IntArray]]
 _Parts = Sequence[tuple[Rank, RankApiTails]]
 
 
@@ -36,16 +42,41 @@ def api_columns(apis: ApiTails, ranks: Sequence[Rank]) -> dict[str, Columns]:
     twice = twice_medians(net_order)
     place = {name: index for index, name in enumerate(names)}
     codes = [np.array([place[name] for name in one.names], dtype=np.int64) for _, one in parts]
+    usual_twice, usual = _usual(counts, parts, codes, len(names))
     loading = [
-        beyond_medians(one.loading.widened(), twice[code], len(code))
+        beyond_medians(one.loading.widened(), usual_twice[code], len(code))
         for (_, one), code in zip(parts, codes, strict=True)
     ]
     loads = _loading(parts, loading)
     everywhere = np.where(net.n > 0, twice / 2, np.nan)
     return {
-        "api_tails": _over_all(apis, parts, codes, (net, net_order), twice, loads),
-        "rank_api_tails": _by_rank(parts, codes, twice, everywhere, loads),
+        "api_tails": _over_all(apis, parts, codes, (net, net_order), twice, (usual, loads)),
+        "rank_api_tails": _by_rank(parts, codes, twice, everywhere, (usual, loads)),
     }
+
+
+def _usual(
+    counts: ValueCounts, parts: _Parts, codes: Sequence[IntArray], names_n: int
+) -> tuple[IntArray, _Floats]:
+    """Return the median of calls that set nothing up: twice, 0 of none; and once, NaN of none.
+
+    Calls that set up are the first of a function on a rank, and the first launches of kernels:
+    what they take longer is told against the others, however many of all calls they are.
+    """
+    setting_up = [
+        _first_or_loading(one).regrouped(code) for (_, one), code in zip(parts, codes, strict=True)
+    ]
+    usual = counts.without(ValueCounts.merge(setting_up))
+    twice = twice_medians(usual.order_statistics(names_n))
+    return twice, np.where(usual.moments(names_n).n > 0, twice / 2, np.nan)
+
+
+def _first_or_loading(one: RankApiTails) -> ValueCounts:
+    """Return the calls of a rank that are the first of their function, or load a kernel."""
+    loading = one.loading.widened()
+    alone = np.flatnonzero((one.first_ns != NULL_INT) & (one.first_loads == 0))
+    net_ns = one.first_ns[alone] - one.first_profiler_ns[alone]
+    return ValueCounts.merge([loading, ValueCounts.from_values(alone, net_ns)])
 
 
 def _over_all(
@@ -54,10 +85,11 @@ def _over_all(
     codes: Sequence[IntArray],
     judged: tuple[Moments, OrderStatistics],
     twice: IntArray,
-    loads: tuple[IntArray, IntArray, IntArray],
+    usual_loads: _Loads,
 ) -> Columns:
     names, n, counts = apis.net.names, len(apis.net.names), apis.durations.counts
     moments, order = counts.moments(n), counts.order_statistics(n)
+    usual, loads = usual_loads
     code = joined(list(codes))
     total_ns = summed(code, joined([one.total_ns for _, one in parts]), n)
     beyond = beyond_medians(apis.net.counts, twice, n)
@@ -77,6 +109,7 @@ def _over_all(
         ),
         "profiler_ns": summed(code, joined([one.profiler_ns for _, one in parts]), n),
         "net_max_ns": _longest(judged[0]),
+        "usual_p50_ns": usual,
         **_loading_columns(*(summed(code, one, n) for one in loads)),
     }
     return sorted_columns(columns, "-excess_ns", "-total_ns", "api")
@@ -86,11 +119,12 @@ def _by_rank(
     parts: _Parts,
     codes: Sequence[IntArray],
     twice: IntArray,
-    everywhere: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    loads: tuple[IntArray, IntArray, IntArray],
+    everywhere: _Floats,
+    usual_loads: _Loads,
 ) -> Columns:
     rows_n = [len(one.names) for _, one in parts]
     code = joined(list(codes))
+    usual, loads = usual_loads
     beyond = [
         beyond_medians(one.counts.widened(), twice[own], len(own))
         for (_, one), own in zip(parts, codes, strict=True)
@@ -118,6 +152,7 @@ def _by_rank(
         "net_max_ns": _longest(net),
         "all_p50_ns": everywhere[code],
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere[code]),
+        "usual_p50_ns": usual[code],
         **_loading_columns(*loads),
         **{
             name: nullable(joined([getattr(one, name) for _, one in parts]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -18,6 +18,7 @@ from nsys_llm.collective_classes import (
 )
 from nsys_llm.collective_names import SEND_RECV
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.tail_stats.late_causes import late_cause
 from nsys_llm.recipes.tail_stats.pipelines import (
     find_pipelines,
     pipeline_findings,
@@ -30,9 +31,15 @@ from nsys_llm.recipes.tail_stats.profiler_findings import (
     profiler_findings,
     program_ns,
 )
-from nsys_llm.recipes.tail_stats.rank_findings import SLOW_RATIO
 from nsys_llm.records import Record, grouped, records
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import (
+    counted,
+    format_count,
+    format_instant,
+    format_ns,
+    format_percent,
+    quoted,
+)
 
 __all__ = ["collective_findings", "waiting_words"]
 
@@ -48,10 +55,6 @@ _TRANSFER_PCT: Final = 10.0
 #: Share of sends and receives without a sure peer from which the answer says so, in percent; ours.
 _OPEN_PCT: Final = 2.0
 _THIRDS: Final = ("first", "second", "last")
-_WHAT_IT_DID: Final = (
-    "what it runs there instead: longer kernels (a throttled or shared GPU, more work than the "
-    "others), a synchronisation or a copy, or a host that launches late"
-)
 
 
 def waiting_words(tables: _Tables) -> str:
@@ -103,11 +106,21 @@ def _share_words(tables: _Tables) -> str:
     profiler_ns = int(ranks["profiler_ns"].fillna(0).sum())
     if 100 * profiler_ns >= WORTH_A_WORD_PCT * wait_ns:
         share += f" ({format_ns(profiler_ns)} of that is the profiler's own work)"
-    telling = ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]
-    if telling.empty:
-        return share + rest
-    worst = telling.iloc[0]
-    return f"{share}, {format_ns(worst['caused_wait_ns'])} of it for rank {worst['rank']}{rest}"
+    late = " and ".join(
+        f"{format_ns(row['caused_wait_ns'])} of it for rank {row['rank']} ({_when(row)})"
+        for row in _telling(records(ranks))
+    )
+    return f"{share}, {late}{rest}" if late else share + rest
+
+
+def _telling(ranks: Sequence[Record]) -> list[Record]:
+    """Return the worst rank that is late throughout, and the worst that is for a while."""
+    found: list[Record] = []
+    for pattern in (PERSISTENT, TRANSIENT):
+        named = {row["rank"] for row in found}
+        own = [row for row in ranks if row["pattern"] == pattern and row["rank"] not in named]
+        found += own[:1]
+    return found
 
 
 def _sure(sequences: pd.DataFrame) -> pd.Series[bool]:
@@ -128,18 +141,19 @@ def collective_findings(tables: _Tables) -> list[Finding]:
     every = tables["communicators"]
     every = every[~every["communicator"].isin(stage_pairs(tables))]
     equals = _surely_matched(tables["stragglers"], every)
+    stragglers = _stragglers(tables, equals)
     return [
         *pipeline_findings(tables),
-        *_stragglers(equals, tables["tail_ranks"]),
+        *stragglers,
         *profiler_findings(equals),
-        *_no_single_one(equals, every),
+        *_no_single_one(equals, every, {one.rank for one in stragglers}),
         *_unclear_clocks(equals),
         *_transfers(tables["communicators"]),
         *_unmatched(tables["collective_coverage"]),
     ]
 
 
-def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
+def _stragglers(tables: _Tables, ranks: pd.DataFrame) -> list[Finding]:
     """Name each rank that is late throughout or for a while, where that costs time."""
     found = []
     for row in records(ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
@@ -147,6 +161,7 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
         if cost_pct < LEAST_PCT:
             continue
         throughout = row["pattern"] == PERSISTENT
+        cause, seen, look = late_cause(tables, row)
         found.append(
             Finding(
                 rule=f"{row['pattern']}_straggler",
@@ -155,19 +170,18 @@ def _stragglers(ranks: pd.DataFrame, devices: pd.DataFrame) -> list[Finding]:
                 rank=int(row["rank"]),
                 device_id=int(row["device_id"]),
                 title=f"Rank {row['rank']} makes the other ranks of {row['communicator']} wait "
-                f"{_when(row)}",
-                evidence=f"The others waited {format_ns(row['caused_wait_ns'])} for it, "
+                f"{_when(row)}{cause}",
+                evidence=f"{seen}The others waited {format_ns(row['caused_wait_ns'])} for it, "
                 f"{format_percent(row['caused_pct'])} of all waiting in these collectives and "
                 f"{format_percent(cost_pct)} of the others' time. It came last in "
                 f"{format_count(row['late_n'])} of {format_count(row['collectives_n'])}, at worst "
                 f"by {format_ns(row['worst_late_by_ns'])}; by thirds of the run in "
                 f"{_thirds(row, 'late')} of the collectives, with {_thirds(row, 'caused')} of the "
-                f"waiting.{_clocks(row)}"
-                f"{of_the_profiler(row)}{_own_pace(row, devices)}",
-                tables=("stragglers", "collectives", "wait_map", "tail_ranks"),
+                f"waiting.{_clocks(row)}{of_the_profiler(row)}",
+                tables=("stragglers", "collectives", "wait_map", "tail_ranks", "rank_tails"),
                 recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
-                f"ranks that spend most time in them: {_WHAT_IT_DID}.",
-                window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
+                f"ranks that spend most time in them: {look}.",
+                window_ns=_window(row),
                 capture=None if throughout else "--gpu-metrics-device=all",
                 impact_ns=program_ns(row),
             )
@@ -187,25 +201,35 @@ def _when(row: Record) -> str:
     telling = telling_late_pct(int(row["ranks_n"]))
     shares = [row[f"caused_{third}_third_pct"] or 0.0 for third in _THIRDS]
     # Late too seldom to be late throughout, but the cause of most waiting whenever one looks.
-    return "again and again" if min(shares) >= telling else "for a part of the run"
+    if min(shares) >= telling:
+        return "again and again"
+    if row["burst_start_ns"] is None:
+        return "for a part of the run"
+    burst = (format_instant(row["burst_start_ns"]), format_instant(row["burst_end_ns"]))
+    return f"for a part of the run, from {burst[0]} to {burst[1]}"
+
+
+def _window(row: Record) -> tuple[int, int]:
+    """Return where to look: at the burst of a transient straggler, else where it was latest."""
+    if row["burst_start_ns"] is not None and _when(row).startswith("for a part"):
+        return int(row["burst_start_ns"]), int(row["burst_end_ns"])
+    return int(row["window_start_ns"]), int(row["window_end_ns"])
 
 
 def _thirds(row: Record, what: str) -> str:
     return ", ".join(format_percent(row[f"{what}_{third}_third_pct"]) for third in _THIRDS)
 
 
-def _own_pace(row: Record, devices: pd.DataFrame) -> str:
-    """Say so where the kernels of the late rank are slower than those of the others."""
-    own = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
-    pace = float(own["p50_all_p50"].fillna(1.0).max()) if len(own) else 1.0
-    if pace < SLOW_RATIO["low"]:
-        return ""
-    more = format_percent(100.0 * (pace - 1))
-    return f" The medians of its own kernels are {more} above those of all ranks."
+def _no_single_one(
+    ranks: pd.DataFrame, sequences: pd.DataFrame, late: Collection[int | None]
+) -> list[Finding]:
+    """Say so where a communicator mostly waits and no rank stands out, here or in another one.
 
-
-def _no_single_one(ranks: pd.DataFrame, sequences: pd.DataFrame) -> list[Finding]:
-    """Say so where a communicator mostly waits and no rank stands out."""
+    Args:
+        ranks: Rows of stragglers.
+        sequences: Rows of communicators.
+        late: Ranks that are named as late; who meets them waits for them everywhere.
+    """
     found = []
     for name, own in ranks.groupby("communicator", sort=True):
         mine = sequences[sequences["communicator"] == name]
@@ -215,6 +239,7 @@ def _no_single_one(ranks: pd.DataFrame, sequences: pd.DataFrame) -> list[Finding
         program_ns = int(worst["wait_ns"]) - int(own["profiler_ns"].fillna(0).sum())
         cost_pct = 100.0 * program_ns / max(span_ns, 1)
         told = own["pattern"].isin([PERSISTENT, TRANSIENT, INCONCLUSIVE]).any()
+        told |= own["rank"].isin(list(late)).any()
         if told or SKEW not in set(mine["class"]) or cost_pct < _MEDIUM_PCT:
             continue
         found.append(
@@ -289,7 +314,7 @@ def _transfer(rows: Sequence[Record]) -> Finding:
         f"the first to the last; only {format_percent(most['wait_pct'])} of the time in "
         "them is waiting.",
         tables=("communicators",),
-        recommendation="No rank is to blame: send less (types, sharding, fusion), overlap "
+        recommendation="Send less (types, sharding, fusion), overlap "
         "it with computation, or see whether NCCL took the fast links "
         "(`NCCL_DEBUG=INFO`).",
         impact_ns=sum(int(row["transfer_rank_ns"]) for row in rows),

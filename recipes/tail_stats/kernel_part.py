@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.columns import joined
 from nsys_llm.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.grouping import distinct_codes, first_of_each, summed
 from nsys_llm.identity import RankKey
-from nsys_llm.intervals import IntArray, total_length_ns
+from nsys_llm.intervals import IntArray, clip_to_windows, total_length_ns, union_length_ns
 from nsys_llm.longest import longest_starts
 from nsys_llm.longest_rows import candidate_rows
 from nsys_llm.narrow_counts import NarrowCounts
@@ -28,7 +29,7 @@ from nsys_llm.recipes.tail_stats.launches import Key, Launches, key_codes
 from nsys_llm.recipes.tail_stats.surroundings import around
 from nsys_llm.recipes.tail_stats.time_parts import TimeParts, time_parts
 from nsys_llm.side_by_side import side_by_side
-from nsys_llm.tables import NULL_INT, is_set
+from nsys_llm.tables import NULL_INT, Table, is_set
 
 __all__ = ["DeviceSpan", "KernelTails", "RankTails", "map_kernels", "merged_kernels"]
 
@@ -43,12 +44,14 @@ class DeviceSpan:
             none.
         window_end_ns: Their end, or that of the last operation.
         window_ns: Length of the windows, or from the one to the other.
+        busy_ns: Time of it in which anything runs on the device.
     """
 
     device_id: int
     window_start_ns: int
     window_end_ns: int
     window_ns: int
+    busy_ns: int
 
     @property
     def ends_ns(self) -> tuple[int, int]:
@@ -251,14 +254,27 @@ def _instances(
 def _span(trace: RankTrace, device: int) -> DeviceSpan:
     windows = trace.windows_ns
     if windows is None:
-        ops = [op.take(op["device_id"] == device) for op in _ops(trace)]
+        ops = [op.take(op["device_id"] == device) for op in _ops(trace.tables)]
         ops = [op for op in ops if len(op)]
         starts = [int(op["start_ns"].min()) for op in ops]
         ends = [int(op["end_ns"].max()) for op in ops]
         windows = np.array([[min(starts), max(ends)]] if ops else np.empty((0, 2)), dtype=np.int64)
     if not len(windows):
-        return DeviceSpan(device, NULL_INT, NULL_INT, 0)
-    return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), total_length_ns(windows))
+        return DeviceSpan(device, NULL_INT, NULL_INT, 0, 0)
+    window_ns = total_length_ns(windows)
+    busy_ns = _busy_ns(trace, device, windows)
+    return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), window_ns, busy_ns)
+
+
+def _busy_ns(trace: RankTrace, device: int, windows: IntArray) -> int:
+    """Return how much of the windows the device is busy; what a filter leaves out ran as well."""
+    starts, ends = [], []
+    for op in _ops(trace.unfiltered):
+        mine = op["device_id"] == device
+        starts.append(_chosen(op["start_ns"], mine))
+        ends.append(_chosen(op["end_ns"], mine))
+    _, start_ns, end_ns = clip_to_windows(joined(starts), joined(ends), windows)
+    return union_length_ns(start_ns, end_ns)
 
 
 def _windows(
@@ -272,5 +288,5 @@ def _windows(
     ]
 
 
-def _ops(trace: RankTrace) -> list[Any]:
-    return [trace.tables[name] for name in OP_TABLES if name in trace.tables]
+def _ops(tables: Mapping[str, Table]) -> list[Table]:
+    return [tables[name] for name in OP_TABLES if name in tables]

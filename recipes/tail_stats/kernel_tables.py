@@ -25,7 +25,14 @@ from nsys_llm.recipes.tail_stats.distribution_tables import ratio_columns, tail_
 from nsys_llm.recipes.tail_stats.kernel_part import KernelTails, RankTails
 from nsys_llm.recipes.tail_stats.launches import CONFIG, Key, config_text, key_codes
 from nsys_llm.tables import NULL_INT
-from nsys_llm.tails import Beyond, beyond_medians, ratio, second_heaps, twice_medians
+from nsys_llm.tails import (
+    Beyond,
+    beyond_medians,
+    medians_of_others,
+    ratio,
+    second_heaps,
+    twice_medians,
+)
 from nsys_llm.time_bins import log_edges
 
 __all__ = [
@@ -116,6 +123,7 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
+        "others_p50_ns": medians_of_others(code, np.asarray(rich["p50_ns"], dtype=np.float64)),
         "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
         "first_ns": nullable(joined([one.first_ns for _, one in parts])),
         "longest_start_ns": nullable(joined([one.longest_start_ns for _, one in parts])),
@@ -141,6 +149,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
         "window_start_ns": nullable(_ints([span.window_start_ns for _, _, span in spans])),
         "window_end_ns": nullable(_ints([span.window_end_ns for _, _, span in spans])),
         "window_ns": [span.window_ns for _, _, span in spans],
+        "idle_ns": [span.window_ns - span.busy_ns for _, _, span in spans],
         "steps_n": pd.array([one.steps_n for _, one, _ in spans], dtype="Int64"),
         "launches_n": whole["launches_n"],
         "launches_pct": percent(whole["launches_n"], int(whole["launches_n"].sum())),
@@ -150,7 +159,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
         "outlier_excess_ns": whole["outlier_excess_ns"],
         "excess_ns": whole["excess_ns"],
         "excess_pct": percent(whole["excess_ns"], int(whole["excess_ns"].sum())),
-        "p50_all_p50": ratio(
+        "p50_others_p50": ratio(
             compute["weight"].to_numpy(np.float64), compute["weighed_ns"].to_numpy(np.float64)
         ),
         **{f"communication_{name}": communication[name].to_numpy(np.int64) for name in _SUMS},
@@ -162,7 +171,8 @@ _SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "ex
 
 def _sums(rows: pd.DataFrame, places: Sequence[tuple[Any, int]]) -> pd.DataFrame:
     """Return sums of rows of rank_tails by rank and device, and what weighs their medians."""
-    shift = rows["p50_all_p50"].astype("float64")
+    usual = rows["others_p50_ns"].astype("float64")
+    shift = rows["p50_ns"].astype("float64") / usual.where(usual > 0)
     weighed = rows.assign(
         weight=(shift * rows["total_ns"]).fillna(0.0),
         weighed_ns=rows["total_ns"].where(shift.notna(), 0),

@@ -8,16 +8,22 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.findings import Finding
+from nsys_llm.recipes.tail_stats.paces import SLOW_RATIO, Pace, pace_of
 from nsys_llm.records import Record, records, severity_of, window_of
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
+from nsys_llm.view.text import (
+    counted,
+    format_count,
+    format_instant,
+    format_ns,
+    format_percent,
+    quoted,
+    shortened,
+)
 
-__all__ = ["SLOW_RATIO", "rank_findings"]
+__all__ = ["rank_findings"]
 
 _Tables = Mapping[str, pd.DataFrame]
 
-#: How much longer a rank's medians are than those of all ranks together that makes it slow; as
-#: llm_hotspots has it for the time of ranks.
-SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
 #: Fewer outliers say nothing about where they are.
 _LEAST_OUTLIERS: Final = 10
 #: Share of all outliers on one device, in percent, and by how much it exceeds its share of the
@@ -32,45 +38,72 @@ _MOST: Final = 3
 def rank_findings(tables: _Tables) -> list[Finding]:
     """Return the findings on tail_ranks and outlier_clusters."""
     ranks = records(tables["tail_ranks"])
-    slow = _slow_throughout(ranks)
+    slow = _longer(tables, ranks)
     slow_ones = {(one.rank, one.device_id) for one in slow}
     return [*slow, *_concentrated(ranks, slow_ones), *_clusters(tables)]
 
 
-def _slow_throughout(ranks: Sequence[Record]) -> list[Finding]:
+def _longer(tables: _Tables, ranks: Sequence[Record]) -> list[Finding]:
+    """Return ranks whose launches are longer than the others': slow GPUs, and uneven work."""
     if len(ranks) < 2:
         return []
     found = []
-    for row in sorted(ranks, key=lambda one: -(one["p50_all_p50"] or 0.0)):
-        severity = severity_of(row["p50_all_p50"] or 0.0, SLOW_RATIO)
+    for row in sorted(ranks, key=lambda one: -(one["p50_others_p50"] or 0.0)):
+        severity = severity_of(row["p50_others_p50"] or 0.0, SLOW_RATIO)
         if severity is None or not row["launches_n"]:
             continue
-        more = format_percent(100.0 * (row["p50_all_p50"] - 1))
-        found.append(
-            Finding(
-                rule="slow_throughout",
-                severity=severity,
-                scope="device",
-                title=f"Rank {row['rank']} is slower throughout: its medians are {more} above "
-                "those of all ranks",
-                evidence="Weighted by time, over "
-                f"{counted(row['launches_n'], 'launch', 'launches')}, each against its "
-                f"configuration. It has {format_percent(row['excess_pct'])} of all time beyond "
-                f"the medians ({format_ns(row['excess_ns'])}) with "
-                f"{format_percent(row['launches_pct'])} of the launches; communication is left "
-                "out.",
-                tables=("tail_ranks", "rank_tails"),
-                recommendation="This is no tail but a slow GPU, or more work in the same "
-                "configurations. Compare its clock, power limit and temperature with the others "
-                "(nvidia-smi -q -d CLOCK,PERFORMANCE), and look for another process on it.",
-                rank=row["rank"],
-                device_id=row["device_id"],
-                window_ns=window_of(row, "window_start_ns", "window_end_ns"),
-                capture="--gpu-metrics-device=all",
-                impact_ns=row["excess_ns"],
-            )
-        )
+        pace = pace_of(tables, row)
+        found.append((_uneven if pace.uneven else _slow_throughout)(row, pace, severity))
     return found[:_MOST]
+
+
+def _slow_throughout(row: Record, pace: Pace, severity: str) -> Finding:
+    more = format_percent(100.0 * (pace.ratio - 1))
+    return Finding(
+        rule="slow_throughout",
+        severity=severity,
+        scope="device",
+        title=f"Rank {row['rank']} is slower throughout: its medians are {more} above "
+        "those of the other ranks",
+        evidence="Weighted by time, over "
+        f"{counted(row['launches_n'], 'launch', 'launches')}, each against its "
+        f"configuration on the other ranks. It has {format_percent(row['excess_pct'])} of all "
+        f"time beyond the medians ({format_ns(row['excess_ns'])}) with "
+        f"{format_percent(row['launches_pct'])} of the launches; communication is left "
+        "out.",
+        tables=("tail_ranks", "rank_tails"),
+        recommendation="This is no tail but a slow GPU, or more work in the same "
+        "configurations. Compare its clock, power limit and temperature with the others "
+        "(nvidia-smi -q -d CLOCK,PERFORMANCE), and look for another process on it.",
+        rank=row["rank"],
+        device_id=row["device_id"],
+        window_ns=window_of(row, "window_start_ns", "window_end_ns"),
+        capture="--gpu-metrics-device=all",
+        impact_ns=row["excess_ns"],
+    )
+
+
+def _uneven(row: Record, pace: Pace, severity: str) -> Finding:
+    name, times = pace.uneven[0]
+    others_n = pace.kernels_n - len(pace.uneven)
+    return Finding(
+        rule="uneven_work",
+        severity=severity,
+        scope="kernel",
+        title=f"Rank {row['rank']} has more work than the others in {pace.words()}",
+        evidence=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
+        f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
+        f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
+        f"{'is' if others_n == 1 else 'are'} as fast as elsewhere, so its GPU is not slow.",
+        tables=("rank_tails", "tail_ranks"),
+        recommendation="Look at what decides how much this kernel has to do (experts that get most "
+        "tokens, the longer sequences of a batch), and spread it over the ranks.",
+        rank=row["rank"],
+        device_id=row["device_id"],
+        name=name,
+        window_ns=window_of(row, "window_start_ns", "window_end_ns"),
+        impact_ns=pace.uneven_ns,
+    )
 
 
 def _concentrated(
@@ -129,7 +162,8 @@ def _cluster(row: Record, total_ns: int) -> Finding:
         title=f"{counted(row['outliers_n'], 'outlier')} on {where} within {lasting}",
         evidence=f"Chance would put {row['expected']:.2g} there. They are of {kernels}{together}, "
         f"and take {format_ns(row['excess_ns'])} beyond their medians. Most of them: "
-        f"{row['likely_cause']}.",
+        f"{row['likely_cause']}. From {format_instant(row['window_start_ns'])} to "
+        f"{format_instant(row['window_end_ns'])} in the report of rank {row['rank']}.",
         tables=("outlier_clusters", "outliers"),
         recommendation=(
             "Look at what runs beside them in that window; move it, or limit it."

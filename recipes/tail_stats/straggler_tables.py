@@ -8,7 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.collective_classes import INCONCLUSIVE, NONE, lateness_pattern, third_sizes
+from nsys_llm.collective_classes import (
+    INCONCLUSIVE,
+    NONE,
+    TRANSIENT,
+    lateness_pattern,
+    third_sizes,
+)
 from nsys_llm.collective_profiler import profiler_waits_ns, without_profiler
 from nsys_llm.collective_waits import THIRDS, MemberWaits, Waits, collective_waits, member_waits
 from nsys_llm.collectives_matched import MatchedCollectives, Sequenced, communicator
@@ -24,6 +30,8 @@ __all__ = ["straggler_columns", "wait_map_columns"]
 _THIRDS: Final = ("first", "second", "last")
 #: Parts of the time in which there are collectives; a heat map of them stays readable.
 _BINS: Final = 40
+#: Part of a rank's waiting, in percent, whose shortest time is when it was late; ours.
+_MOST_OF_IT: Final = 80
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,7 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
     # Where most latenesses are noise, it cannot be said of the others that they are none.
     untold = sum(one.unclear_n for one in members) > sum(int(one.late_n.sum()) for one in members)
     untold &= bool(group.residual_ns.any())
-    return [
+    rows = [
         {
             **common,
             "rank": found.devices[owner].rank.number,
@@ -159,9 +167,15 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
             "pattern": _pattern(mine, judged, untold),
             "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
             **_worst(mine, net, group, place),
+            "burst_start_ns": None,
+            "burst_end_ns": None,
         }
         for place, (owner, one, mine) in enumerate(zip(group.owners, members, judged, strict=True))
     ]
+    for place, row in enumerate(rows):
+        if row["pattern"] == TRANSIENT and row["caused_wait_ns"]:
+            row |= _burst(waits, group, place)
+    return rows
 
 
 def _pattern(one: MemberWaits, everyone: Sequence[MemberWaits], untold: bool) -> str:
@@ -204,6 +218,29 @@ def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[st
         # From when the others were there, so that the window shows what it did instead.
         "window_start_ns": int(waits.first_start_ns[one.worst]) + ahead_ns,
         "window_end_ns": int(group.end_ns[place][one.worst]) + ahead_ns,
+    }
+
+
+def _burst(waits: Waits, group: _Group, place: int) -> dict[str, int]:
+    """Return the shortest time in which it caused most of its waiting, in its report's own clock.
+
+    Args:
+        waits: Of the group; the rank caused some of it.
+        group: The communicator.
+        place: The rank.
+    """
+    caused = _caused(waits, group, place)[waits.met]
+    starts, ends = waits.first_start_ns[waits.met], group.end_ns[place][waits.met]
+    until = np.cumsum(caused)
+    before = until - caused
+    # From each collective on, the first at which enough has come together.
+    last = np.searchsorted(until, before + -(-_MOST_OF_IT * int(until[-1]) // 100))
+    first = np.flatnonzero(last < until.size)
+    shortest = int(first[(ends[last[first]] - starts[first]).argmin()])
+    ahead_ns = group.ahead_ns[place][waits.met]
+    return {
+        "burst_start_ns": int(starts[shortest] + ahead_ns[shortest]),
+        "burst_end_ns": int(ends[last[shortest]] + ahead_ns[last[shortest]]),
     }
 
 

@@ -59,7 +59,7 @@ def kernel_columns(
         "tail_ranks": tail_ranks,
         "outliers": outlier_columns(listed, medians, ranks, shown_ns),
         "outlier_clusters": cluster_columns(
-            found, kernels.counts, medians, ranks, offsets_ns, tail_ranks, options["top"]
+            found, kernels.counts, medians, ranks, offsets_ns, parts, tail_ranks, options["top"]
         ),
         "tail_times": time_columns(
             medians, parts, worst[:WORST_OVER_TIME], (tails, rank_tails), shown_ns

@@ -76,10 +76,10 @@ def test_more_launches_are_told_apart_from_longer_ones(tables):
 
 
 def test_hosts_are_compared_by_the_mean_of_their_ranks(tables):
-    # Compute: 10 + 10 on node0, 14 + 5 on node1; the median rank has 10.
+    # Compute: 10 + 10 on node0, 14 + 5 on node1; each is measured by the median on the other.
     columns = "name host ranks_n total_ns mean_ns p50_ns mean_over_p50"
     assert rows(tables["host_imbalance"], columns)[2:4] == [
-        ("compute", "node0", 2, 20, 10.0, 10.0, 1.0),
+        ("compute", "node0", 2, 20, 10.0, 9.5, 10 / 9.5),
         ("compute", "node1", 2, 19, 9.5, 10.0, 0.95),
     ]
     assert set(tables["host_imbalance"]["scope"]) == {"total", "category"}

@@ -6,6 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from results import tables_of
 
@@ -163,3 +164,50 @@ def test_a_rank_with_fewer_collectives_is_not_called_late(found_in):
     many = [(NCCL, 20_000 * n, 20_000 * n + 10_000) for n in range(100)]
     rules = {one.rule for one in found_in(many, many, many[:25], many)}
     assert "late_rank" not in rules
+
+
+def one_after_another(durations, *, steps=3):
+    """Kernels of a rank, `durations` by name, in each of some steps."""
+    kernels, at = [], 0
+    for _ in range(steps):
+        for name, duration in durations.items():
+            kernels.append((name, at, at + duration))
+            at += duration
+    return kernels
+
+
+def model(rng):
+    """Durations of the kernels of a layer."""
+    return {f"k{nth}": int(rng.integers(5_000, 20_000)) for nth in range(9)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_ranks_are_compared_with_each_other(found_in, seed):
+    usual = model(np.random.default_rng(seed))
+    slow = {name: duration * 12 // 10 for name, duration in usual.items()}
+    ranks = [one_after_another(one) for one in (usual, slow)]
+    order = [1, 0] if seed % 2 else [0, 1]
+    (one,) = [one for one in found_in(*(ranks[at] for at in order)) if one.rule == "slow_rank"]
+    more_ns = 3 * (sum(slow.values()) - sum(usual.values()))
+    assert (one.rank, one.severity, one.impact_ns) == (order.index(1), "medium", more_ns)
+    assert "20.0 % longer than the other rank" in one.title
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ranks_n", [2, 5])
+def test_a_kernel_that_is_longer_on_one_rank_is_uneven_work_and_no_slow_gpu(
+    found_in, seed, ranks_n
+):
+    rng = np.random.default_rng(seed)
+    usual = {**model(rng), "experts_up": 60_000, "experts_down": 40_000}
+    more = {**usual, "experts_up": 96_000, "experts_down": 64_000}
+    busiest = int(rng.integers(ranks_n))
+    found = found_in(
+        *(one_after_another(more if rank == busiest else usual) for rank in range(ranks_n))
+    )
+    (one,) = [one for one in found if one.rule in ("slow_rank", "uneven_work")]
+    assert (one.rule, one.rank, one.name) == ("uneven_work", busiest, "experts_up")
+    assert one.impact_ns == 3 * (96_000 + 64_000 - 100_000)
+    assert "1.60 times" in one.evidence
+    assert "clock" not in one.recommendation
+    assert one.capture is None

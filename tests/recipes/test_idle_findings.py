@@ -278,3 +278,18 @@ def test_nothing_in_the_window_has_an_answer(tmp_path):
     tables = run_on(tmp_path, trace, options=["--filter-nvtx", "none"])
     assert findings(tables) == []
     assert answer(tables).startswith("Nothing ran on a GPU")
+
+
+@pytest.mark.parametrize("more_us", [150, 400])
+def test_of_two_ranks_all_of_the_difference_is_told_with_its_cause(tmp_path, more_us):
+    gaps = (20 * US, 20 * US + more_us * US)
+    traces = [
+        busy(TraceBuilder(hostname=f"n{rank}", utc_epoch_ns=None), 20, gap)
+        for rank, gap in enumerate(gaps)
+    ]
+    tables = run_on(tmp_path, *traces)
+    (one,) = found(tables, "idle_imbalance")
+    causes = tables["rank_causes"].groupby(["rank", "cause"])["idle_ns"].sum().unstack(fill_value=0)
+    more_ns = int((causes.loc[1] - causes.loc[0]).max())
+    assert f"({more_us * 19 / 1000:.3g} ms above the other rank)" in one.evidence
+    assert more_ns == pytest.approx(19 * more_us * US, rel=0.01)

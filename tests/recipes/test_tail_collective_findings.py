@@ -52,8 +52,9 @@ def cover(**cells):
 
 
 def tables(*ranks, sequences=(), coverage=(), paces=()):
-    devices = [{"rank": number, "device_id": 0, "p50_all_p50": one} for number, one in paces]
+    devices = [{"rank": number, "device_id": 0, "p50_others_p50": one} for number, one in paces]
     return {
+        "rank_tails": table("rank_tails"),
         "tail_ranks": table("tail_ranks", *devices),
         "stragglers": table("stragglers", *ranks),
         "communicators": table("communicators", *(sequences or [sequence()])),
@@ -158,7 +159,7 @@ def test_kernels_without_a_partner_are_told_from_a_tenth_on():
 def test_the_answer_tells_how_much_is_waiting_and_for_whom_where_that_can_be_told():
     told = waiting_words(tables(rank(0), rank(2, **LATE)))
     assert told.startswith("30 ms of 40 ms in collectives (75.0 %) is waiting for the last rank, ")
-    assert told.endswith("24 ms of it for rank 2")
+    assert told.endswith("24 ms of it for rank 2 (throughout)")
     assert waiting_words(tables(rank(0))).endswith("is waiting for the last rank")
     # What was matched with low confidence is in no sum, names no rank, and is said.
     unsure = sequence(confidence="low", total_ns=60 * MS, wait_ns=50 * MS, communicator="4-7")
@@ -178,6 +179,7 @@ def test_the_answer_tells_how_much_is_waiting_and_for_whom_where_that_can_be_tol
     nothing = {
         "stragglers": table("stragglers"),
         "tail_ranks": table("tail_ranks"),
+        "rank_tails": table("rank_tails"),
         "communicators": table("communicators"),
         "collective_coverage": table("collective_coverage"),
     }

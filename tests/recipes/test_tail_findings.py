@@ -129,7 +129,7 @@ def test_slow_first_launches_are_told_with_the_slowest():
 
 
 def test_a_rank_that_is_slower_throughout_is_no_tail():
-    ranks = [rank(0, p50_all_p50=1.0), rank(1, p50_all_p50=1.2), rank(2, p50_all_p50=1.04)]
+    ranks = [rank(0, p50_others_p50=1.0), rank(1, p50_others_p50=1.2), rank(2, p50_others_p50=1.04)]
     (one,) = found("slow_throughout", tail_ranks=ranks)
     assert (one.rank, one.severity) == (1, "medium")
     assert "20.0 %" in one.title
@@ -155,7 +155,7 @@ def test_outliers_on_one_rank_are_told_if_they_are_most(outliers, names):
         for number, n in enumerate(outliers)
     ]
     assert [one.rank for one in found("outliers_on_one_rank", tail_ranks=ranks)] == names
-    ranks[0]["p50_all_p50"] = 1.3
+    ranks[0]["p50_others_p50"] = 1.3
     assert not found("outliers_on_one_rank", tail_ranks=ranks)  # it is slow throughout
 
 
@@ -186,6 +186,7 @@ API = {
     "outlier_excess_ns": 12_000_000,
     "loading_n": 0,
     "loading_excess_ns": 0,
+    "usual_p50_ns": 2_000.0,
 }
 RANK_API = {**API, "rank": 3, "longest_start_ns": 40, "all_p50_ns": 2_000.0, "first_ns": 2_000}
 

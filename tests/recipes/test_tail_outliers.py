@@ -227,3 +227,54 @@ def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
     found = tables(tmp_path / "o", tmp_path)
     assert found["tails"]["outliers_n"].tolist() == [6]
     assert found["outlier_clusters"].empty
+
+
+def in_steps(folder, names, kernel, durations, starts):
+    """Write a rank; `kernel` holds positions in `names`."""
+    builder = TraceBuilder(hostname="node0")
+    builder.kernels(names, kernel, start_ns=starts, end_ns=starts + durations)
+    return builder.write_sqlite(folder)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_outliers_milliseconds_apart_are_one_burst_with_its_window(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    # A launch each 400 us on two ranks; 16 of the 90 in 36 ms of rank 1 take thrice as long.
+    at = int(rng.integers(1_000, 4_000))
+    for rank in range(2):
+        durations = 100_000 + rng.integers(0, 2_000, 5_000)
+        scattered = rng.integers(2, 5_000, 6)
+        burst = at + np.sort(rng.choice(90, 16, replace=False))
+        durations[scattered] *= 3
+        durations[burst] *= 3 if rank else 1
+        starts = 400_000 * np.arange(5_000)
+        in_steps(tmp_path / f"rank{rank}.sqlite", ["k"], starts * 0, durations, starts)
+    found = tables(tmp_path / "o", tmp_path)
+    ((rank, low, high, outliers_n),) = rows(
+        found["outlier_clusters"], "rank window_start_ns window_end_ns outliers_n"
+    )
+    assert rank == 1
+    assert 14 <= outliers_n <= 17
+    assert abs(low - 400_000 * burst[0]) <= 6_000_000
+    assert abs(high - 400_000 * burst[-1]) <= 6_000_000
+    told = found["findings"].set_index("rule").loc["outlier_cluster"]
+    assert (told["rank"], told["window_start_ns"], told["window_end_ns"]) == (1, low, high)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    # `prefill` runs 300 times within 45 ms of 2 s, and 12 of these anywhere among them are slow.
+    decode = 400_000 * np.arange(5_000)
+    prefill = 1_000_000_000 + 150_000 * np.arange(300) + 20_000
+    durations = np.concatenate((np.full(5_000, 300_000), np.full(300, 10_000)))
+    durations[5_000 + 2 + rng.choice(298, 12, replace=False)] *= rng.integers(3, 9, 12)
+    durations[rng.choice(np.arange(2, 5_000), 6, replace=False)] *= 3
+    starts = np.concatenate((decode, prefill))
+    kernel = (np.arange(5_300) >= 5_000).astype(int)
+    order = np.argsort(starts, kind="stable")
+    path = tmp_path / "t.sqlite"
+    in_steps(path, ["decode", "prefill"], kernel[order], durations[order], starts[order])
+    found = tables(tmp_path / "o", path)
+    assert found["tails"].set_index("name").loc["prefill", "outliers_n"] == 12
+    assert found["outlier_clusters"].empty

@@ -45,11 +45,16 @@ def test_a_rank_without_a_part_counts_as_zero():
     assert spread.at(np.array([2, 0])).tolist() == [9, 0]
 
 
+def test_of_two_ranks_one_has_all_that_it_has_more_than_the_other():
+    assert spread_of([[1, 2], [None, 9]]).excess().tolist() == [1, 9]
+
+
 def test_half_a_nanosecond_above_the_median_is_cut_off():
-    # 1 and 2: the median is 1.5, and 0.5 is above it.
-    assert spread_of([[1, 2]]).excess().tolist() == [0]
-    # 1, 2, 3, 7: the median is 2.5; 0.5 + 4.5 above it.
-    assert spread_of([[1, 2, 3, 7]]).excess().tolist() == [5]
+    # 1, 2, 4: the others of 4 have the median 1.5, those of 2 have 2.5.
+    assert spread_of([[1, 2, 4]]).excess().tolist() == [2]
+    # 1, 2, 3, 7: 2 in the middle of the others of 3 and of 7.
+    assert spread_of([[1, 2, 3, 7]]).excess().tolist() == [1 + 5]
+    assert spread_of([[5]]).excess().tolist() == [0]
 
 
 def test_without_parts_all_results_are_empty():
@@ -69,8 +74,14 @@ def test_all_results_equal_those_of_the_full_table(table):
     )
     for position in range(full.shape[1]):
         assert spread.ordered(position).tolist() == np.sort(full, axis=1)[:, position].tolist()
-    above = np.maximum(full - np.median(full, axis=1, keepdims=True), 0).sum(axis=1)
-    assert spread.excess().tolist() == np.floor(above).tolist()
+    ranks_n = full.shape[1]
+    others = [np.delete(full, rank, axis=1) for rank in range(ranks_n)]
+    if ranks_n > 1:
+        medians = np.stack([np.median(one, axis=1) for one in others], axis=1)
+        above = np.maximum(full - medians, 0).sum(axis=1)
+        assert spread.excess().tolist() == np.floor(above).tolist()
+        below = np.median(np.sort(full, axis=1)[:, :-1], axis=1)
+        assert (spread.twice_median_below_most() / 2).tolist() == below.tolist()
     least, most = full.argmin(axis=1), full.argmax(axis=1)
     assert spread.rank_of_least().tolist() == least.tolist()
     # argmax takes an absent rank before one that has 0, if all are 0.
