@@ -92,7 +92,7 @@ def count_coverage(
     total_ns = int(duration_ns.sum())
     orphan = op["launch_row"] < 0
     missing_n, missing_ns = int(np.count_nonzero(orphan)), int(duration_ns[orphan].sum())
-    early = launched_before(
+    cut = launched_before(
         op["start_ns"], op["correlation_id"], op["launch_row"], rank_trace.tables.get("api_calls")
     )
     selected = rank_trace.tables[name]
@@ -104,8 +104,8 @@ def count_coverage(
         total_ns=total_ns,
         api_missing_n=missing_n,
         api_missing_ns=missing_ns,
-        api_cut_n=int(np.count_nonzero(early)),
-        api_cut_ns=int(duration_ns[early].sum()),
+        api_cut_n=int(np.count_nonzero(cut)),
+        api_cut_ns=int(duration_ns[cut].sum()),
         range_missing_n=None,
         range_missing_ns=None,
         attributed_n=len(op) - missing_n,

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.collective_alignment import Track, lower_median
+from nsys_llm.clock_lines import lower_median
+from nsys_llm.collective_alignment import Track
 from nsys_llm.intervals import IntArray
 from nsys_llm.p2p_pairs import PeerFit, coinciding
 

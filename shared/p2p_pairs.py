@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.collective_alignment import Track, lower_median
+from nsys_llm.clock_lines import lower_median
+from nsys_llm.collective_alignment import Track
 from nsys_llm.intervals import IntArray
 
 __all__ = ["END_SKEW_NS", "PeerFit", "coinciding", "fit_peers", "strides"]
