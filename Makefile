@@ -8,15 +8,13 @@ PYTHON ?= python3
 
 check: lint test
 
-# mypy cannot follow an editable install whose folders are mapped, so it reads a wheel's content.
+# import-linter and mypy read the source folders as they are.
 lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
-	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && mkdir "$$copy/source" && \
-	$(PYTHON) -c 'import install, pathlib, sys; install.copy_sources(pathlib.Path(sys.argv[1]))' "$$copy/source" && \
-	$(PYTHON) -m pip install -q --no-deps --no-build-isolation --target "$$copy/wheel" "$$copy/source" && \
-	MYPYPATH="$$copy/wheel" $(PYTHON) -m mypy -p nsys_llm -m install
-	$(PYTHON) -m nsys_llm.derive --check
+	PYTHONPATH=shared lint-imports
+	$(PYTHON) -m mypy shared/nsys_llm recipes install.py
+	$(PYTHON) -m nsys_llm.install.derive --check
 
 test:
 	$(PYTHON) -m pytest -n auto

@@ -32,13 +32,13 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shared", "recipes", "manif
 MISPLACED = "run install.py where it was cloned to"
 NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build", ".*")
 
-#: The checks of --test: a name, and the module with its arguments. mypy reads the installed copy;
+#: The checks of --test: a name, and the module with its arguments.
 #: pytest comes last, so that its closing line ends the output.
 CHECKS = (
     ("ruff check", ("ruff", "check", ".")),
     ("ruff format", ("ruff", "format", "--check", ".")),
-    ("mypy", ("mypy", "-p", "nsys_llm", "-m", "install")),
-    ("derived files", ("nsys_llm.derive", "--check")),
+    ("mypy", ("mypy", "shared/nsys_llm", "recipes", "install.py")),
+    ("derived files", ("nsys_llm.install.derive", "--check")),
     ("pytest", ("pytest", "-n", "auto")),
 )
 
@@ -89,7 +89,7 @@ def main(arguments: "list[str] | None" = None) -> int:
         version = ".".join(map(str, sys.version_info[:3]))
         return _failed(f"Python 3.10 or newer is needed; this is {version} ({sys.executable})", 2)
     try:
-        return _install(_ours("install_options", "parse", arguments, DEMO))
+        return _install(_ours("install.options", "parse", arguments, DEMO))
     except InstallError as error:
         return _failed(str(error), error.exit_code)
     except OSError as error:
@@ -119,20 +119,20 @@ def _install(options: Any) -> int:
 
 def _place(target: Target, options: Any) -> None:
     if options.nsys is not None:
-        lines, python = _ours("install_steps", "place_beside_nsys", ROOT, options.nsys or None)
+        lines, python = _ours("install.steps", "place_beside_nsys", ROOT, options.nsys or None)
         target.say(*lines)
         if python:
             _install_package(Target(python, "", target.quiet), "", options.untar)
     if options.recipe_path:
-        target.say(*_ours("install_steps", "place_recipe_path", ROOT, options.recipe_path))
+        target.say(*_ours("install.steps", "place_recipe_path", ROOT, options.recipe_path))
 
 
 def _look_or_remove(options: Any) -> int:
     if options.check:
-        lines, works = _ours("install_check", "check", ROOT, options.nsys or None)
+        lines, works = _ours("install.check", "check", ROOT, options.nsys or None)
         print("\n".join(lines))
         return 0 if works else 1
-    lines, kept = _ours("install_steps", "uninstall", options.nsys, options.recipe_path)
+    lines, kept = _ours("install.steps", "uninstall", options.nsys, options.recipe_path)
     Target("", "", options.quiet).say(*lines)
     if kept:
         raise InstallError(f"kept, because it was changed or added: {', '.join(kept)}")
@@ -146,8 +146,8 @@ def _ours(module: str, function: str, *arguments: object) -> Any:
         raise InstallError(f"{ROOT / 'pyproject.toml'} is missing: {MISPLACED}", 2)
     if "nsys_llm" not in sys.modules:
         package = sys.modules["nsys_llm"] = types.ModuleType("nsys_llm")
-        package.__path__ = [str(ROOT / "shared")]
-    errors = importlib.import_module("nsys_llm.errors")
+        package.__path__ = [str(ROOT / "shared" / "nsys_llm")]
+    errors = importlib.import_module("nsys_llm.core.errors")
     try:
         return getattr(importlib.import_module(f"nsys_llm.{module}"), function)(*arguments)
     except errors.NsysLlmError as error:
@@ -183,7 +183,7 @@ def _install_package(target: Target, extra: str, archive: "str | None") -> None:
     target.say("installing nsys-llm-recipes and what it needs (the first time, some minutes) ...")
     with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
         if archive:
-            wheels = _ours("wheelhouse", "unpack", Path(archive).expanduser(), Path(folder))
+            wheels = _ours("install.wheelhouse", "unpack", Path(archive).expanduser(), Path(folder))
             offline = ("--no-index", "--find-links", str(wheels), "nsys-llm-recipes")
             _pip(target, folder, "install", "-q", *offline)
         else:
@@ -195,7 +195,7 @@ def _write_archive(target: Target) -> None:
     with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
         wheels = str(Path(folder, "wheels"))
         _pip(target, folder, "wheel", "-q", "-w", wheels, str(copy_sources(Path(folder, "source"))))
-        _ours("wheelhouse", "pack", Path(wheels), Path(ARCHIVE))
+        _ours("install.wheelhouse", "pack", Path(wheels), Path(ARCHIVE))
     target.say(f"wrote {ARCHIVE}; there: python3 install.py --venv .venv --untar {ARCHIVE}")
 
 
@@ -204,7 +204,7 @@ def _pip(target: Target, folder: str, *words: str) -> None:
     # With its own temporary files here, pip leaves none behind when it is interrupted.
     code, output = _run([*pip, *words], TMPDIR=folder)
     if code:
-        advice = _ours("wheelhouse", "pip_advice", output).format(target.python)
+        advice = _ours("install.wheelhouse", "pip_advice", output).format(target.python)
         raise InstallError(f"{advice} (pip: {_last_line(output)})")
 
 
@@ -240,7 +240,7 @@ def _say_usage(target: Target) -> None:
 
 def _run_demo(target: Target) -> None:
     # Prints what it does, and where to read on.
-    words = ("nsys_llm.demo_command", str(DEMO), "--commands", target.commands)
+    words = ("nsys_llm.install.demo_command", str(DEMO), "--commands", target.commands)
     code = target.run(words, Path.cwd())
     if code:
         raise InstallError("failed: demo", code)
@@ -277,7 +277,7 @@ def _run(
 
 
 def _last_line(output: str) -> str:
-    return str(_ours("wheelhouse", "last_line", output))
+    return str(_ours("install.wheelhouse", "last_line", output))
 
 
 def _failed(message: str, exit_code: int) -> int:

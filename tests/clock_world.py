@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsys_llm.capture import CaptureFacts
-from nsys_llm.collective_lanes import CollectivesPartial, LaneRows
-from nsys_llm.collectives_matched import MatchedCollectives, communicator, match_collectives
-from nsys_llm.identity import Rank, RankKey
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
+from nsys_llm.analyses.collectives.matched import (
+    MatchedCollectives,
+    communicator,
+    match_collectives,
+)
+from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.trace.identity import Rank, RankKey
 
 KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 EPOCH_NS = 1_760_000_000_000_000_000

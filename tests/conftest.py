@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 @pytest.fixture(scope="session")

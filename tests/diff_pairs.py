@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Kernels of a vLLM server in the blog's two profiles: calls, and ns a call in each. 8,955 calls.
 COMMON = {

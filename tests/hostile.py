@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rendered import HOSTILE_NAMES
 
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 __all__ = ["hostile_inputs", "write_hostile"]
 

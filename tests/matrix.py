@@ -43,22 +43,22 @@ SHOWN: Final = ("numpy", "pandas", "pyarrow", "dask", "plotly", "nbformat")
 
 #: What meets the libraries: reading, statistics, writing, figures, notebooks, Dask.
 TESTS: Final = (
-    "tests/contract/test_notebook.py",
-    "tests/contract/test_page.py",
-    "tests/contract/test_remote_worker.py::test_a_separate_worker_gives_the_same_tables",
-    "tests/contract/test_schema_versions.py::test_versions_and_kinds_mix_in_one_run",
-    "tests/recipes/test_idle_gaps.py",
-    "tests/recipes/test_memops.py",
-    "tests/recipes/test_trace_diff.py",
-    "tests/unit/test_concurrency.py",
-    "tests/unit/test_distributions.py",
-    "tests/unit/test_outputs.py",
-    "tests/unit/test_parquet_report.py",
-    "tests/unit/test_reader.py",
-    "tests/unit/test_sqlite_report.py",
-    "tests/unit/test_view_figures.py",
-    "tests/unit/test_view_tables.py",
-    "tests/unit/test_worker.py",
+    "tests/report/test_notebook.py",
+    "tests/report/test_page.py",
+    "tests/run/test_remote_worker.py::test_a_separate_worker_gives_the_same_tables",
+    "tests/profile/test_schema_versions.py::test_versions_and_kinds_mix_in_one_run",
+    "tests/recipes/idle_gaps/test_idle_gaps.py",
+    "tests/recipes/llm_hotspots/test_memops.py",
+    "tests/recipes/trace_diff/test_trace_diff.py",
+    "tests/recipes/tail_stats/test_concurrency.py",
+    "tests/numeric/test_distributions.py",
+    "tests/report/test_outputs.py",
+    "tests/profile/test_parquet_report.py",
+    "tests/profile/test_reader.py",
+    "tests/profile/test_sqlite_report.py",
+    "tests/view/test_view_figures.py",
+    "tests/view/test_view_tables.py",
+    "tests/run/test_worker.py",
 )
 NOT_WITHOUT_MORE: Final = "not nsys and not browser and not traces"
 

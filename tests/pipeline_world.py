@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nsys_llm.collective_alignment import Track
-from nsys_llm.collective_matching import Lane
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.analyses.collectives.alignment import Track
+from nsys_llm.analyses.collectives.matching import Lane
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 #: What a rank does: compute for so long, or meet a peer under a key.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.names import normalise_range
+from nsys_llm.taxonomy.names import normalise_range
 
 KINDS = ("KERNEL", "MEMCPY", "MEMSET")
 

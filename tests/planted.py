@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from nsys_llm.manifest import load_manifest
-from nsys_llm.outputs import declared_frame
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.outputs import declared_frame
 
 _EMPTY = {"int64": 0, "bool": True, "string": "x", "float64": 0.0}
 

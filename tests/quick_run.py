@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from nsys_llm.inputs import expand_sides
-from nsys_llm.manifest import load_manifest
-from nsys_llm.options import add_options, resolved_options
-from nsys_llm.rank_sets import number_sides
-from nsys_llm.recipe_module import load_analysis
-from nsys_llm.report import find, findings_table
-from nsys_llm.run_record import run_tables
-from nsys_llm.sides import entries_by_side
-from nsys_llm.worker import map_reports
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import add_options, resolved_options
+from nsys_llm.profile.inputs import expand_sides
+from nsys_llm.report.report import find, findings_table
+from nsys_llm.report.run_record import run_tables
+from nsys_llm.run.recipe_module import load_analysis
+from nsys_llm.run.worker import map_reports
+from nsys_llm.trace.rank_sets import number_sides
+from nsys_llm.trace.sides import entries_by_side
 
 
 def resolved(recipe: str, *words: str) -> dict[str, Any]:
@@ -41,4 +41,7 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
         **load_analysis(recipe).tabulate(result.partial, ranks, options),
         **run_tables(manifest, result, ranks, options),
     }
-    return {**tables, "findings": findings_table(manifest, find(manifest, tables))}
+    return {
+        **tables,
+        "findings": findings_table(manifest, find(load_analysis(manifest.name), tables)),
+    }

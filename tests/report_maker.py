@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsys_llm.findings import Finding
-from nsys_llm.manifest import Column, Manifest, TableWrite
-from nsys_llm.outputs import declared_frame, write_tables
-from nsys_llm.report import Report
-from nsys_llm.sections import Section
+from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
+from nsys_llm.manifest.sections import Section
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.outputs import declared_frame, write_tables
+from nsys_llm.report.report import Report
 from nsys_llm.view.results import Results
 
 COLUMNS = (

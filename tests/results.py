@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nsys_llm.cli import main
-from nsys_llm.manifest import load_manifest
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.run.cli import main
 
 RECIPE = "llm_hotspots"
 

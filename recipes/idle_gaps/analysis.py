@@ -3,8 +3,8 @@
 Method. A gap is a stretch of a device's window in which nothing runs: no kernel, copy, fill or
 whole graph; an operation of no length ends one gap and begins the next. Busy time is the rest of
 the window; of the gaps, what the profiler took for itself is overhead, and all else is idle time:
-window = busy + overhead + idle, to the nanosecond. `nsys_llm.idle_causes` tells how a gap's time is
-split.
+window = busy + overhead + idle, to the nanosecond. `nsys_llm.taxonomy.idle_causes` tells how a
+gap's time is split.
 
 The window is that of the filters if they give one, as far as the capture goes, or all of the
 capture where that is asked for; else it reaches from the device's first operation to its last, of
@@ -24,38 +24,32 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.collective_names import SEND_RECV, operation_of
-from nsys_llm.communication import is_communication
-from nsys_llm.device_ops import DeviceOps, OpNames, op_names
-from nsys_llm.distributions import ValueCounts
-from nsys_llm.gap_sums import sum_gaps
-from nsys_llm.host_line import HostLine
-from nsys_llm.identity import Rank, RankKey
-from nsys_llm.intervals import (
+from nsys_llm.analyses.device.gap_sums import sum_gaps
+from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.missing_work import find_unseen
+from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
     intersect_intervals,
     subtract_intervals,
     total_length_ns,
 )
-from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.idle_gaps import tabulation
-from nsys_llm.recipes.idle_gaps.caveats import caveats
-from nsys_llm.recipes.idle_gaps.findings import answer, findings
-from nsys_llm.recipes.idle_gaps.gap_rows import GapRow, longest_gaps, top_gaps
-from nsys_llm.recipes.idle_gaps.gap_timelines import GapTimeline, few_longest, map_timelines
-from nsys_llm.recipes.idle_gaps.partial import (
-    DeviceIdle,
-    IdlePartial,
-    IdleTimes,
-    RankIdle,
-    Spells,
-    merged,
-)
-from nsys_llm.recipes.idle_gaps.patterns import map_patterns
-from nsys_llm.side_by_side import side_by_side
-from nsys_llm.time_bins import bin_edges
-from nsys_llm.unseen_work import find_unseen
+from nsys_llm.numeric.time_bins import bin_edges
+from nsys_llm.taxonomy.collective_names import SEND_RECV, operation_of
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .findings.answer import answer, findings
+from .findings.caveats import caveats
+from .partials import DeviceIdle, IdlePartial, IdleTimes, RankIdle, Spells, merged
+from .per_rank.gap_rows import GapRow, longest_gaps, top_gaps
+from .per_rank.gap_timelines import GapTimeline, few_longest, map_timelines
+from .per_rank.patterns import map_patterns
+from .tables import tabulation
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
@@ -119,7 +113,7 @@ def merge(parts: Sequence[IdlePartial]) -> IdlePartial:
 def tabulate(
     partial: IdlePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables; see `nsys_llm.recipes.idle_gaps.tabulation`."""
+    """Make the recipe's tables; see `tables.tabulation`."""
     return tabulation.tabulate(partial, ranks, options)
 
 
@@ -188,7 +182,7 @@ def _transfers_n(ops: DeviceOps, names: OpNames) -> int:
 
 
 def _spans(ops: DeviceOps) -> IntArray:
-    # Starts lie together, and so do ends, as in `nsys_llm.intervals.union_intervals`.
+    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
     return np.stack((ops.gaps.start_ns, ops.gaps.end_ns)).T
 
 

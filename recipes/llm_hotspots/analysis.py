@@ -3,9 +3,9 @@
 Method. Each rank is reduced to integers: how often each kernel had each duration, and how much of
 the device's busy time is its own. Over all ranks the counts add up, so that percentiles are those
 of all launches together, not a median of medians. The time that k kernels share on a device is
-split among them (see `nsys_llm.exclusive.exclusive_ns`), so exclusive times add up to the union of
-all kernels, exactly. Categories come from ordered rules (see `nsys_llm.categories`), applied to the
-demangled name whatever form is shown.
+split among them (see `nsys_llm.numeric.exclusive.exclusive_ns`), so exclusive times add up to the
+union of all kernels, exactly. Categories come from ordered rules (see
+`nsys_llm.taxonomy.categories`), applied to the demangled name whatever form is shown.
 
 Limits. Kernel time is GPU time with node-level tracing's cost in it; kernels inside a CUDA graph
 that was traced as a whole are not there (coverage says how many such launches there were).
@@ -21,36 +21,27 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.coded_names import coded_names
-from nsys_llm.communication import is_communication
-from nsys_llm.device_overlap import DeviceOverlap, map_overlap, map_spans
-from nsys_llm.distributions import ValueCounts
-from nsys_llm.exclusive import exclusive_ns
-from nsys_llm.grouping import distinct, distinct_codes, summed
-from nsys_llm.identity import Rank, RankKey
-from nsys_llm.intervals import (
-    IntArray,
-    clip_to_windows,
-    total_length_ns,
-)
-from nsys_llm.rank_trace import OP_TABLES, RankTrace
-from nsys_llm.recipes.llm_hotspots import tabulation
-from nsys_llm.recipes.llm_hotspots.caveats import caveats
-from nsys_llm.recipes.llm_hotspots.details import map_details
-from nsys_llm.recipes.llm_hotspots.findings import answer, findings
-from nsys_llm.recipes.llm_hotspots.host import map_host
-from nsys_llm.recipes.llm_hotspots.memops import MemopCounts, RankMemops, map_memops
-from nsys_llm.recipes.llm_hotspots.overhead_rows import map_overheads
-from nsys_llm.recipes.llm_hotspots.partial import (
-    DeviceTimes,
-    HotspotsPartial,
-    KernelRows,
-    RankHotspots,
-    SourceRows,
-    merged,
-)
-from nsys_llm.side_by_side import side_by_side
-from nsys_llm.tables import NULL_INT, Table
+from nsys_llm.analyses.device.device_overlap import DeviceOverlap, map_overlap, map_spans
+from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.exclusive import exclusive_ns
+from nsys_llm.numeric.grouping import distinct, distinct_codes, summed
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows, total_length_ns
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+from .findings.answer import answer, findings
+from .findings.caveats import caveats
+from .partials import DeviceTimes, HotspotsPartial, KernelRows, RankHotspots, SourceRows, merged
+from .per_rank.details import map_details
+from .per_rank.host import map_host
+from .per_rank.memops import MemopCounts, RankMemops, map_memops
+from .per_rank.overheads import map_overheads
+from .tables import tabulation
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
@@ -108,7 +99,7 @@ def merge(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
 def tabulate(
     partial: HotspotsPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables; see `nsys_llm.recipes.llm_hotspots.tabulation`."""
+    """Make the recipe's tables; see `tables.tabulation`."""
     return tabulation.tabulate(partial, ranks, options)
 
 

@@ -9,7 +9,7 @@ if find_spec("nsys_llm") is None:
         f"run: {sys.executable} install.py --current"
     )
 
-from nsys_llm.nsys_adapter import RankRecipe
+from nsys_llm.run.nsys_adapter import RankRecipe
 
 
 class LlmHotspots(RankRecipe, recipe="llm_hotspots", version="0.1.0"):

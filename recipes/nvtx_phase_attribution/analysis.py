@@ -1,10 +1,10 @@
 """What each phase costs on the GPU: every operation led to the NVTX range of its launch.
 
 Method. An operation belongs to the range that began last of those open when and where it was
-launched (see `nsys_llm.attributed_ops`, which also says what stands for the launch where that finds
-nothing). A phase is that of the nearest range around the launch that the phase map knows; what has
-none is unmapped, in no range, or without an API call, so that the rows add up to the GPU time, to
-the nanosecond. Steps hold what any thread launches in them.
+launched (see `nsys_llm.analyses.nvtx.attributed_ops`, which also says what stands for the launch
+where that finds nothing). A phase is that of the nearest range around the launch that the phase
+map knows; what has none is unmapped, in no range, or without an API call, so that the rows add up
+to the GPU time, to the nanosecond. Steps hold what any thread launches in them.
 
 Limits. A range says where work was launched, not where it ran: on the GPU it comes later, and
 beside other work. Operations of a graph come from one launch, however long ago they were captured.
@@ -19,22 +19,23 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.attributed_ops import GRAPH_CAPTURE
-from nsys_llm.coded_names import text_of
-from nsys_llm.grouping import distinct
-from nsys_llm.identity import Rank, RankKey
-from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.nvtx_phase_attribution import tabulation
-from nsys_llm.recipes.nvtx_phase_attribution.caveats import caveats
-from nsys_llm.recipes.nvtx_phase_attribution.findings import answer, findings
-from nsys_llm.recipes.nvtx_phase_attribution.idle_sums import map_idle
-from nsys_llm.recipes.nvtx_phase_attribution.partial import Marks, PhasePartial, RankPhases, merged
-from nsys_llm.recipes.nvtx_phase_attribution.phase_sums import map_instances, map_phases
-from nsys_llm.recipes.nvtx_phase_attribution.range_sums import map_ranges
-from nsys_llm.recipes.nvtx_phase_attribution.rank_ops import RankOps
-from nsys_llm.recipes.nvtx_phase_attribution.step_rows import map_steps
-from nsys_llm.recipes.nvtx_phase_attribution.waterfall import map_attribution, range_missing
-from nsys_llm.side_by_side import side_by_side
+from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
+from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .findings.answer import answer, findings
+from .findings.caveats import caveats
+from .partials import Marks, PhasePartial, RankPhases, merged
+from .per_rank.attribution_coverage import map_attribution, range_missing
+from .per_rank.idle_sums import map_idle
+from .per_rank.phases import map_instances, map_phases
+from .per_rank.ranges import map_ranges
+from .per_rank.rank_ops import RankOps
+from .per_rank.steps import map_steps
+from .tables import tabulation
 
 __all__ = [
     "answer",
@@ -103,7 +104,7 @@ def merge(parts: Sequence[PhasePartial]) -> PhasePartial:
 def tabulate(
     partial: PhasePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables; see `nsys_llm.recipes.nvtx_phase_attribution.tabulation`."""
+    """Make the recipe's tables; see `tables.tabulation`."""
     return tabulation.tabulate(partial, ranks, options)
 
 

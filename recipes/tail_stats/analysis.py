@@ -18,23 +18,24 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.collective_lanes import map_collectives
-from nsys_llm.collective_profiler import HeldDevices, map_held
-from nsys_llm.identity import Rank, RankKey
-from nsys_llm.manifest import load_manifest
-from nsys_llm.outputs import declared_frame
-from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.tail_stats import collectives_part
-from nsys_llm.recipes.tail_stats.api_part import map_apis
-from nsys_llm.recipes.tail_stats.api_tables import api_columns
-from nsys_llm.recipes.tail_stats.caveats import caveats
-from nsys_llm.recipes.tail_stats.findings import answer, findings
-from nsys_llm.recipes.tail_stats.kernel_part import map_kernels
-from nsys_llm.recipes.tail_stats.launches import coded_launches
-from nsys_llm.recipes.tail_stats.partial import TailPartial, merged
-from nsys_llm.recipes.tail_stats.surroundings import kernel_steps
-from nsys_llm.recipes.tail_stats.tabulation import kernel_columns
-from nsys_llm.side_by_side import side_by_side
+from nsys_llm.analyses.collectives.lanes import map_collectives
+from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
+from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .findings.answer import answer, findings
+from .findings.caveats import caveats
+from .partials import TailPartial, merged
+from .per_rank.apis import map_apis
+from .per_rank.kernels import map_kernels
+from .per_rank.launches import coded_launches
+from .per_rank.outlier_context import kernel_steps
+from .tables import all_collectives as collectives_part
+from .tables.apis import api_columns
+from .tables.tabulation import kernel_columns
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 

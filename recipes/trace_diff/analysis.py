@@ -4,9 +4,9 @@ Method. Each rank is reduced to integers: how often each kernel, in each launch 
 each duration; copies, API calls, idle time by cause, phases, steps; when communication kernels ran.
 The ranks of a side are added up. A kernel's change is split exactly, by its name over all ranks:
 what more or fewer launches make, at the mean of the baseline, and the rest, which longer or shorter
-ones make (see `nsys_llm.effects`). All that is coarser adds these up. Whether durations differ is
-told by Mann-Whitney's test over all launches, adjusted for the number of kernels, and by the size
-of the change of the median (see `verdicts`).
+ones make (see `nsys_llm.numeric.effects`). All that is coarser adds these up. Whether durations
+differ is told by Mann-Whitney's test over all launches, adjusted for the number of kernels, and by
+the size of the change of the median (see `verdicts`).
 
 Limits. Launches of one run are not independent: what differs significantly may differ between any
 two runs. Only further runs of the baseline tell that. Sums compare runs of the same work; times per
@@ -20,14 +20,15 @@ from typing import Any
 
 import pandas as pd
 
-from nsys_llm.identity import Rank, RankKey
-from nsys_llm.rank_trace import RankTrace
-from nsys_llm.recipes.trace_diff import tabulation
-from nsys_llm.recipes.trace_diff.answer import answer
-from nsys_llm.recipes.trace_diff.caveats import caveats
-from nsys_llm.recipes.trace_diff.findings import findings
-from nsys_llm.recipes.trace_diff.partial import DiffPartial, merged
-from nsys_llm.recipes.trace_diff.rank_part import map_one
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .findings.answer import answer
+from .findings.caveats import caveats
+from .findings.regressions import findings
+from .partials import DiffPartial, merged
+from .per_rank.sums import map_one
+from .tables import tabulation
 
 __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
 
@@ -50,5 +51,5 @@ def merge(parts: Sequence[DiffPartial]) -> DiffPartial:
 def tabulate(
     partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables; see `nsys_llm.recipes.trace_diff.tabulation`."""
+    """Make the recipe's tables; see `tables.tabulation`."""
     return tabulation.tabulate(partial, ranks, options)

@@ -104,7 +104,7 @@ class Bench:
 
     def ours(self, recipe: str, *inputs: Path, under_nsys: bool = False) -> list[str]:
         """Return the command of a recipe of ours."""
-        start = [sys.executable, "-m", "nsys_llm.cli", recipe]
+        start = [sys.executable, "-m", "nsys_llm.run.cli", recipe]
         if under_nsys and self.nsys:
             start = [self.nsys, "recipe", recipe]
         output = ["--output", str(self.folder / "ours"), "--force-overwrite", "--quiet"]
@@ -211,9 +211,9 @@ def start_up(bench: Bench) -> Iterator[list[str]]:
     small = bench.trace(10_000)
     commands: dict[str, Command] = {
         f'`python -c "{IMPORTS}"`': [sys.executable, "-c", IMPORTS],
-        "`nsys-llm --help`": [sys.executable, "-m", "nsys_llm.cli", "--help"],
+        "`nsys-llm --help`": [sys.executable, "-m", "nsys_llm.run.cli", "--help"],
         "`nsys-llm llm_hotspots --help`": [
-            sys.executable, "-m", "nsys_llm.cli", "llm_hotspots", "--help",
+            sys.executable, "-m", "nsys_llm.run.cli", "llm_hotspots", "--help",
         ],
         **{f"{recipe}, 10,000 kernels": bench.ours(recipe, small) for recipe in RECIPES},
         "trace_diff, 2 x 10,000 kernels": bench.compared(10_000),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nsys_llm.intervals import IntArray
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 NAMES = [f"void kernel_{i}<int, float>(int, float *)" for i in range(200)]
 #: Kernels of an operator, a layer and a step: a range for every three or four kernels.

@@ -19,8 +19,8 @@ from devtools import Browser, find_chromium  # noqa: E402
 from lab_server import Lab  # noqa: E402
 from results import analyse, demo_inputs  # noqa: E402
 
-from nsys_llm.demo import write_demo  # noqa: E402
-from nsys_llm.manifest import recipe_names  # noqa: E402
+from nsys_llm.manifest.manifest import recipe_names  # noqa: E402
+from nsys_llm.testing.demo import write_demo  # noqa: E402
 
 #: What each picture shows of a page: its head, and the figure that people know the recipe by.
 FIGURES = {

@@ -16,8 +16,8 @@ from lab_server import Lab
 from rendered import PLOTLY, read_notebook, shown_by
 from results import analyse, demo_inputs
 
-from nsys_llm.demo import write_demo
-from nsys_llm.manifest import recipe_names
+from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.testing.demo import write_demo
 
 CHROMIUM = find_chromium()
 pytestmark = [

@@ -36,8 +36,8 @@ if str(TESTS) not in sys.path:
 from campaigns.outcomes import run_recipe  # noqa: E402
 from results import RECIPES_FOLDER, differences, read_results  # noqa: E402
 
-from nsys_llm.manifest import recipe_names  # noqa: E402
-from nsys_llm.trace_builder import TraceBuilder  # noqa: E402
+from nsys_llm.manifest.manifest import recipe_names  # noqa: E402
+from nsys_llm.testing.trace_builder import TraceBuilder  # noqa: E402
 
 __all__ = ["FAULTS", "inject"]
 
@@ -86,7 +86,7 @@ class Place:
         inputs = [str(self.folder / "in")]
         if self.recipe == "trace_diff":
             inputs *= 2
-        start = [sys.executable, "-m", "nsys_llm.command"]
+        start = [sys.executable, "-m", "nsys_llm.run.command"]
         if self.nsys is not None:
             start = [self.nsys, "recipe"]
         words = [self.recipe, "--mode", self.mode, "--output", str(self.output)]

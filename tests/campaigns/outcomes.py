@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nsys_llm.cli import main
+from nsys_llm.run.cli import main
 
 __all__ = ["Ended", "differs_from_rows", "problems", "run_recipe", "signed"]
 
 _NULL_TEXT = str(-(2**63))
-#: Beyond this, a time cannot be added up (see `nsys_llm.rank_trace`).
+#: Beyond this, a time cannot be added up (see `nsys_llm.trace.rank_trace`).
 _LARGEST_TIME_NS = 1 << 53
 _LONGEST_LINE = 2_000
 

@@ -28,24 +28,26 @@ from campaigns.mutations import EVENT_TABLES, damage_bytes, mutate_parquet, muta
 from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
 from campaigns.samples import sample_report
 
-from nsys_llm import runner, sqlite_report
-from nsys_llm.capture import read_facts
-from nsys_llm.categories import ENGINES, load_rules
-from nsys_llm.collective_names import operation_of
-from nsys_llm.errors import ReportError, UsageError
-from nsys_llm.manifest import recipe_names
-from nsys_llm.markdown import markdown_prose
-from nsys_llm.names import decode_nvjet, normalise_range, step_key, strip_api_version
-from nsys_llm.parquet_report import ParquetReport
-from nsys_llm.patterns import parse_pattern
-from nsys_llm.phase_maps import phase_map, read_phase_map
-from nsys_llm.sqlite_cells import UnexpectedCell
-from nsys_llm.sqlite_pages import read_integers
-from nsys_llm.sqlite_report import SqliteReport
-from nsys_llm.tables import NULL_INT, table_names, table_source
+from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.install.wheelhouse import unpack
+from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.manifest.weights import read_weights
+from nsys_llm.profile.capture import read_facts
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.sqlite import report as sqlite_report
+from nsys_llm.profile.sqlite.cells import UnexpectedCell
+from nsys_llm.profile.sqlite.pages import read_integers
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.tables import table_names, table_source
+from nsys_llm.report.markdown import markdown_prose
+from nsys_llm.run import runner
+from nsys_llm.taxonomy.categories import ENGINES, load_rules
+from nsys_llm.taxonomy.collective_names import operation_of
+from nsys_llm.taxonomy.names import decode_nvjet, normalise_range, step_key, strip_api_version
+from nsys_llm.taxonomy.phase_maps import phase_map, read_phase_map
 from nsys_llm.view.text import quoted, shortened, spans
-from nsys_llm.weights import read_weights
-from nsys_llm.wheelhouse import unpack
 
 __all__ = ["TARGETS", "Case"]
 

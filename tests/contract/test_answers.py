@@ -9,9 +9,9 @@ from hostile import hostile_inputs, write_hostile
 from rendered import PLOTLY, Markup, read_notebook, shown_by
 from results import analyse, demo_inputs, read_report
 
-from nsys_llm.cli import main
-from nsys_llm.demo import write_demo
-from nsys_llm.manifest import recipe_names
+from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.run.cli import main
+from nsys_llm.testing.demo import write_demo
 
 #: Of a terminal; the last line is the prompt's.
 LINES_N = 24

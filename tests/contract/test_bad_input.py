@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import open_folder, row, rows, run, snapshot, unprivileged
 
-from nsys_llm import sqlite_report
-from nsys_llm.manifest import load_manifest
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.profile.sqlite import report as sqlite_report
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 DTYPES = {"int64": "int64", "float64": "double", "string": "string", "bool": "bool"}
 
@@ -111,14 +111,14 @@ def test_the_first_report_of_a_folder_is_the_first_in_natural_order(tmp_path):
 
 
 def test_a_report_that_is_junk_is_refused_in_one_line_without_nsys(tmp_path, monkeypatch):
-    monkeypatch.setattr("nsys_llm.export.find_nsys", lambda given=None: None)
+    monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: None)
     (tmp_path / "j.nsys-rep").write_bytes(b"junk")
     assert_refused(tmp_path, tmp_path / "j.nsys-rep", "j.nsys-rep: needs an export", "nsys export")
 
 
 @pytest.mark.nsys
 def test_a_report_that_is_junk_is_refused_in_one_line_with_nsys(tmp_path, nsys, monkeypatch):
-    monkeypatch.setattr("nsys_llm.export.find_nsys", lambda given=None: nsys)
+    monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: nsys)
     (tmp_path / "j.nsys-rep").write_bytes(b"junk" * 999)
     assert_refused(tmp_path, tmp_path / "j.nsys-rep", "j.nsys-rep: nsys export failed")
 
@@ -162,7 +162,7 @@ def test_a_folder_that_may_not_be_entered_is_refused(mode, entry):
 def test_no_line_is_a_traceback_when_the_command_runs_by_itself(tmp_path, good_bytes):
     (tmp_path / "cut.sqlite").write_bytes(good_bytes[:5000])
     before = snapshot(tmp_path)
-    command = [sys.executable, "-m", "nsys_llm.cli", "llm_hotspots", "--input", "cut.sqlite"]
+    command = [sys.executable, "-m", "nsys_llm.run.cli", "llm_hotspots", "--input", "cut.sqlite"]
     for arguments in ([], ["--mode", "none"], ["--quiet"]):
         done = subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import open_folder, row, rows, run, snapshot, unprivileged
 
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 HOSTILE_NAMES = [
     "a?mode=rw.sqlite",
@@ -204,7 +204,7 @@ def test_only_the_analysis_file_holds_absolute_paths(tmp_path, rank_set):
 
 
 def test_the_command_by_itself_says_where_the_results_are(tmp_path, rank_set):
-    command = [sys.executable, "-W", "error", "-m", "nsys_llm.cli", "llm_hotspots"]
+    command = [sys.executable, "-W", "error", "-m", "nsys_llm.run.cli", "llm_hotspots"]
     done = subprocess.run(
         [*command, "--input", rank_set], cwd=tmp_path, capture_output=True, text=True
     )
@@ -225,7 +225,7 @@ def test_a_disk_that_is_full_ends_in_one_line_and_keeps_the_earlier_result(
     assert run("--input", rank_set, "--output", out).code == 0
     before = snapshot(tmp_path)
     for step in ("write_tables", "write_record", "write_report"):
-        monkeypatch.setattr(f"nsys_llm.runner.{step}", full)
+        monkeypatch.setattr(f"nsys_llm.run.runner.{step}", full)
         found = run("--input", rank_set, "--output", out, "--force-overwrite")
         assert (found.code, len(found.said)) == (2, 1)
         assert "cannot be written (No space left on device)" in found.said[0]

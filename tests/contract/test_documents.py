@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import run
 
-from nsys_llm.demo import write_demo
+from nsys_llm.testing.demo import write_demo
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

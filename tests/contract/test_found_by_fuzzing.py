@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import row, run
 
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 

@@ -23,7 +23,7 @@ from rendered import (
 )
 from results import analyse
 
-from nsys_llm.manifest import load_manifest, recipe_names
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.view.results import Results
 
 csv.field_size_limit(1_000_000)

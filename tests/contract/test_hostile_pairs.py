@@ -9,7 +9,7 @@ import pytest
 from rendered import HOSTILE_NAMES, INVISIBLE, PLOTLY, markdown_tokens, read_notebook, strings_in
 from results import analyse
 
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 from command_line import run
 from fake_failure import FAILING_NSYS
 
-from nsys_llm.manifest import recipe_names
-from nsys_llm.trace_builder import TraceBuilder
+from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: In every value that no output may hold.
 MARKER = "planted4711"
@@ -124,7 +124,7 @@ def test_what_is_told_of_reports_that_cannot_be_read_names_no_folder(tmp_path, m
     nsys.parent.mkdir()
     nsys.write_text(FAILING_NSYS.format(python=sys.executable))
     nsys.chmod(0o755)
-    monkeypatch.setattr("nsys_llm.export.find_nsys", lambda given=None: str(nsys))
+    monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: str(nsys))
     (ranks / "bad.nsys-rep").write_bytes(b"junk")
     out = tmp_path / "out"
     ended = run("--input", ranks, "--output", out, "--csv", "--html", "--allow-missing-ranks")

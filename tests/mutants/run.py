@@ -25,7 +25,7 @@ from planted_bugs import PLANTED, Bug
 ROOT: Final = Path(__file__).parents[2]
 #: What the copy holds: the package under its import name, and what tests look at besides.
 _PACKAGE: Final = {
-    "shared": "nsys_llm",
+    "shared/nsys_llm": "nsys_llm",
     "recipes": "nsys_llm/recipes",
     "manifests": "nsys_llm/manifests",
 }
@@ -98,8 +98,8 @@ def _copy(folder: Path) -> Path:
 
 def _inside(file: str) -> str:
     """Return where a file of the repository lies in the package."""
-    top, _, rest = file.partition("/")
-    return f"{_PACKAGE[top]}/{rest}"
+    top = next(one for one in _PACKAGE if file.startswith(f"{one}/"))
+    return _PACKAGE[top] + file.removeprefix(top)
 
 
 def _tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from results import analyse, read_frames, run
 
-from nsys_llm.names import strip_api_version
+from nsys_llm.taxonomy.names import strip_api_version
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 

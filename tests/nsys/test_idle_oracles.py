@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 from results import analyse, read_frames, rows, run
 
-from nsys_llm.api_classes import classify_api
+from nsys_llm.taxonomy.api_classes import classify_api
 
 pytestmark = pytest.mark.traces
 

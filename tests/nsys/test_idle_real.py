@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from results import LABELS, assert_same, read_frames, rows, run, under_nsys
 
-from nsys_llm.cli import main
+from nsys_llm.run.cli import main
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 

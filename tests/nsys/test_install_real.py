@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from results import analyse, assert_same
 
-from nsys_llm.manifest import load_manifest, recipe_names
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
 
 pytestmark = pytest.mark.nsys
 

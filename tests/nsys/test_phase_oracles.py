@@ -11,7 +11,7 @@ import plain_ranges
 import pytest
 from results import analyse, assert_same, read_frames, run, under_nsys
 
-from nsys_llm.names import normalise_range
+from nsys_llm.taxonomy.names import normalise_range
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 

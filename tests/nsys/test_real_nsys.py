@@ -24,7 +24,7 @@ from results import (
     under_nsys,
 )
 
-from nsys_llm.manifest import load_manifest
+from nsys_llm.manifest.manifest import load_manifest
 
 pytestmark = pytest.mark.nsys
 

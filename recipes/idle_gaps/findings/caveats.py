@@ -1,0 +1,89 @@
+"""What to know before reading idle times: the window, copies, and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.trace.device_ops import CAPTURE, SELECTED, WINDOW
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+
+_Tables = Mapping[str, pd.DataFrame]
+
+#: Share of a rank's idle time that is not compared with other ranks, worth a word; ours.
+_LEFT_OUT_PCT: Final = 10.0
+#: Percentage points of the window between idle time with and without copies, worth a word; ours.
+_KERNEL_ONLY_POINTS: Final = 5.0
+
+
+def caveats(tables: _Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    return [*_windows(tables), *_kernel_only(tables), *_clock(tables), *_left_out(tables)]
+
+
+def _left_out(tables: _Tables) -> list[str]:
+    common, devices = tables["common_idle"], tables["devices"]
+    if common.empty:
+        return []
+    left_out_ns = int(common["left_out_ns"].max())
+    idle_ns = int(devices.groupby("rank")["idle_ns"].sum().min())
+    if 100.0 * left_out_ns <= _LEFT_OUT_PCT * idle_ns:
+        return []
+    return [
+        f"`common_idle` compares the longest idle stretches of the ranks: up to "
+        f"{format_ns(left_out_ns)} of a rank's idle time, in shorter ones, is not in it."
+    ]
+
+
+def _windows(tables: _Tables) -> list[str]:
+    sources = set(tables["devices"]["windowed_by"])
+    if WINDOW in sources:
+        return [
+            "Gaps are cut to the window of the filter, and that to the capture; idle time at its "
+            "edges counts."
+        ]
+    if CAPTURE in sources:
+        return [
+            "The window is the whole capture: before the first and after the last operation the "
+            "GPU was idle too. Of an export that was cut to a part of the capture, this says "
+            "nothing."
+        ]
+    if SELECTED in sources:
+        return [
+            "The filter chooses operations: the window reaches from the first to the last of them, "
+            "and what else ran on the device then is busy time."
+        ]
+    return []
+
+
+def _kernel_only(tables: _Tables) -> list[str]:
+    devices = tables["devices"]
+    known = devices[devices["known"] & (devices["window_ns"] > 0)]
+    more = (known["kernel_only_idle_pct"] - known["idle_pct"]).dropna()
+    if more.empty or more.max() < _KERNEL_ONLY_POINTS:
+        return []
+    row = known.loc[more.idxmax()]
+    return [
+        f"Rank {row['rank']} copied for {format_ns(row['copy_only_ns'])} without a kernel. Tools "
+        f"that look at kernels alone call it {format_percent(row['kernel_only_idle_pct'])} idle; "
+        f"it was {format_percent(row['idle_pct'])}."
+    ]
+
+
+def _clock(tables: _Tables) -> list[str]:
+    ranks_n, common = tables["devices"]["rank"].nunique(), tables["common_idle"]
+    if ranks_n < 2:
+        return []
+    if common.empty:
+        return [
+            f"Idle time of all {counted(ranks_n, 'rank')} together is not known: there is no "
+            "clock that they share, their windows do not overlap, or a rank's work is not seen."
+        ]
+    if (common["clock"] == "utcEpochNs").any():
+        return [
+            f"Reports were brought into one clock by {quoted('utcEpochNs')}, which is as exact as "
+            "NTP (1 to tens of ms): shorter stretches in `common_idle` mean little."
+        ]
+    return []

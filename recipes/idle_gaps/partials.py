@@ -1,0 +1,141 @@
+"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from nsys_llm.analyses.device.gap_sums import GapSums
+from nsys_llm.analyses.device.missing_work import Unseen
+from nsys_llm.numeric.distributions import Moments, OrderStatistics
+from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import RankKey
+
+from .per_rank.gap_rows import GapRow
+from .per_rank.gap_timelines import GapTimeline, few_longest
+
+#: Longer gaps are told one by one. What a host takes to launch one operation is far below.
+MICRO_GAP_NS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class RankPatterns:
+    """Patterns of one rank, those with most time first.
+
+    Attributes:
+        pairs: Names of the operations before and after.
+        gaps_n: Shape (patterns,).
+        total_ns: Likewise, lengths of the gaps together.
+        cause_ns: Shape (patterns, causes), the same by the cause that a gap is named after.
+        others_n: Short gaps of patterns that were left out.
+        others_ns: Their lengths together.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    gaps_n: IntArray
+    total_ns: IntArray
+    cause_ns: IntArray
+    others_n: int
+    others_ns: int
+
+
+@dataclass(frozen=True)
+class IdleTimes:
+    """The window of one device in parts; all arrays of shape (parts,), int64.
+
+    Attributes:
+        edges_ns: Shape (parts + 1,); the report's own clock.
+        window_ns: The part of each inside the windows.
+        gap_ns: What of it no operation covers.
+        overhead_ns: What of that the profiler took.
+    """
+
+    edges_ns: IntArray
+    window_ns: IntArray
+    gap_ns: IntArray
+    overhead_ns: IntArray
+
+
+@dataclass(frozen=True)
+class DeviceIdle:
+    """One device of one rank. See the table `devices` of the manifest.
+
+    Attributes:
+        transfers_n: Kernels that send to or receive from single peers, as stages do.
+        sums: Gaps by cause; None where the idle time is not known, as are the next three.
+        lengths: Of its gaps, one group.
+        order: Around the percentiles of those, one group.
+        times: Idle time over time.
+    """
+
+    device_id: int
+    window_source: str
+    window_start_ns: int | None
+    window_end_ns: int | None
+    window_ns: int
+    ops_n: int
+    transfers_n: int
+    gap_ns: int
+    overhead_ns: int
+    kernel_busy_ns: int
+    sums: GapSums | None
+    lengths: Moments | None
+    order: OrderStatistics | None
+    times: IdleTimes | None
+
+
+@dataclass(frozen=True)
+class Spells:
+    """When all devices of a rank were idle.
+
+    Attributes:
+        idle_ns: Shape (n, 2), sorted and disjoint, the report's own clock: the longest.
+        unwatched_ns: Likewise, when nothing ran and the profiler did its own work.
+        left_out_n: Shorter stretches that were left out.
+        left_out_ns: Their time.
+        span_ns: First and last instant that the windows of all devices share; None without any.
+    """
+
+    idle_ns: IntArray
+    unwatched_ns: IntArray
+    left_out_n: int
+    left_out_ns: int
+    span_ns: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class RankIdle:
+    """One rank: its devices, sorted; its longest gaps; its patterns; what it cannot show."""
+
+    devices: tuple[DeviceIdle, ...]
+    gaps: tuple[GapRow, ...]
+    patterns: RankPatterns
+    spells: Spells | None
+    unseen: Unseen
+
+
+@dataclass(frozen=True)
+class IdlePartial:
+    """Many ranks.
+
+    Attributes:
+        ranks: Each rank by itself.
+        timelines: What was around the longest gaps of all of them.
+        pattern_lengths: How often a gap of each pattern had which length, over all ranks.
+    """
+
+    ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
+    timelines: tuple[GapTimeline, ...] = ()
+    pattern_lengths: NamedCounts = field(default_factory=NamedCounts)
+
+
+def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return IdlePartial(
+        {key: ranks[key] for key in sorted(ranks)},
+        few_longest(one for part in parts for one in part.timelines),
+        NamedCounts.merge([part.pattern_lengths for part in parts]),
+    )

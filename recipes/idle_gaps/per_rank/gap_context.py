@@ -1,0 +1,91 @@
+"""NVTX ranges and operating system calls around the gaps that are told one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.ranges import DOMAIN_CREATED, Ranges, read_ranges
+from nsys_llm.trace.rank_trace import RankTrace, sane_times
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What was marked on the host around some gaps.
+
+    Attributes:
+        ranges: NVTX ranges that reach near one of them; None where none were recorded.
+        os_calls: Calls of the operating system that reach into one; None likewise.
+        names: Texts of their names.
+    """
+
+    ranges: Ranges | None
+    os_calls: Table | None
+    names: dict[int, str]
+
+    @classmethod
+    def of(cls, trace: RankTrace, spans: IntArray) -> Marks:
+        """Keep what a few gaps need: text is slow, and most rows are far from any of them.
+
+        Args:
+            trace: One rank's rows.
+            spans: Shape (n, 2), sorted and disjoint: the gaps, and when their launches began.
+        """
+        ranges = os_calls = None
+        events = trace.tables.get("nvtx_events")
+        if events is not None and len(events) and len(spans):
+            last_ns = int(spans[-1, 1])
+            ends = np.where(events["end_ns"] == NULL_INT, last_ns, events["end_ns"])
+            near = _reaches(events["start_ns"], ends, spans)
+            near |= events["event_type"] == DOMAIN_CREATED
+            ranges = read_ranges(events.take(near), trace.strings, last_ns)
+        calls = trace.tables.get("os_calls")
+        if calls is not None and len(calls) and len(spans):
+            sane = sane_times(calls["start_ns"], calls["end_ns"])
+            os_calls = calls.take(sane & _reaches(calls["start_ns"], calls["end_ns"], spans))
+        ids = [] if os_calls is None else np.unique(os_calls["name_id"]).tolist()
+        return cls(ranges, os_calls, {key: text_of(key, trace.strings) for key in ids})
+
+    def innermost(self, thread: int, at_ns: int) -> str | None:
+        """Return the name, normalised, of the innermost range that a thread is in at an instant.
+
+        The one that began last, also across domains; start/end ranges of the process only where
+        the thread has none open.
+        """
+        if self.ranges is None:
+            return None
+        found = self.ranges
+        around = (found.start_ns <= at_ns) & (found.end_ns > at_ns)
+        own = np.flatnonzero(around & ~found.any_thread & (found.thread == thread))
+        if not own.size:
+            own = np.flatnonzero(around & found.any_thread)
+        return normalise_range(str(found.name[own[-1]])) if own.size else None
+
+    def os_call(self, thread: int, start_ns: int, end_ns: int) -> tuple[str | None, int]:
+        """Return the function in which a thread was longest in a stretch, and for how many ns."""
+        if self.os_calls is None:
+            return None, 0
+        calls = self.os_calls.take(self.os_calls["global_tid"] == thread)
+        inside = np.minimum(calls["end_ns"], end_ns) - np.maximum(calls["start_ns"], start_ns)
+        calls, inside = calls.take(inside > 0), inside[inside > 0]
+        if not inside.size:
+            return None, 0
+        ids, code = np.unique(calls["name_id"], return_inverse=True)
+        sums = np.bincount(code, weights=inside)
+        # Of equal ones the name decides, not the id.
+        best = min(range(ids.size), key=lambda at: (-sums[at], self.names[int(ids[at])]))
+        return self.names[int(ids[best])], int(sums[best])
+
+
+def _reaches(starts: IntArray, ends: IntArray, spans: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell which intervals reach into one of some spans, sorted and disjoint."""
+    first = np.searchsorted(spans[:, 1], starts, side="right")
+    begins = spans[np.minimum(first, len(spans) - 1), 0]
+    return np.asarray((first < len(spans)) & (begins < ends))

@@ -1,0 +1,240 @@
+"""The longest gaps of a device, each with all that the trace knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.idle_split import Situations, situate, split_gaps
+from nsys_llm.numeric.gaps import Gaps
+from nsys_llm.numeric.intervals import IntArray, union_intervals
+from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.device_ops import DeviceOps, OpNames
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .gap_context import Marks
+from .thread_scheduling import Cores
+
+_THREAD_BITS: Final = 0xFFFFFF
+
+#: What is not known of a gap without a launch.
+_UNKNOWN: Final[dict[str, Any]] = {
+    **dict.fromkeys(("launch_api", "launch_start_ns", "launch_end_ns", "global_tid")),
+    **dict.fromkeys(("api", "api_tid", "nvtx_range", "launch_range", "os_call", "on_core_ns")),
+    "api_ns": 0,
+    "os_call_ns": 0,
+}
+
+
+@dataclass(frozen=True)
+class GapRow:
+    """One gap. See the table `gaps` of the manifest; None where it is not known."""
+
+    device_id: int
+    start_ns: int
+    end_ns: int
+    before: str | None
+    after: str | None
+    cause: int
+    time_ns: tuple[int, ...]
+    certain_ns: int
+    launch_api: str | None
+    launch_start_ns: int | None
+    launch_end_ns: int | None
+    global_tid: int | None
+    api: str | None
+    api_tid: int | None
+    api_ns: int
+    nvtx_range: str | None
+    launch_range: str | None
+    os_call: str | None
+    os_call_ns: int
+    on_core_ns: int | None
+
+
+def thread_number(global_tid: int) -> int:
+    """Return the thread's number out of its id in a report."""
+    return global_tid & _THREAD_BITS
+
+
+def process_of(global_tid: int) -> int:
+    """Return the id of a thread's process in a report, to which a thread's number can be added."""
+    return global_tid & ~_THREAD_BITS
+
+
+def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:
+    """Return which gaps are the longest, the earliest of equals first.
+
+    Args:
+        length: Shape (gaps,), in order of time.
+        most_n: How many at most.
+        least_ns: Shorter ones are left out.
+    """
+    rows = np.flatnonzero(length >= least_ns)
+    if rows.size > most_n:
+        limit = np.partition(length[rows], rows.size - most_n)[rows.size - most_n]
+        rows = rows[length[rows] >= limit]
+    return rows[np.argsort(-length[rows], kind="stable")][:most_n]
+
+
+def top_gaps(
+    trace: RankTrace,
+    ops: DeviceOps,
+    names: OpNames,
+    host: HostLine,
+    options: Mapping[str, Any],
+) -> list[GapRow]:
+    """Describe the longest gaps of a device."""
+    length = ops.gaps.end_ns - ops.gaps.start_ns
+    rows = np.sort(longest_gaps(length, options["top"], options["min_gap_ns"]))
+    gaps = ops.gaps.take(rows)
+    where = situate(gaps, ops.launch_row, host)
+    split = split_gaps(gaps, where, host)
+    named = split.time_ns.argmax(axis=0)
+    marks, cores = Marks.of(trace, _spans(gaps, where, host)), Cores.of(trace.tables)
+    found = []
+    for at, cause in enumerate(named.tolist()):
+        gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
+        call = int(where.call[at])
+        found.append(
+            GapRow(
+                device_id=ops.device_id,
+                start_ns=gap[0],
+                end_ns=gap[1],
+                before=_name(ops, names, int(gaps.before[at])),
+                after=_name(ops, names, int(gaps.after[at])),
+                cause=cause,
+                time_ns=tuple(split.time_ns[:, at].tolist()),
+                certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
+                **_launch(trace, host, marks, cores, call, int(where.other[at]), gap, cause),
+            )
+        )
+    return found
+
+
+def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
+    """Return the table gaps."""
+    gaps = [gap for _, gap in rows]
+    plain = ("device_id", "start_ns", "end_ns", "before", "after", "launch_api", "launch_start_ns")
+    more = (
+        "launch_end_ns",
+        "api",
+        "api_tid",
+        "api_ns",
+        "nvtx_range",
+        "launch_range",
+        "os_call",
+        "os_call_ns",
+        "on_core_ns",
+    )
+    idle = [sum(gap.time_ns[:IDLE_CAUSES_N]) for gap in gaps]
+    return {
+        "rank": [rank.number for rank, _ in rows],
+        "file": [rank.file for rank, _ in rows],
+        **{name: [getattr(gap, name) for gap in gaps] for name in (*plain, *more)},
+        "duration_ns": [gap.end_ns - gap.start_ns for gap in gaps],
+        "idle_ns": idle,
+        "cause": [CAUSE_NAMES[gap.cause] for gap in gaps],
+        "cause_ns": [gap.time_ns[gap.cause] for gap in gaps],
+        "certain_ns": [gap.certain_ns for gap in gaps],
+        "tid": [None if gap.global_tid is None else thread_number(gap.global_tid) for gap in gaps],
+        **{
+            f"{name}_ns": [gap.time_ns[code] for gap in gaps]
+            for code, name in enumerate(CAUSE_NAMES)
+        },
+    }
+
+
+def _name(ops: DeviceOps, names: OpNames, op: int) -> str | None:
+    return names.texts[int(ops.name[op])] if op >= 0 else None
+
+
+def _spans(gaps: Gaps, where: Situations, host: HostLine) -> IntArray:
+    """Return the gaps and the begins of their launches, as spans that may be looked at."""
+    begins = host.calls.start_ns[where.call[where.call >= 0]]
+    starts = np.concatenate((gaps.start_ns, begins))
+    return union_intervals(starts, np.concatenate((gaps.end_ns, begins + 1)))
+
+
+def _launch(
+    trace: RankTrace,
+    host: HostLine,
+    marks: Marks,
+    cores: Cores,
+    call: int,
+    other: int,
+    gap: tuple[int, int],
+    cause: int,
+) -> dict[str, Any]:
+    """Return what the launching thread, or the one that it waited for, did in a gap."""
+    if call < 0:
+        return _UNKNOWN
+    calls, thread = host.calls, int(host.calls.threads[host.calls.thread[call]])
+    begin_ns, end_ns = int(calls.start_ns[call]), int(calls.end_ns[call])
+    api, stretch = _stretch(host, call, other, gap, cause)
+    middle_ns = begin_ns if stretch is None else sum(stretch) // 2
+    where = thread if api is None else int(calls.threads[calls.thread[api]])
+    os_call, os_call_ns = marks.os_call(thread, *gap)
+    return {
+        "launch_api": _api(trace, host, call),
+        "launch_start_ns": begin_ns,
+        "launch_end_ns": end_ns,
+        "global_tid": thread,
+        "api": None if api is None else _api(trace, host, api),
+        "api_tid": None if api is None else thread_number(where),
+        "api_ns": 0 if stretch is None or api is None else stretch[1] - stretch[0],
+        "nvtx_range": marks.innermost(where, middle_ns),
+        "launch_range": marks.innermost(thread, begin_ns),
+        "os_call": os_call,
+        "os_call_ns": os_call_ns,
+        "on_core_ns": cores.on_core_ns(thread, *gap),
+    }
+
+
+def _api(trace: RankTrace, host: HostLine, call: int) -> str:
+    name_id = int(trace.tables["api_calls"]["name_id"][host.calls.row[call]])
+    return strip_api_version(text_of(name_id, trace.strings))
+
+
+def _stretch(
+    host: HostLine, call: int, other: int, gap: tuple[int, int], cause: int
+) -> tuple[int | None, tuple[int, int] | None]:
+    """Return the call with most time of the cause, and that time; or the longest without a call."""
+    calls, last = host.calls, np.array([call])
+    places = np.arange(int(calls.ended_before(np.array([gap[0]]), last)[0]), call + 1)
+    begins, ends = calls.start_ns[places], calls.end_ns[places]
+    if cause == HOST_NO_CUDA:
+        begins, ends = np.concatenate(([gap[0]], ends[:-1])), begins
+        return None, _longest(begins, ends, gap)[1]
+    at, inside = _longest(begins, ends, gap, host.cause[places] == cause)
+    if inside is None and other >= 0:
+        low, high = calls.bounds[other : other + 2].tolist()
+        first = low + int(np.searchsorted(calls.end_ns[low:high], gap[0], side="right"))
+        places = np.arange(first, low + int(np.searchsorted(calls.start_ns[low:high], gap[1])))
+        begins, ends = calls.start_ns[places], calls.end_ns[places]
+        at, inside = _longest(begins, ends, gap, host.cause[places] == cause)
+    return None if inside is None else int(places[at]), inside
+
+
+def _longest(
+    begins: IntArray,
+    ends: IntArray,
+    gap: tuple[int, int],
+    kept: npt.NDArray[np.bool_] | None = None,
+) -> tuple[int, tuple[int, int] | None]:
+    """Return which interval has most time in a gap, and that part of it; None if none has any."""
+    begins, ends = np.maximum(begins, gap[0]), np.minimum(ends, gap[1])
+    inside = ends - begins if kept is None else np.where(kept, ends - begins, 0)
+    if not inside.size or inside.max() <= 0:
+        return -1, None
+    at = int(inside.argmax())
+    return at, (int(begins[at]), int(ends[at]))

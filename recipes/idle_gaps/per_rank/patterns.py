@@ -1,0 +1,140 @@
+"""Short gaps that come again and again between the same two operations: what a decode step loses.
+
+A rank keeps its costliest patterns and adds the others up, so that all sums stay exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.numeric.distributions import ValueCounts, interpolate
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined
+from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.trace.device_ops import DeviceOps, OpNames
+from nsys_llm.trace.identity import Rank
+
+from ..partials import MICRO_GAP_NS, RankPatterns
+
+#: Patterns that a rank keeps: several times what a table shows.
+PATTERNS_KEPT: Final = 256
+
+_CAUSES_N: Final = len(CAUSE_NAMES)
+#: Between two names in a key; neither can hold it.
+_BETWEEN: Final = "\x1f"
+
+
+def map_patterns(
+    devices: Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]], names: OpNames
+) -> tuple[RankPatterns, NamedCounts]:
+    """Return the patterns of one rank, and how often a gap of each had which length.
+
+    Args:
+        devices: Operations of each device, and the cause that each of its gaps is named after.
+        names: Of the operations.
+    """
+    names_n = max(len(names.texts), 1)
+    short = [_short(ops, named, names_n) for ops, named in devices]
+    pair, length, cause = (
+        short[0] if len(short) == 1 else (joined([part[at] for part in short]) for at in range(3))
+    )
+    del short
+    keys, code = distinct_codes(pair)
+    del pair  # as long as the trace
+    total = exact_sums(code, length, len(keys))
+    # Of equal ones, the first by name: kernels' names are sorted, and codes follow them.
+    kept = np.argsort(-total, kind="stable")[:PATTERNS_KEPT]
+    place = np.full(len(keys), -1, dtype=np.int64)
+    place[kept] = np.arange(kept.size)
+    at = place[code]
+    del code
+    inside = at >= 0
+    others_n, others_ns = int((~inside).sum()), int(length[~inside].sum())
+    if others_n:
+        at, length, cause = at[inside], length[inside], cause[inside]
+    pairs = [tuple(names.texts[one] for one in divmod(key, names_n)) for key in keys[kept].tolist()]
+    of_cause = at * _CAUSES_N + cause
+    found = RankPatterns(
+        pairs=tuple((one[0], one[1]) for one in pairs),
+        gaps_n=np.bincount(at, minlength=kept.size).astype(np.int64),
+        total_ns=total[kept],
+        cause_ns=exact_sums(of_cause, length, kept.size * _CAUSES_N).reshape(-1, _CAUSES_N),
+        others_n=others_n,
+        others_ns=others_ns,
+    )
+    counts = ValueCounts.from_values(at, length)
+    return found, _named([_key(pair) for pair in found.pairs], counts)
+
+
+def pattern_columns(
+    parts: Sequence[tuple[Rank, RankPatterns]], lengths: NamedCounts, top: int
+) -> Columns:
+    """Return the table patterns: those with most time over all ranks, then all others in a row."""
+    pairs = sorted({pair for _, part in parts for pair in part.pairs})
+    code = {pair: index for index, pair in enumerate(pairs)}
+    gaps_n, total_ns, ranks_n = (np.zeros(len(pairs), dtype=np.int64) for _ in range(3))
+    cause_ns = np.zeros((len(pairs), _CAUSES_N), dtype=np.int64)
+    for _, part in parts:
+        own = np.array([code[pair] for pair in part.pairs], dtype=np.int64)
+        gaps_n[own] += part.gaps_n
+        total_ns[own] += part.total_ns
+        cause_ns[own] += part.cause_ns
+        ranks_n[own] += 1
+    order = np.argsort(-total_ns, kind="stable")
+    shown, rest = order[:top], order[top:]
+    median, most = _medians(lengths, [pairs[index] for index in shown.tolist()])
+    others_n = sum(part.others_n for _, part in parts) + int(gaps_n[rest].sum())
+    others_ns = sum(part.others_ns for _, part in parts) + int(total_ns[rest].sum())
+    worst = cause_ns[shown].argmax(axis=1) if shown.size else shown
+    tail = [None] if others_n else []
+    return {
+        "before": [*(pairs[index][0] for index in shown.tolist()), *tail],
+        "after": [*(pairs[index][1] for index in shown.tolist()), *tail],
+        "ranks_n": [*ranks_n[shown].tolist(), *tail],
+        "gaps_n": [*gaps_n[shown].tolist(), *([others_n] if others_n else [])],
+        "total_ns": [*total_ns[shown].tolist(), *([others_ns] if others_n else [])],
+        "p50_ns": [*median, *tail],
+        "max_ns": [*most, *tail],
+        "cause": [*(CAUSE_NAMES[cause] for cause in worst.tolist()), *tail],
+        "cause_ns": [*cause_ns[shown, worst].tolist(), *tail],
+    }
+
+
+def _short(
+    ops: DeviceOps, named: np.ndarray[Any, Any], names_n: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return pair, length and cause of the short gaps between two operations."""
+    gaps = ops.gaps
+    length = gaps.end_ns - gaps.start_ns
+    rows = np.flatnonzero((length < MICRO_GAP_NS) & (gaps.before >= 0) & (gaps.after >= 0))
+    pair = ops.name[gaps.before[rows]]
+    pair *= names_n
+    pair += ops.name[gaps.after[rows]]
+    return pair, length[rows], named[rows].astype(np.int64)
+
+
+def _key(pair: tuple[str, str]) -> str:
+    return _BETWEEN.join(pair)
+
+
+def _named(keys: Sequence[str], counts: ValueCounts) -> NamedCounts:
+    """Return counts under names in the order that merging needs."""
+    order = sorted(range(len(keys)), key=lambda at: keys[at])
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[order] = np.arange(len(keys))
+    return NamedCounts(tuple(keys[at] for at in order), counts.regrouped(rank))
+
+
+def _medians(
+    lengths: NamedCounts, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[float], list[int]]:
+    place = {name: index for index, name in enumerate(lengths.names)}
+    rows = np.array([place[_key(pair)] for pair in pairs], dtype=np.int64)
+    order = lengths.counts.order_statistics(len(lengths.names)).take(rows)
+    most = lengths.counts.moments(len(lengths.names)).take(rows).maximum
+    return interpolate(order)[:, 1].tolist(), most.tolist()

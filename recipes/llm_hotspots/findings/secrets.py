@@ -1,0 +1,41 @@
+"""The finding on what a report stores besides the trace, before somebody shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.findings import Finding
+from nsys_llm.view.text import counted, quoted
+
+_MOST_NAMED: Final = 6
+
+
+def secret_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return a finding if reports store variables that look like secrets; by name only."""
+    files = tables["files"]
+    with_secrets = files[files["secret_variables"].notna()]
+    if with_secrets.empty:
+        return []
+    listed = with_secrets["secret_variables"].str.split(", ").explode()
+    names = sorted(set(listed))
+    shown = ", ".join(quoted(name) for name in names[:_MOST_NAMED])
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return [
+        Finding(
+            rule="stored_secrets",
+            severity="medium",
+            scope="run",
+            title="The reports store what looks like secrets, in "
+            f"{counted(len(names), 'variable')}",
+            evidence=f"In {counted(len(with_secrets), 'rank or report', 'ranks or reports')} of "
+            f"{len(files)}: {shown}{more}. A report keeps the whole environment of the profiled "
+            "command, in two places; these results hold the names alone.",
+            tables=("files",),
+            recommendation="Share these results instead of the reports, or profile again without "
+            "these variables (`env -u NAME nsys profile ...`). Replace a secret that has left "
+            "your hands in a report.",
+        )
+    ]

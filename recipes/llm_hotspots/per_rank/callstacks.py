@@ -1,0 +1,130 @@
+"""Where one rank's slow API calls were made: the call stacks that `--cudabacktrace` records.
+
+The capture records stacks of calls that are longer than its threshold (80 us by default), so every
+call with a stack is one that its user thought slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import distinct_codes, summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import coded_names, text_of
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: Frames of a stack that are shown; the rest is said to be there.
+_MOST_FRAMES: Final = 64
+
+
+@dataclass(frozen=True)
+class CallStack:
+    """One call stack of one API function. See the table `callstacks` of the manifest."""
+
+    api: str
+    stack: str
+    calls_n: int
+    total_ns: int
+    max_ns: int
+    first_start_ns: int
+
+
+def map_callstacks(
+    trace: RankTrace, calls: Table, options: Mapping[str, Any]
+) -> tuple[CallStack, ...]:
+    """Return the call stacks with the most time, at most --top of them.
+
+    Args:
+        trace: The rank.
+        calls: Its API calls that the filters leave.
+        options: top.
+    """
+    chains = trace.tables["cuda_callchains"]
+    if not len(chains) or "callchain_id" not in calls:
+        return ()
+    calls = calls.take(trace.starts_inside(calls) & np.isin(calls["callchain_id"], chains["id"]))
+    ids, chain = distinct_codes(calls["callchain_id"])
+    stacks, stack = _stacks(chains, ids, trace.strings)
+    names, api = coded_names(calls["name_id"], trace.strings, strip_api_version)
+    used, group = distinct_codes(stack[chain] * max(len(names), 1) + api)
+    whole_ns = calls["end_ns"] - calls["start_ns"]
+    calls_n, total_ns = np.bincount(group, minlength=len(used)), summed(group, whole_ns, len(used))
+    longest_ns = np.zeros(len(used), dtype=np.int64)
+    np.maximum.at(longest_ns, group, whole_ns)
+    first_ns = np.full(len(used), np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, group, calls["start_ns"])
+    rows = [
+        CallStack(
+            names[code % len(names)], stacks[code // len(names)], count, total, longest, first
+        )
+        for code, count, total, longest, first in zip(
+            *(one.tolist() for one in (used, calls_n, total_ns, longest_ns, first_ns)), strict=True
+        )
+    ]
+    rows.sort(key=lambda row: (-row.total_ns, row.api, row.stack))
+    return tuple(rows[: options["top"]])
+
+
+def _stacks(
+    chains: Table, ids: IntArray, strings: Mapping[int, str]
+) -> tuple[tuple[str, ...], IntArray]:
+    """Return the distinct stacks as text, sorted, and the position of each chain's among them.
+
+    Args:
+        chains: All frames.
+        ids: Shape (n,), the chains that are wanted, sorted, each once.
+        strings: Texts behind symbols and modules.
+    """
+    frames = chains.take(np.isin(chains["id"], ids))
+    frames = frames.take(np.lexsort((frames["depth"], frames["id"])))
+    bounds = np.searchsorted(frames["id"], np.append(ids, np.iinfo(np.int64).max))
+    first, depth_n = bounds[:-1], np.diff(bounds)
+    symbols, symbol = distinct_codes(frames["symbol_id"])
+    modules, module = distinct_codes(frames["module_id"])
+    frame = symbol * len(modules) + module + 1
+    # Chains are alike if they are alike one frame less deep and have the same frame there.
+    kind = np.zeros(len(ids), dtype=np.int64)
+    for depth in range(int(depth_n.max(initial=0))):
+        deep = np.flatnonzero(depth < depth_n)
+        here = np.zeros(len(ids), dtype=np.int64)
+        here[deep] = frame[first[deep] + depth]
+        kind = distinct_codes(kind * (len(symbols) * len(modules) + 1) + here)[1]
+    example = np.zeros(int(kind.max(initial=-1)) + 1, dtype=np.int64)
+    example[kind] = np.arange(len(ids))
+    texts = [
+        _joined(
+            [
+                _frame(symbol_id, module_id, strings)
+                for symbol_id, module_id in zip(
+                    frames["symbol_id"][one].tolist(),
+                    frames["module_id"][one].tolist(),
+                    strict=True,
+                )
+            ]
+        )
+        for one in (slice(bounds[row], bounds[row + 1]) for row in example.tolist())
+    ]
+    names = tuple(sorted(set(texts)))
+    position = {name: index for index, name in enumerate(names)}
+    return names, np.array([position[text] for text in texts], dtype=np.int64)[kind]
+
+
+def _frame(symbol_id: int, module_id: int, strings: Mapping[int, str]) -> str:
+    symbol = text_of(symbol_id, strings)
+    if not symbol.startswith("0x") or module_id == NULL_INT:
+        return symbol
+    # An address says nothing by itself; the library that it lies in does.
+    return f"{PurePosixPath(text_of(module_id, strings)).name}!{symbol}"
+
+
+def _joined(frames: list[str]) -> str:
+    more = len(frames) - _MOST_FRAMES
+    return " < ".join(frames[:_MOST_FRAMES]) + (f" < ({more} more frames)" if more > 0 else "")

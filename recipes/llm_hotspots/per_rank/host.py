@@ -1,0 +1,81 @@
+"""What the host of one rank did: its part of llm_hotspots, and the tables of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nsys_llm.analyses.device.profiler_time import held_calls
+from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .apis import RankApis, map_apis
+from .callstacks import CallStack, map_callstacks
+from .launch_stages import LaunchStages, map_stages
+from .launches import DeviceLaunches, launched_devices, map_launches
+from .os_waits import OsWaits, map_os_waits
+
+
+@dataclass(frozen=True)
+class RankHost:
+    """What the host of one rank did."""
+
+    apis: RankApis
+    launches: tuple[DeviceLaunches, ...]
+    stages: LaunchStages
+    os_waits: OsWaits
+    callstacks: tuple[CallStack, ...]
+
+
+def map_host(
+    trace: RankTrace,
+    kernel_name: IntArray,
+    durations: ValueCounts,
+    devices: IntArray,
+    options: Mapping[str, Any],
+) -> tuple[RankHost, NamedCounts]:
+    """Reduce the host's part of one rank.
+
+    Args:
+        trace: The rank.
+        kernel_name: Shape (kernels,), codes of the kernels' shown names.
+        durations: How often a kernel took how long, by position of its device in `devices`.
+        devices: Ids of the devices that have kernels, sorted.
+        options: By option name.
+
+    Returns:
+        Its rows, and how often a call of each API function took how long.
+    """
+    calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
+    held = held_calls(trace, calls)
+    (apis, api_durations), stages, launches = side_by_side(
+        len(calls),
+        lambda: map_apis(trace, calls, broken, held),
+        lambda: map_stages(trace, kernel_name),
+        lambda: map_launches(trace, calls, held, durations, devices),
+    )
+    host = RankHost(
+        apis=apis,
+        launches=launches,
+        stages=stages,
+        os_waits=map_os_waits(trace, _launching_threads(trace), held),
+        callstacks=map_callstacks(trace, calls, options),
+    )
+    return host, api_durations
+
+
+def _launching_threads(trace: RankTrace) -> IntArray:
+    """Return the threads with launch calls; none where nobody asks, for want of OS calls."""
+    calls = trace.tables["api_calls"]
+    if not len(trace.tables["os_calls"]):
+        calls = calls.take(np.zeros(len(calls), dtype=bool))
+    ids = [key for key, text in trace.strings.items() if classify_api(text) in LAUNCH_CLASSES]
+    return distinct(calls["global_tid"][np.isin(calls["name_id"], ids)])

@@ -1,0 +1,144 @@
+"""How long each stage of a launch takes: the call, the queue, the kernel.
+
+As NVIDIA's `cuda_kern_exec_sum` has them: the API call on the host, the queue from the call's end
+to the kernel's start, and the kernel. Overall is from the call's start to the end of the kernel
+or of the call, whichever is later. A kernel that starts before its call returns has no queue time.
+Nodes of a CUDA graph all have the times of the graph's launch call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.rank_trace import RankTrace, sane_times
+
+#: Stages of a launch, and prefixes of their columns.
+STAGES: Final = ("api", "queue", "kernel", "overall")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A distribution per group."""
+
+    moments: Moments
+    order: OrderStatistics
+
+    @classmethod
+    def of(cls, counts: ValueCounts, groups_n: int) -> Spread:
+        """Summarise the values of groups 0 .. groups_n - 1."""
+        return cls(counts.moments(groups_n), counts.order_statistics(groups_n))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Spread]) -> Spread:
+        """Put the groups of several parts one after the other."""
+        return cls(
+            Moments.joined([part.moments for part in parts]),
+            OrderStatistics.joined([part.order for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class LaunchStages:
+    """Kernels whose launch call is known, by group; arrays of shape (groups,).
+
+    Attributes:
+        device_id: CUDA device.
+        thread: globalTid of the call.
+        api: Name of the function, without version.
+        kernel: Codes into the rank's shown kernel names.
+        spreads: By name of `STAGES`; the queue has fewer values than the others.
+        device_spreads: The same by device: the position in `device_ids`.
+        device_ids: Devices that have such kernels, sorted.
+    """
+
+    device_id: IntArray
+    thread: IntArray
+    api: tuple[str, ...]
+    kernel: IntArray
+    spreads: Mapping[str, Spread]
+    device_spreads: Mapping[str, Spread]
+    device_ids: IntArray
+
+
+def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
+    """Reduce the kernels of one rank that start in the window and whose launch call is known.
+
+    Args:
+        trace: The rank.
+        kernel_name: Shape (kernels,), codes of the kernels' shown names.
+    """
+    kernels, calls = trace.tables["kernels"], trace.tables["api_calls"]
+    known = (kernels["launch_row"] >= 0) & trace.starts_inside(kernels)
+    if len(calls):
+        known &= sane_times(calls["start_ns"], calls["end_ns"])[kernels["launch_row"]]
+    kernels, kernel_name = kernels.take(known), kernel_name if known.all() else kernel_name[known]
+    apis, threads, devices, used, group, sizes = _groups(kernels, kernel_name, calls, trace.strings)
+    of_device, of_thread, of_api, of_kernel = np.unravel_index(used, sizes)
+    counts = _stage_counts(kernels, calls, group)
+    return LaunchStages(
+        device_id=devices[of_device],
+        thread=threads[of_thread],
+        api=tuple(apis[code] for code in of_api.tolist()),
+        kernel=of_kernel.astype(np.int64),
+        spreads={stage: Spread.of(one, len(used)) for stage, one in counts.items()},
+        device_spreads={
+            stage: Spread.of(one.regrouped(of_device.astype(np.int64)), len(devices))
+            for stage, one in counts.items()
+        },
+        device_ids=devices,
+    )
+
+
+def _groups(
+    kernels: Table, kernel_name: IntArray, calls: Table, strings: Mapping[int, str]
+) -> tuple[tuple[str, ...], IntArray, IntArray, IntArray, IntArray, tuple[int, ...]]:
+    """Return functions, threads, devices; packed groups that occur, each kernel's; and sizes."""
+    row = kernels["launch_row"]
+    apis, api_of_call = coded_names(calls["name_id"], strings, strip_api_version)
+    threads, thread_of_call = distinct_codes(calls["global_tid"])
+    devices, device = distinct_codes(kernels["device_id"])
+    counts_n = (len(devices), len(threads), len(apis), int(kernel_name.max(initial=0)) + 1)
+    # With all sizes at least 1, the codes fit together even where there is no kernel at all.
+    sizes = tuple(max(size, 1) for size in counts_n)
+    # A call's thread and function first, so that only one column has to be looked up by kernel.
+    of_call = _packed((thread_of_call, api_of_call), sizes[1:3])
+    del api_of_call, thread_of_call  # as large as the trace
+    key = _packed((device, of_call[row], kernel_name), (sizes[0], sizes[1] * sizes[2], sizes[3]))
+    del device, of_call
+    used, group = distinct_codes(key)
+    return apis, threads, devices, used, group, sizes
+
+
+def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
+    """Return one code for each combination of codes, as `np.unravel_index` takes it apart."""
+    packed = codes[0]
+    for code, size in zip(codes[1:], sizes[1:], strict=True):
+        packed = packed * size + code if size > 1 else packed
+    return packed
+
+
+def _stage_counts(kernels: Table, calls: Table, group: IntArray) -> dict[str, ValueCounts]:
+    call_start_ns = calls["start_ns"][kernels["launch_row"]]
+    call_end_ns = calls["end_ns"][kernels["launch_row"]]
+    queue_ns = kernels["start_ns"] - call_end_ns
+    queued = queue_ns >= 0
+    queue = (group, queue_ns) if queued.all() else (group[queued], queue_ns[queued])
+    counts = {
+        "api": ValueCounts.from_values(group, call_end_ns - call_start_ns),
+        "queue": ValueCounts.from_values(*queue),
+        "kernel": ValueCounts.from_values(group, kernels["end_ns"] - kernels["start_ns"]),
+    }
+    end_ns = np.maximum(kernels["end_ns"], call_end_ns)
+    # At least the call: so it is not negative even where the clocks of host and GPU disagree.
+    counts["overall"] = ValueCounts.from_values(group, end_ns - call_start_ns)
+    return counts

@@ -1,0 +1,263 @@
+"""How often and how fast one rank launches kernels, and how long its launch calls take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.device.profiler_time import HeldCalls
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clip_to_windows,
+    clipped_lengths,
+    gaps_within,
+    intersect_intervals,
+    starts_inside,
+    union_intervals,
+)
+from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+from .launch_stages import Spread
+from .peak_rate import busiest_window
+
+#: Length of the window whose kernels are the peak.
+PEAK_NS: Final = 100_000_000
+#: Kernels shorter than these are counted.
+SHORT_NS: Final = (5_000, 10_000, 20_000)
+#: Idle gaps from this length on are left out of the active time: nobody launches there.
+LONG_GAP_NS: Final = 10_000_000
+#: A launch call waits if it is longer than ten median ones, and longer than this.
+BLOCKED_NS: Final = 100_000
+_BLOCKED_TIMES: Final = 10
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    """Launch calls of one device. See the table `launches` of the manifest."""
+
+    host_launches_n: int
+    graph_launches_n: int
+    unmatched_launches_n: int
+    launch_api_ns: int
+    graph_launch_api_ns: int
+    blocked_over_ns: int
+    blocked_launches_n: int
+    blocked_launch_ns: int
+    blocked_launch_busy_ns: int
+    blocked_launch_idle_ns: int
+    blocked_profiler_busy_ns: int
+    blocked_profiler_idle_ns: int
+    longest_launch_ns: int | None
+    longest_launch_start_ns: int | None
+
+
+@dataclass(frozen=True)
+class DeviceLaunches:
+    """One device of one rank. See the table `launches` of the manifest.
+
+    Attributes:
+        short_n: Kernels shorter than each of `SHORT_NS`.
+        durations: Of kernels that start in the window; one group.
+        calls: None where no API calls were traced.
+    """
+
+    device_id: int
+    long_gaps_n: int
+    long_gaps_ns: int
+    kernels_n: int
+    graph_nodes_n: int
+    peak_n: int
+    peak_start_ns: int | None
+    short_n: tuple[int, ...]
+    durations: Spread
+    calls: CallTimes | None
+
+
+def launched_devices(trace: RankTrace) -> IntArray:
+    """Return the device of the work that each API call launched; NULL_INT where none is known."""
+    devices = np.full(len(trace.tables["api_calls"]), NULL_INT, dtype=np.int64)
+    for name in OP_TABLES:
+        if name in trace.unfiltered:
+            op = trace.unfiltered[name]
+            known = op["launch_row"] >= 0
+            devices[op["launch_row"][known]] = op["device_id"][known]
+    return devices
+
+
+def map_launches(
+    trace: RankTrace,
+    calls: Table,
+    held: HeldCalls,
+    durations: ValueCounts,
+    devices: IntArray,
+) -> tuple[DeviceLaunches, ...]:
+    """Reduce the launches of one rank.
+
+    Args:
+        trace: The rank.
+        calls: Its API calls that the filters leave, with a column `device_id`: see
+            `launched_devices`.
+        held: Which of the calls the profiler held.
+        durations: How often a kernel took how long, by position of its device in `devices`.
+        devices: Ids of the devices that have kernels, sorted.
+    """
+    traced = len(trace.tables["api_calls"]) > 0
+    launched = _launch_calls(trace, calls, held) if traced else None
+    known = devices.tolist()
+    return tuple(
+        _device(
+            trace,
+            device,
+            _only(durations, known.index(device) if device in known else -1),
+            None if launched is None else _of_device(launched, device, trace),
+            held,
+        )
+        for device in trace.device_ids
+    )
+
+
+def _launch_calls(trace: RankTrace, calls: Table, held: HeldCalls) -> Table:
+    """Return the calls that launch kernels or graphs, with columns `graph` and `profiler_ns`."""
+    kinds = {key: classify_api(text) for key, text in trace.strings.items()}
+    ids = [key for key, kind in kinds.items() if kind in LAUNCH_CLASSES]
+    calls = Table({**calls.columns, "profiler_ns": held.each(len(calls))})
+    found = calls.take(np.isin(calls["name_id"], ids))
+    graph = np.isin(found["name_id"], [key for key in ids if kinds[key] == "graph_launch"])
+    return Table({**found.columns, "graph": graph})
+
+
+def _of_device(launched: Table, device: int, trace: RankTrace) -> Table:
+    """Return the launch calls of one device; those without recorded work belong to the only one."""
+    mine = launched["device_id"] == device
+    used = {one for op in trace.unfiltered.values() for one in distinct(op["device_id"]).tolist()}
+    if len(used) == 1:
+        mine |= launched["device_id"] == NULL_INT
+    return launched.take(mine)
+
+
+def _only(counts: ValueCounts, group: int) -> ValueCounts:
+    """Return the counts of one group, as group 0."""
+    mine = counts.group == group
+    return ValueCounts(counts.group[mine] * 0, counts.value[mine], counts.count[mine])
+
+
+def _device(
+    trace: RankTrace,
+    device: int,
+    durations: ValueCounts,
+    launched: Table | None,
+    held: HeldCalls,
+) -> DeviceLaunches:
+    kernels = trace.tables["kernels"]
+    kernels = kernels.take(kernels["device_id"] == device)
+    kernels = kernels.take(trace.starts_inside(kernels))
+    peak = busiest_window(kernels["start_ns"], PEAK_NS)
+    gaps_ns = _idle_gaps_ns(trace, device)
+    return DeviceLaunches(
+        device_id=device,
+        long_gaps_n=int((gaps_ns >= LONG_GAP_NS).sum()),
+        long_gaps_ns=int(gaps_ns[gaps_ns >= LONG_GAP_NS].sum()),
+        kernels_n=len(kernels),
+        graph_nodes_n=int(is_set(kernels["graph_node_id"]).sum()),
+        peak_n=peak[0] if peak else 0,
+        peak_start_ns=peak[1] if peak else None,
+        short_n=tuple(int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS),
+        durations=Spread.of(durations, 1),
+        calls=None if launched is None else _call_times(launched, trace, held),
+    )
+
+
+def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:
+    """Return the lengths of the long stretches of the window without an operation on the device.
+
+    An operation of no length ends one and begins the next, as in idle_gaps.
+    """
+    if len(trace.device_ids) == 1 and trace.complete:
+        busy = trace.gpu_busy
+    else:
+        ops = [trace.tables[name] for name in OP_TABLES if name in trace.tables]
+        own = [op.take(op["device_id"] == device) for op in ops]
+        starts = np.concatenate([op["start_ns"] for op in own])
+        busy = union_intervals(starts, np.concatenate([op["end_ns"] for op in own]))
+    if trace.windows_ns is None:
+        gaps = np.column_stack((busy[:-1, 1], busy[1:, 0]))
+    else:
+        gaps = gaps_within(busy, trace.windows_ns)
+    gaps = gaps[gaps[:, 1] - gaps[:, 0] >= LONG_GAP_NS]
+    return _split(gaps, _instants(trace, device))
+
+
+def _instants(trace: RankTrace, device: int) -> IntArray:
+    """Return when operations of no length ran, sorted: no union of intervals holds them."""
+    ops = [op for name, op in trace.tables.items() if name in OP_TABLES]
+    none = [(op["start_ns"] == op["end_ns"]) & (op["device_id"] == device) for op in ops]
+    return np.sort(
+        np.concatenate([op["start_ns"][rows] for op, rows in zip(ops, none, strict=True)])
+    )
+
+
+def _split(gaps: IntArray, at_ns: IntArray) -> IntArray:
+    """Return the lengths of the pieces that instants cut gaps into."""
+    inside = at_ns[starts_inside(at_ns, gaps)]
+    opens = np.sort(np.concatenate((gaps[:, 0], inside)))
+    return np.asarray(np.sort(np.concatenate((gaps[:, 1], inside))) - opens)
+
+
+def _call_times(launched: Table, trace: RankTrace, held: HeldCalls) -> CallTimes:
+    graph, inside = launched["graph"], trace.starts_inside(launched)
+    whole_ns = launched["end_ns"] - launched["start_ns"]
+    clipped_ns = trace.clipped_ns(launched)
+    starting_ns = whole_ns[inside]
+    over_ns = BLOCKED_NS
+    if len(starting_ns):
+        over_ns = max(int(_BLOCKED_TIMES * np.median(starting_ns)), BLOCKED_NS)
+    blocked = whole_ns > over_ns
+    waited = launched.take(blocked)
+    spans = union_intervals(waited["start_ns"], waited["end_ns"])
+    busy_ns, idle_ns = _beside_gpu(spans, trace)
+    own = waited.take(waited["profiler_ns"] > 0)
+    spans = intersect_intervals(union_intervals(own["start_ns"], own["end_ns"]), held.spans)
+    profiler_busy_ns, profiler_idle_ns = _beside_gpu(spans, trace)
+    net_ns = whole_ns - launched["profiler_ns"]
+    longest_ns = int(net_ns[inside].max(initial=-1))
+    longest = inside & (net_ns == longest_ns)
+    return CallTimes(
+        host_launches_n=int((inside & ~graph).sum()),
+        graph_launches_n=int((inside & graph).sum()),
+        unmatched_launches_n=int((inside & (launched["device_id"] == NULL_INT)).sum()),
+        launch_api_ns=int(clipped_ns[~graph].sum()),
+        graph_launch_api_ns=int(clipped_ns[graph].sum()),
+        blocked_over_ns=over_ns,
+        blocked_launches_n=int((blocked & inside).sum()),
+        blocked_launch_ns=int(clipped_ns[blocked].sum()),
+        blocked_launch_busy_ns=busy_ns,
+        blocked_launch_idle_ns=idle_ns,
+        blocked_profiler_busy_ns=profiler_busy_ns,
+        blocked_profiler_idle_ns=profiler_idle_ns,
+        longest_launch_ns=longest_ns if len(starting_ns) else None,
+        longest_launch_start_ns=int(launched["start_ns"][longest].min()) if longest.any() else None,
+    )
+
+
+def _beside_gpu(spans: IntArray, trace: RankTrace) -> tuple[int, int]:
+    """Return for how much of some spans the GPU was busy, and for how much between operations.
+
+    Inside the windows. The latter is idle time; before the first and after the last operation
+    nothing is counted.
+    """
+    busy = trace.gpu_busy
+    if not len(busy) or not len(spans):
+        return 0, 0
+    starts, ends = spans[:, 0], spans[:, 1]
+    if trace.windows_ns is not None:
+        _, starts, ends = clip_to_windows(starts, ends, trace.windows_ns)
+    busy_ns = int(clipped_lengths(starts, ends, busy).sum())
+    span = np.array([[busy[0, 0], busy[-1, 1]]], dtype=np.int64)
+    return busy_ns, int(clipped_lengths(starts, ends, span).sum()) - busy_ns

@@ -1,0 +1,155 @@
+"""Copies and fills of one rank: what they move, how long they take, what runs beside them.
+
+Sums of time are clipped to the windows; counts, bytes and percentiles take whole operations that
+start in them. Exposed is the time in which no kernel runs on the device, nor a CUDA graph that was
+traced as a whole, whose content nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.device_overlap import longest_ns
+from nsys_llm.analyses.device.memop_rows import LARGEST_SIZE_BYTES, memop_table
+from nsys_llm.analyses.device.overlap import Spans
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.grouping import distinct_codes, summed
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clip_to_windows,
+    subtract_intervals,
+    total_length_ns,
+    union_intervals,
+)
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .blocking import BlockingRows, blocking_rows
+from .gpu_peaks import peak_bandwidths
+
+
+@dataclass(frozen=True)
+class MemopRows:
+    """Copies and fills by device and kind, in that order; all arrays of shape (rows,).
+
+    Attributes:
+        device_id: CUDA device id.
+        kind: Packed code, see `nsys_llm.taxonomy.memory_kinds.MoveKind`.
+        total_ns: Time inside the windows.
+        union_ns: Time inside the windows in which at least one of them runs.
+        exposed_ns: That part of `union_ns` in which no kernel and no whole graph runs.
+        exposed_start_ns: Begin of the longest exposed stretch; NULL_INT where there is none.
+        exposed_end_ns: Its end.
+        times: Of whole operations that start in the windows, ns.
+        time_order: Around the percentiles of those.
+        sizes: Likewise, bytes; operations whose size the export lacks are left out.
+        size_order: Around the percentiles of those.
+    """
+
+    device_id: IntArray
+    kind: IntArray
+    total_ns: IntArray
+    union_ns: IntArray
+    exposed_ns: IntArray
+    exposed_start_ns: IntArray
+    exposed_end_ns: IntArray
+    times: Moments
+    time_order: OrderStatistics
+    sizes: Moments
+    size_order: OrderStatistics
+
+
+@dataclass(frozen=True)
+class RankMemops:
+    """Copies and fills of one rank.
+
+    Attributes:
+        rows: By device and kind.
+        blocking: Those that keep their host thread waiting, by rule, kind and API function.
+        peaks: Device id -> peak memory bandwidth, bytes per second; None: not known.
+    """
+
+    rows: MemopRows
+    blocking: BlockingRows
+    peaks: Mapping[int, int | None]
+
+
+@dataclass(frozen=True)
+class MemopCounts:
+    """How often a copy or fill of each kind (packed code) took how long and moved how much."""
+
+    times: ValueCounts = field(default_factory=ValueCounts.empty)
+    sizes: ValueCounts = field(default_factory=ValueCounts.empty)
+
+    @classmethod
+    def merge(cls, parts: Sequence[MemopCounts]) -> MemopCounts:
+        """Add counts up. Associative and commutative; the identity is empty."""
+        return cls(
+            ValueCounts.merge([part.times for part in parts]),
+            ValueCounts.merge([part.sizes for part in parts]),
+        )
+
+
+def map_memops(
+    trace: RankTrace, spans: Mapping[int, Spans], global_pid: int
+) -> tuple[RankMemops, MemopCounts]:
+    """Reduce the copies and fills of one rank.
+
+    Args:
+        trace: The rank.
+        spans: When each of its devices does what.
+        global_pid: Its process.
+    """
+    moves = memop_table(trace)
+    inside = trace.starts_inside(moves)
+    known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)
+    whole_ns = moves["end_ns"] - moves["start_ns"]
+    devices, device = distinct_codes(moves["device_id"])
+    kinds, kind = distinct_codes(moves["kind"])
+    used, group = distinct_codes(device * len(kinds) + kind)
+    times = ValueCounts.from_values(group[inside], whole_ns[inside])
+    sizes = ValueCounts.from_values(group[known], moves["size_bytes"][known])
+    own = [_spans_of(trace, moves.take(group == one)) for one in range(used.size)]
+    device_id = devices[used // max(len(kinds), 1)]
+    covers = (spans[one] for one in device_id.tolist())
+    exposed = [_exposed(one, cover) for one, cover in zip(own, covers, strict=True)]
+    longest = [longest_ns(one) or (NULL_INT, NULL_INT) for one in exposed]
+    rows = MemopRows(
+        device_id=device_id,
+        kind=kinds[used % max(len(kinds), 1)],
+        total_ns=summed(group, trace.clipped_ns(moves), used.size),
+        union_ns=_lengths(own),
+        exposed_ns=_lengths(exposed),
+        exposed_start_ns=np.array([start for start, _ in longest], dtype=np.int64),
+        exposed_end_ns=np.array([end for _, end in longest], dtype=np.int64),
+        times=times.moments(used.size),
+        time_order=times.order_statistics(used.size),
+        sizes=sizes.moments(used.size),
+        size_order=sizes.order_statistics(used.size),
+    )
+    blocking = blocking_rows(moves.take(inside & known), trace)
+    peaks = peak_bandwidths(trace.tables, global_pid, trace.device_ids)
+    counts = MemopCounts(times.regrouped(rows.kind), sizes.regrouped(rows.kind))
+    return RankMemops(rows, blocking, peaks), counts
+
+
+def _spans_of(trace: RankTrace, own: Table) -> IntArray:
+    start_ns, end_ns = own["start_ns"], own["end_ns"]
+    if trace.windows_ns is not None:
+        _, start_ns, end_ns = clip_to_windows(start_ns, end_ns, trace.windows_ns)
+    return union_intervals(start_ns, end_ns)
+
+
+def _exposed(own: IntArray, spans: Spans) -> IntArray:
+    for cover in (spans.compute, spans.communication, spans.graphs):
+        own = subtract_intervals(own, cover)
+    return own
+
+
+def _lengths(parts: Sequence[npt.NDArray[np.int64]]) -> IntArray:
+    return np.array([total_length_ns(part) for part in parts], dtype=np.int64)

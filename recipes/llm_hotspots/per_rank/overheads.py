@@ -1,0 +1,103 @@
+"""What the profiler and the driver took of one rank's time: the table overheads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clip_to_windows,
+    clipped_lengths,
+    total_length_ns,
+    union_intervals,
+)
+from nsys_llm.profile.tables import Table
+from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.overheads import overhead_kind
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
+
+#: Stands for all kinds of one owner; their times overlap.
+_ALL: Final = None
+
+
+@dataclass(frozen=True)
+class OverheadRow:
+    """One kind of overhead, or all of one owner's. See the table of the manifest."""
+
+    owner: str
+    kind: str | None
+    events_n: int
+    total_ns: int
+    union_ns: int
+    gpu_idle_ns: int
+    first_start_ns: int
+    last_end_ns: int
+
+
+def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
+    """Return the overheads that reach into the rank's window, sorted by owner and kind."""
+    window = trace.windows_ns if trace.windows_ns is not None else _span(trace)
+    events: dict[tuple[str, str | None], list[IntArray]] = {}
+    for name in OVERHEAD_TABLES:
+        if name not in trace.tables or not len(window):
+            continue
+        rows = trace.tables[name]
+        rows = rows.take(sane_times(rows["start_ns"], rows["end_ns"]))
+        for (owner, kind), mine in _kinds(name, rows, trace.strings).items():
+            _, start_ns, end_ns = clip_to_windows(
+                rows["start_ns"][mine], rows["end_ns"][mine], window
+            )
+            if start_ns.size:
+                times = np.column_stack([start_ns, end_ns])
+                events.setdefault((owner, kind), []).append(times)
+                events.setdefault((owner, _ALL), []).append(times)
+    keys = sorted(events, key=lambda key: (key[0], key[1] or ""))
+    return tuple(_row(*key, np.concatenate(events[key]), trace.gpu_busy) for key in keys)
+
+
+def overhead_columns(rows: Sequence[tuple[Rank, tuple[OverheadRow, ...]]]) -> Columns:
+    """Return the columns of the table overheads."""
+    flat = [
+        {"rank": rank.number, "file": rank.file, **vars(row)} for rank, own in rows for row in own
+    ]
+    names = ("rank", "file", *OverheadRow.__dataclass_fields__)
+    return {name: [row[name] for row in flat] for name in names}
+
+
+def _kinds(table: str, rows: Table, strings: Mapping[int, str]) -> dict[tuple[str, str], IntArray]:
+    """Return the rows of each owner and kind."""
+    types, of_type = distinct_codes(rows["overhead_type"])
+    names, of_name = distinct_codes(rows["name_id"])
+    pairs, code = distinct_codes(of_type * max(len(names), 1) + of_name)
+    found: dict[tuple[str, str], list[IntArray]] = {}
+    for position, pair in enumerate(pairs.tolist()):
+        type_at, name_at = divmod(pair, max(len(names), 1))
+        key = overhead_kind(table, int(types[type_at]), strings.get(int(names[name_at])))
+        found.setdefault(key, []).append(np.flatnonzero(code == position))
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def _row(owner: str, kind: str | None, times: IntArray, busy: IntArray) -> OverheadRow:
+    union = union_intervals(times[:, 0], times[:, 1])
+    return OverheadRow(
+        owner=owner,
+        kind=kind,
+        events_n=len(times),
+        total_ns=int((times[:, 1] - times[:, 0]).sum()),
+        union_ns=total_length_ns(union),
+        gpu_idle_ns=total_length_ns(union)
+        - int(clipped_lengths(union[:, 0], union[:, 1], busy).sum()),
+        first_start_ns=int(times[:, 0].min()),
+        last_end_ns=int(times[:, 1].max()),
+    )
+
+
+def _span(trace: RankTrace) -> IntArray:
+    busy = trace.gpu_busy
+    return np.array([[busy[0, 0], busy[-1, 1]]]) if len(busy) else np.empty((0, 2), dtype=np.int64)

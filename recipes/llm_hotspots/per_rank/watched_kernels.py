@@ -1,0 +1,249 @@
+"""The stake-out: every launch of the kernels that `--kernel PATTERN` names, and how they launch.
+
+Method. The configuration of a launch is its grid, block and dynamic shared memory (design section
+5). Durations are counted by kernel and configuration, so percentiles over ranks are exact. Of the
+launches themselves a bounded number a rank is kept, evenly over their order in time and with the
+first and the last, so that a change in the middle of a run shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import joined, summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.report.columns import Columns, distribution_columns, percent, sorted_columns
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: Columns of a configuration, in the tables' order.
+_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+CONFIG: Final = (*_SHAPE, "dynamic_shared_bytes")
+#: Columns of a launch that the configuration does not hold.
+_LAUNCH: Final = ("device_id", "stream_id", "start_ns", "duration_ns", "registers_per_thread")
+
+
+@dataclass(frozen=True)
+class RankStakeout:
+    """The chosen kernels on one rank.
+
+    Attributes:
+        keys: Name and configuration (see `CONFIG`), sorted; NULL_INT for what is not recorded.
+        durations: Of launches that start in the windows, by position in `keys`.
+        total_ns: Shape (keys,), time inside the windows.
+        first_ns: Shape (keys,), first start in the windows; NULL_INT without one.
+        last_ns: Likewise, the last.
+        longest_ns: Likewise, start of the longest launch, the first of equals.
+        launches: The launches kept, in order of time, by column: those of `_LAUNCH`, `key`,
+            `graph_node` (0 or 1) and `launch`, the position among all of the rank.
+    """
+
+    keys: tuple[tuple[Any, ...], ...] = ()
+    durations: ValueCounts = field(default_factory=ValueCounts.empty)
+    total_ns: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    first_ns: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    last_ns: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    longest_ns: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    launches: Mapping[str, IntArray] = field(default_factory=dict)
+
+    @property
+    def launches_n(self) -> int:
+        """How many launches start in the windows."""
+        return int(self.durations.count.sum())
+
+
+def map_stakeout(
+    trace: RankTrace,
+    options: Mapping[str, Any],
+    pairs: Sequence[tuple[str, str]],
+    source: IntArray,
+) -> RankStakeout:
+    """Reduce the launches of the chosen kernels of one rank.
+
+    Args:
+        trace: Its rows.
+        options: kernel is the pattern, top how many launches to keep.
+        pairs: Shown and demangled names.
+        source: Shape (kernels,), each kernel's position in `pairs`.
+    """
+    if not options.get("kernel"):
+        return RankStakeout()
+    pattern = parse_pattern(options["kernel"])
+    chosen = np.array([pattern.matches(*pair) for pair in pairs], dtype=bool)
+    if not chosen.any():
+        return RankStakeout()
+    rows = np.flatnonzero(chosen[source])
+    kernels = trace.tables["kernels"].take(rows)
+    keys, key = _keyed(kernels, pairs, source[rows])
+    inside = np.flatnonzero(trace.starts_inside(kernels))
+    starts, durations = kernels["start_ns"][inside], (kernels["end_ns"] - kernels["start_ns"])
+    durations = durations[inside]
+    whole = kernels.take(inside)
+    order = np.lexsort((whole["stream_id"], whole["device_id"], whole["end_ns"], starts))
+    kept = order[_evenly(order.size, options["top"])]
+    launches = {name: whole[name][kept] for name in _LAUNCH if name in whole}
+    launches |= {"duration_ns": durations[kept], "key": key[inside][kept]}
+    launches["graph_node"] = is_set(whole["graph_node_id"][kept]).astype(np.int64)
+    launches["launch"] = _evenly(order.size, options["top"])
+    first_ns, last_ns = _extremes(key[inside], starts, len(keys))
+    return RankStakeout(
+        keys=keys,
+        durations=ValueCounts.from_values(key[inside], durations),
+        total_ns=summed(key, trace.clipped_ns(kernels), len(keys)),
+        first_ns=first_ns,
+        last_ns=last_ns,
+        longest_ns=_longest(key[inside], starts, durations, len(keys)),
+        launches=launches,
+    )
+
+
+def stakeout_columns(parts: Sequence[tuple[Rank, RankStakeout]]) -> dict[str, Columns]:
+    """Return the tables stakeout, stakeout_configs and rank_stakeout_configs."""
+    parts = [(rank, one) for rank, one in parts if one.keys]
+    return {
+        "stakeout": _launch_rows(parts),
+        "stakeout_configs": _over_all_ranks(parts),
+        "rank_stakeout_configs": _per_rank(parts),
+    }
+
+
+def _keyed(
+    kernels: Table, pairs: Sequence[tuple[str, str]], source: IntArray
+) -> tuple[tuple[tuple[Any, ...], ...], IntArray]:
+    """Return the distinct (shown name, configuration), sorted, and each kernel's position."""
+    shown = sorted({pairs[code][0] for code in np.unique(source).tolist()})
+    place = {name: index for index, name in enumerate(shown)}
+    names = np.array([place.get(name, -1) for name, _ in pairs], dtype=np.int64)[source]
+    columns = [names, *(kernels[name] for name in CONFIG)]
+    order = np.lexsort(columns[::-1])
+    new = np.zeros(order.size, dtype=bool)
+    for column in columns:
+        new[1:] |= np.diff(column[order]) != 0
+    new[:1] = True
+    key = np.empty(order.size, dtype=np.int64)
+    key[order] = np.cumsum(new) - 1
+    first = order[new]
+    values = zip(*(column[first].tolist() for column in columns), strict=True)
+    return tuple((shown[name], *config) for name, *config in values), key
+
+
+def _evenly(rows_n: int, most: int) -> IntArray:
+    """Return at most `most` positions, evenly spread, the first and the last among them."""
+    if rows_n <= most:
+        return np.arange(rows_n, dtype=np.int64)
+    if most == 1:
+        return np.zeros(1, dtype=np.int64)
+    return np.arange(most, dtype=np.int64) * (rows_n - 1) // (most - 1)
+
+
+def _extremes(key: IntArray, starts: IntArray, keys_n: int) -> tuple[IntArray, IntArray]:
+    first = np.full(keys_n, np.iinfo(np.int64).max, dtype=np.int64)
+    last = np.full(keys_n, NULL_INT, dtype=np.int64)
+    np.minimum.at(first, key, starts)
+    np.maximum.at(last, key, starts)
+    return np.where(last == NULL_INT, NULL_INT, first), last
+
+
+def _longest(key: IntArray, starts: IntArray, durations: IntArray, keys_n: int) -> IntArray:
+    longest = np.full(keys_n, NULL_INT, dtype=np.int64)
+    order = np.lexsort((-starts, durations, key))
+    longest[key[order]] = starts[order]  # of each key the last assignment stays
+    return longest
+
+
+def _launch_rows(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
+    def column(name: str) -> IntArray:
+        return joined([one.launches[name] for _, one in parts])
+
+    shown_n = [one.launches["key"].size for _, one in parts]
+    keys = [one.keys[key] for _, one in parts for key in one.launches["key"].tolist()]
+    return {
+        **_repeated(parts, shown_n),
+        "launches_n": np.repeat(np.array([one.launches_n for _, one in parts], np.int64), shown_n),
+        "launch": column("launch"),
+        **{name: _nullable(column(name).tolist()) for name in _LAUNCH},
+        "name": [key[0] for key in keys],
+        "graph_node": column("graph_node").astype(bool),
+        **_config_columns(keys),
+    }
+
+
+def _over_all_ranks(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
+    keys = sorted({key for _, one in parts for key in one.keys})
+    place = {key: index for index, key in enumerate(keys)}
+    codes = [np.array([place[key] for key in one.keys], dtype=np.int64) for _, one in parts]
+    counts = ValueCounts.merge(
+        [one.durations.regrouped(code) for (_, one), code in zip(parts, codes, strict=True)]
+    )
+    total_ns = summed(joined(codes), joined([one.total_ns for _, one in parts]), len(keys))
+    launched = [code[one.first_ns != NULL_INT] for (_, one), code in zip(parts, codes, strict=True)]
+    columns = {
+        **_statistics(keys, counts, total_ns, int(total_ns.sum())),
+        "ranks_n": np.bincount(joined(launched), minlength=len(keys)).astype(np.int64),
+    }
+    return sorted_columns(columns, "-total_ns", "name")
+
+
+def _per_rank(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
+    keys_n = [len(one.keys) for _, one in parts]
+    offsets = np.cumsum([0, *keys_n])[: len(parts)]
+    counts = ValueCounts(
+        joined([one.durations.group + at for (_, one), at in zip(parts, offsets, strict=True)]),
+        joined([one.durations.value for _, one in parts]),
+        joined([one.durations.count for _, one in parts]),
+    )
+    whole_ns = np.repeat(
+        np.array([int(one.total_ns.sum()) for _, one in parts], dtype=np.int64), keys_n
+    )
+    keys = [key for _, one in parts for key in one.keys]
+    instants = {
+        name: _nullable(joined([getattr(one, name) for _, one in parts]).tolist())
+        for name in ("first_ns", "last_ns", "longest_ns")
+    }
+    columns = {
+        **_repeated(parts, keys_n),
+        **_statistics(keys, counts, joined([one.total_ns for _, one in parts]), whole_ns),
+        **{name.replace("_ns", "_start_ns"): values for name, values in instants.items()},
+    }
+    return sorted_columns(columns, "rank", "-total_ns", "name")
+
+
+def _statistics(
+    keys: Sequence[tuple[Any, ...]],
+    counts: ValueCounts,
+    total_ns: IntArray,
+    whole_ns: IntArray | int,
+) -> Columns:
+    rich = distribution_columns(counts.moments(len(keys)), counts.order_statistics(len(keys)))
+    wanted = ("launches_n", "mean_ns", "std_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
+    return {
+        "name": [key[0] for key in keys],
+        **_config_columns(keys),
+        **{name: rich[name] for name in wanted},
+        "total_ns": total_ns,
+        "total_pct": percent(total_ns, whole_ns),
+    }
+
+
+def _config_columns(keys: Sequence[tuple[Any, ...]]) -> Columns:
+    return {name: _nullable([key[i] for key in keys]) for i, name in enumerate(CONFIG, start=1)}
+
+
+def _repeated(parts: Sequence[tuple[Rank, RankStakeout]], rows_n: Sequence[int]) -> Columns:
+    """Return rank and file, each as often as it has rows."""
+    ranks = [rank for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)]
+    return {"rank": [rank.number for rank in ranks], "file": [rank.file for rank in ranks]}
+
+
+def _nullable(values: Sequence[int]) -> pd.api.extensions.ExtensionArray:
+    """Return integers of which NULL_INT is null; sorting must not make floats of them."""
+    return pd.array([None if value == NULL_INT else value for value in values], dtype="Int64")

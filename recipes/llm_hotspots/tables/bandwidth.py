@@ -1,0 +1,132 @@
+"""How close kernels that stream weights come to the GPU's memory bandwidth.
+
+One kernel at a time is asked after, by --weights: bytes a launch reads over its mean duration,
+against the peak that the report names. It is an estimate from below: activations and results move
+too, and from above where the L2 cache holds the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.manifest.weights import Weight
+from nsys_llm.numeric.distributions import PERCENTS, ValueCounts, interpolate
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns
+
+from ..per_rank.memops import RankMemops
+
+#: Above: the hardware limit is near, and smaller weights or larger batches are what is left. Below:
+#: a better kernel can gain. Source: the profiling guide that this recipe follows (GEMV in decode).
+LITTLE_HEADROOM_PCT: Final = 80.0
+ROOM_PCT: Final = 70.0
+
+#: What a matrix-vector product usually reaches, by the size of its weights; same source.
+_LARGE_BYTES: Final = 20_000_000
+_SMALL_BYTES: Final = 5_000_000
+_LARGE_PCT: Final = (85.0, 90.0)
+_SMALL_PCT: Final = (60.0, 70.0)
+
+_P50: Final = PERCENTS.index(50)
+_BYTES_PER_GB: Final = 1e9
+
+
+def bandwidth_columns(
+    weights: Sequence[Weight],
+    names: Sequence[str],
+    durations: ValueCounts,
+    memops: Iterable[RankMemops],
+) -> Columns:
+    """Return the table bandwidth; one row a pattern, in the order of the file.
+
+    Args:
+        weights: Patterns and bytes.
+        names: Shown kernel names over all ranks.
+        durations: How often a launch of each name took how long, over all ranks.
+        memops: Of each rank, for the peaks of its devices.
+    """
+    owner = np.array([_first_match(weights, name) for name in names], dtype=np.int64)
+    used = (
+        durations.regrouped(np.where(owner < 0, len(weights), owner)) if len(names) else durations
+    )
+    times = used.moments(len(weights) + 1)
+    p50_ns = interpolate(used.order_statistics(len(weights) + 1))[:-1, _P50]
+    launches_n, total_ns = times.n[:-1], times.total[:-1]
+    none = launches_n == 0
+    size_bytes = np.array([size for _, size in weights], dtype=np.int64)
+    peak_gb_s = _peak_gb_s(memops)
+    mean_ns = np.where(none, np.nan, total_ns / np.where(none, 1, launches_n))
+    # Bytes a nanosecond are gigabytes a second.
+    rate = np.where(total_ns > 0, size_bytes / np.where(total_ns > 0, mean_ns, 1.0), np.nan)
+    efficiency_pct = 100.0 * rate / peak_gb_s
+    typical = [_typical_pct(size) for _, size in weights]
+    return {
+        "pattern": [pattern for pattern, _ in weights],
+        "size_bytes": size_bytes,
+        "names_n": np.bincount(owner[owner >= 0], minlength=len(weights)).astype(np.int64),
+        "example": [
+            _example(position, owner, names, durations) for position in range(len(weights))
+        ],
+        "launches_n": launches_n,
+        "total_ns": total_ns,
+        "mean_ns": mean_ns,
+        "p50_ns": np.where(none, np.nan, p50_ns),
+        "rate_gb_s": rate,
+        "peak_gb_s": np.full(len(weights), peak_gb_s),
+        "efficiency_pct": efficiency_pct,
+        "typical_low_pct": [low for low, _ in typical],
+        "typical_high_pct": [high for _, high in typical],
+        "judgement": [
+            _judgement(value, one)
+            for value, one in zip(efficiency_pct.tolist(), typical, strict=True)
+        ],
+    }
+
+
+def _first_match(weights: Sequence[Weight], name: str) -> int:
+    """Return the first pattern that fits a name, or -1: no launch counts twice."""
+    fits = (
+        index for index, (pattern, _) in enumerate(weights) if parse_pattern(pattern).matches(name)
+    )
+    return next(fits, -1)
+
+
+def _example(
+    position: int, owner: IntArray, names: Sequence[str], durations: ValueCounts
+) -> str | None:
+    """Return the kernel with the most time of those that a pattern fits."""
+    mine = np.flatnonzero(owner == position)
+    if not mine.size:
+        return None
+    total_ns = durations.moments(len(names)).total[mine]
+    return names[mine[np.argmax(total_ns)]]
+
+
+def _peak_gb_s(memops: Iterable[RankMemops]) -> float:
+    """Return the peak that all devices share; NaN where they differ or a report has none."""
+    peaks = {peak for one in memops for peak in one.peaks.values()}
+    peak = next(iter(peaks)) if len(peaks) == 1 else None
+    return np.nan if peak is None else peak / _BYTES_PER_GB
+
+
+def _typical_pct(size_bytes: int) -> tuple[float | None, float | None]:
+    if size_bytes > _LARGE_BYTES:
+        return _LARGE_PCT
+    return _SMALL_PCT if size_bytes < _SMALL_BYTES else (None, None)
+
+
+def _judgement(efficiency_pct: float, typical: tuple[float | None, float | None]) -> str | None:
+    low, high = typical
+    if np.isnan(efficiency_pct):
+        return None
+    if efficiency_pct > 100:
+        return "above peak"
+    if efficiency_pct > LITTLE_HEADROOM_PCT:
+        return "little headroom"
+    if low is not None and high is not None and low <= efficiency_pct <= high:
+        return "usual for its size"
+    return "room" if efficiency_pct < ROOM_PCT else "some headroom"

@@ -1,0 +1,147 @@
+"""The tables of llm_hotspots that sum kernels up: categories, rules, and decoded nvjet names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.taxonomy.categories import UNMATCHED, Classification
+from nsys_llm.taxonomy.names import NvjetFields, decode_nvjet
+
+#: Category of a shown name that stands for full names of different categories.
+_MIXED: Final = "mixed"
+
+_SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
+
+
+def category_tables(
+    sources: pd.DataFrame, known: Mapping[str, Classification], engine: str
+) -> dict[str, Columns]:
+    """Return the tables categories, rank_categories, operations, rules and nvjet.
+
+    Args:
+        sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
+            the integers that are summed.
+        known: Classification of each full name.
+        engine: The rule file in use.
+    """
+    categories = _summed(_with_unmatched(sources), ["category"])
+    return {
+        "categories": {
+            "engine": [engine] * len(categories),
+            **_shared_out(
+                categories, categories["total_ns"].sum(), categories["exclusive_ns"].sum()
+            ),
+        },
+        "rank_categories": _rank_categories(sources),
+        "operations": _operations(sources, known),
+        "rules": _rules(sources, known),
+        "nvjet": _nvjet(sources),
+    }
+
+
+def shown_classes(
+    sources: pd.DataFrame, known: Mapping[str, Classification]
+) -> dict[str, Classification]:
+    """Return the classification of each shown name; mixed where its full names differ."""
+    classes: dict[str, Classification] = {}
+    for shown, full in sources[["name", "full_name"]].drop_duplicates().itertuples(index=False):
+        here = known[full]
+        before = classes.setdefault(shown, here)
+        if before != here:
+            same = before.category == here.category
+            classes[shown] = Classification(before.category if same else _MIXED, None, None, ())
+    return classes
+
+
+def class_columns(classes: Sequence[Classification]) -> Columns:
+    """Return the columns category, rule_id, operation and flags."""
+    return {
+        "category": [one.category for one in classes],
+        "rule_id": [one.rule_id for one in classes],
+        "operation": [one.operation for one in classes],
+        "flags": [", ".join(one.flags) or None for one in classes],
+    }
+
+
+def _with_unmatched(sources: pd.DataFrame) -> pd.DataFrame:
+    """Make sure that there is an unmatched row, so that its share is stated even where it is 0."""
+    if sources.empty or (sources["category"] == UNMATCHED).any():
+        return sources
+    nothing = sources.iloc[:1].assign(
+        name=None, category=UNMATCHED, launches_n=0, total_ns=0, exclusive_ns=0
+    )
+    return pd.concat([sources, nothing], ignore_index=True)
+
+
+def _summed(sources: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return sums by key; of each first key value, most exclusive time first."""
+    groups = sources.groupby(keys, sort=True)
+    sums = groups[_SUMS].sum()
+    sums["kernels_n"] = groups["name"].nunique()
+    order = [*keys[:-1], "exclusive_ns", keys[-1]]
+    ascending = [name != "exclusive_ns" for name in order]
+    return sums.reset_index().sort_values(order, ascending=ascending, ignore_index=True)
+
+
+def _shared_out(sums: pd.DataFrame, total_ns: Any, busy_ns: Any) -> Columns:
+    """Return the sums with their shares; the exclusive times of all kernels are the busy time."""
+    return {
+        **{name: sums[name].to_numpy() for name in sums.columns},
+        "total_pct": percent(sums["total_ns"].to_numpy(), total_ns),
+        "busy_pct": percent(sums["exclusive_ns"].to_numpy(), busy_ns),
+    }
+
+
+def _rank_categories(sources: pd.DataFrame) -> Columns:
+    sums = _summed(sources, ["rank", "file", "category"])
+    whole = sums.groupby("rank")[["total_ns", "exclusive_ns"]].transform("sum")
+    return _shared_out(sums, whole["total_ns"].to_numpy(), whole["exclusive_ns"].to_numpy())
+
+
+def _operations(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
+    """Return what kernels do in a model; those of no known operation, in one row a category."""
+    named = sources.assign(operation=[known[name].operation or "" for name in sources["full_name"]])
+    sums = _summed(named, ["category", "operation"])
+    sums = sums.sort_values(
+        ["exclusive_ns", "operation", "category"], ascending=[False, True, True], ignore_index=True
+    )
+    columns = _shared_out(sums, sums["total_ns"].sum(), sums["exclusive_ns"].sum())
+    return {**columns, "operation": [name or None for name in sums["operation"]]}
+
+
+def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
+    # A rule has one category, so that grouping by both is grouping by the rule.
+    sums = _summed(sources, ["category", "rule_id"])
+    sums = sums.sort_values(["exclusive_ns", "rule_id"], ascending=[False, True])
+    by_time = sources.groupby(["rule_id", "full_name"], sort=True)["exclusive_ns"].sum()
+    heaviest = by_time.reset_index().sort_values("exclusive_ns", ascending=False, kind="stable")
+    example = heaviest.drop_duplicates("rule_id").set_index("rule_id")["full_name"].to_dict()
+    examples = [example[rule_id] for rule_id in sums["rule_id"]]
+    classes = class_columns([known[name] for name in examples])
+    return {
+        **{name: sums[name].to_numpy() for name in ["rule_id", "category", "kernels_n", *_SUMS]},
+        "operation": classes["operation"],
+        "flags": classes["flags"],
+        "example": examples,
+    }
+
+
+def _nvjet(sources: pd.DataFrame) -> Columns:
+    sums = sources.groupby("full_name", sort=True)[["launches_n", "total_ns"]].sum()
+    decoded = {name: decode_nvjet(name) for name in sums.index}
+    found = {name: one for name, one in decoded.items() if one is not None}
+    rows = sums.loc[list(found)].sort_values("total_ns", ascending=False, kind="stable")
+    columns: Columns = {"name": rows.index.to_numpy()}
+    columns |= {name: rows[name].to_numpy() for name in rows.columns}
+    for one in fields(NvjetFields):
+        columns[one.name] = [_cell(getattr(found[name], one.name)) for name in rows.index]
+    return columns
+
+
+def _cell(value: Any) -> Any:
+    return (", ".join(value) or None) if isinstance(value, tuple) else value

@@ -1,0 +1,50 @@
+"""The tables of what is shown of a rank beyond its census."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.categories import Classification
+from nsys_llm.trace.identity import Rank
+
+from ..per_rank.details import RankDetails
+from ..per_rank.rates import duration_columns, rate_columns
+from ..per_rank.timeline import timeline_columns
+from ..per_rank.watched_kernels import stakeout_columns
+from .measured import gpu_metric_columns, memory_columns
+
+
+def detail_columns(
+    parts: Sequence[tuple[Rank, Sequence[str], RankDetails]],
+    names: Sequence[str],
+    durations: ValueCounts,
+    shown: Mapping[str, Classification],
+    kernels: Columns,
+    options: Mapping[str, Any],
+) -> dict[str, Columns]:
+    """Return the tables of the details.
+
+    Args:
+        parts: Ranks in order, with their shown kernel names.
+        names: What the groups of `durations` stand for.
+        durations: Of all launches of all ranks.
+        shown: Classification of each shown name.
+        kernels: The table `kernels`, which says what the top kernels are.
+        options: top is how many kernels have rows of their own.
+    """
+    top = pd.Series(kernels["name"]).head(options["top"]).tolist()
+    return {
+        "launch_rate": rate_columns([(rank, one.rates) for rank, _, one in parts]),
+        "durations": duration_columns(names, top, durations),
+        **stakeout_columns([(rank, one.stakeout) for rank, _, one in parts]),
+        "timeline": timeline_columns([(rank, one.timeline) for rank, _, one in parts]),
+        **memory_columns([(rank, one.memory) for rank, _, one in parts]),
+        "gpu_metrics": gpu_metric_columns(
+            [(rank, mine, one.metrics) for rank, mine, one in parts], shown, top
+        ),
+    }

@@ -1,0 +1,158 @@
+"""The tables of what a capture measured beside the events: device memory and GPU metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.numeric.grouping import joined, summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.taxonomy.categories import Classification
+from nsys_llm.trace.identity import Rank
+
+from ..per_rank.gpu_metrics import DeviceMetrics, MetricSums
+from ..per_rank.memory import MemorySeries
+
+#: A rank, its kernel names, and what was measured on it.
+MeasuredRank = tuple[Rank, Sequence[str], Sequence[DeviceMetrics]]
+
+#: Columns of memory_watermarks that a series has as they are.
+_PLAIN: Final = (
+    "device_id",
+    "kind",
+    "peak_bytes",
+    "peak_ns",
+    "total_bytes",
+    "pool_peak_bytes",
+    "allocations_n",
+    "allocated_bytes",
+    "frees_n",
+    "unmatched_frees_n",
+    "largest_bytes",
+    "largest_ns",
+    "largest_api",
+    "broken_n",
+)
+_QUARTERS: Final = ("quarter_bytes", "half_bytes", "three_quarter_bytes", "end_bytes")
+_SUMS: Final = ("samples_n", "sampled_ns", "own_ns", "weighted")
+
+
+def memory_columns(parts: Sequence[tuple[Rank, Sequence[MemorySeries]]]) -> dict[str, Columns]:
+    """Return the tables memory, memory_watermarks and memory_allocators."""
+    series = [(rank, one) for rank, some in parts for one in some]
+    allocators = [(rank, one, who) for rank, one in series for who in one.allocators]
+    fields = ("api", "allocations_n", "allocated_bytes", "peak_bytes", "end_bytes")
+    return {
+        "memory": _steps(series),
+        "memory_watermarks": {
+            "rank": [rank.number for rank, _ in series],
+            "file": [rank.file for rank, _ in series],
+            **{name: [getattr(one, name) for _, one in series] for name in _PLAIN},
+            **{
+                name: [one.quarter_bytes[i] for _, one in series]
+                for i, name in enumerate(_QUARTERS)
+            },
+            "peak_pct": [_share(one.peak_bytes, one.total_bytes) for _, one in series],
+            "window_start_ns": [one.window_ns[0] for _, one in series],
+            "window_end_ns": [one.window_ns[1] for _, one in series],
+        },
+        "memory_allocators": {
+            "rank": [rank.number for rank, _, _ in allocators],
+            "file": [rank.file for rank, _, _ in allocators],
+            "device_id": [one.device_id for _, one, _ in allocators],
+            "kind": [one.kind for _, one, _ in allocators],
+            **{name: [getattr(who, name) for _, _, who in allocators] for name in fields},
+        },
+    }
+
+
+def gpu_metric_columns(
+    parts: Sequence[MeasuredRank],
+    shown: Mapping[str, Classification],
+    top: Sequence[str],
+) -> Columns:
+    """Return the table gpu_metrics.
+
+    Args:
+        parts: The ranks.
+        shown: Classification of each shown kernel name.
+        top: The kernels that have rows of their own.
+    """
+    scopes = [
+        (rank, device, metric, scope, name, row)
+        for rank, names, devices in parts
+        for device in devices
+        for metric in device.metrics
+        for scope, name, row in _scoped(metric, names, shown, top)
+    ]
+    sums = {
+        name: np.array([row[i] for *_, row in scopes], dtype=np.int64)
+        for i, name in enumerate(_SUMS)
+    }
+    none = sums["own_ns"] == 0
+    return {
+        "rank": [one[0].number for one in scopes],
+        "file": [one[0].file for one in scopes],
+        "device_id": [one[1].device_id for one in scopes],
+        "gpu_id": [one[1].link.gpu_id for one in scopes],
+        "gpu_source": [one[1].link.source for one in scopes],
+        "metric": [one[2].metric for one in scopes],
+        "scope": [one[3] for one in scopes],
+        "name": [one[4] for one in scopes],
+        "mean_pct": np.where(none, np.nan, sums["weighted"] / np.where(none, 1, sums["own_ns"])),
+        "samples_n": sums["samples_n"],
+        "own_ns": sums["own_ns"],
+        "own_pct": percent(sums["own_ns"], sums["sampled_ns"]),
+        "period_ns": [one[2].period_ns for one in scopes],
+    }
+
+
+def _steps(series: Sequence[tuple[Rank, MemorySeries]]) -> Columns:
+    steps_n = [one.time_ns.size for _, one in series]
+    owners = [pair for pair, n in zip(series, steps_n, strict=True) for _ in range(n)]
+    return {
+        "rank": [rank.number for rank, _ in owners],
+        "file": [rank.file for rank, _ in owners],
+        "device_id": [one.device_id for _, one in owners],
+        "kind": [one.kind for _, one in owners],
+        "time_ns": joined([one.time_ns for _, one in series]),
+        "used_bytes": joined([one.used_bytes for _, one in series]),
+        "watermark": joined([_watermarks(one.used_bytes) for _, one in series]).astype(bool),
+    }
+
+
+def _watermarks(used_bytes: IntArray) -> IntArray:
+    """Tell which steps are higher than all before them, as 0 or 1."""
+    before = np.concatenate(([0], np.maximum.accumulate(used_bytes)[:-1]))
+    return (used_bytes > before).astype(np.int64)
+
+
+def _share(part: int, whole: int | None) -> float | None:
+    return 100.0 * part / whole if whole else None
+
+
+def _scoped(
+    metric: MetricSums,
+    names: Sequence[str],
+    shown: Mapping[str, Classification],
+    top: Sequence[str],
+) -> list[tuple[str, str | None, tuple[int, ...]]]:
+    """Return scope, name and sums of the window, each category that ran, and each top kernel."""
+    columns = np.column_stack([getattr(metric, name) for name in _SUMS])
+    ran = np.flatnonzero(metric.samples_n[:-1] > 0).tolist()
+    categories = sorted({shown[names[i]].category for i in ran})
+    code = {name: index for index, name in enumerate(categories)}
+    by_category = np.array([code[shown[names[i]].category] for i in ran], dtype=np.int64)
+    sums = [summed(by_category, columns[ran, i], len(categories)) for i in range(len(_SUMS))]
+    place = {names[i]: i for i in ran}
+    return [
+        ("window", None, tuple(columns[-1].tolist())),
+        *(
+            ("category", name, tuple(int(one[i]) for one in sums))
+            for i, name in enumerate(categories)
+        ),
+        *(("kernel", name, tuple(columns[place[name]].tolist())) for name in top if name in place),
+    ]

@@ -1,0 +1,49 @@
+"""The table overlap: computation, communication and copies, alone, together, exposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.device_overlap import DeviceOverlap
+from nsys_llm.analyses.device.overlap import BusyParts
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.trace.identity import Rank
+
+
+def overlap_columns(rows: Iterable[tuple[Rank, tuple[DeviceOverlap, ...]]]) -> Columns:
+    """Return the table overlap; one row a device of a rank, in order."""
+    found = [(rank, device) for rank, devices in rows for device in devices]
+    parts = {
+        name: _integers(getattr(device.parts, name) for _, device in found)
+        for name in BusyParts.__dataclass_fields__
+    }
+    communication = _integers(device.communication_ns for _, device in found)
+    exposed = parts["communication_only_ns"] + parts["communication_copy_ns"]
+    busy = _integers(device.busy_ns for _, device in found)
+    return {
+        "rank": [rank.number for rank, _ in found],
+        "file": [rank.file for rank, _ in found],
+        "device_id": [device.device_id for _, device in found],
+        "busy_ns": busy,
+        "compute_ns": [device.compute_ns for _, device in found],
+        "communication_ns": communication,
+        "copy_ns": [device.copy_ns for _, device in found],
+        **parts,
+        "exposed_communication_ns": exposed,
+        "exposed_communication_pct": percent(exposed, communication),
+        "exposed_busy_pct": percent(exposed, busy),
+        "exposed_start_ns": [_bound(device, 0) for _, device in found],
+        "exposed_end_ns": [_bound(device, 1) for _, device in found],
+    }
+
+
+def _integers(values: Iterable[int]) -> npt.NDArray[Any]:
+    return np.array(list(values), dtype=np.int64)
+
+
+def _bound(device: DeviceOverlap, side: int) -> int | None:
+    return None if device.exposed_window_ns is None else device.exposed_window_ns[side]

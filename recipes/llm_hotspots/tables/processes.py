@@ -1,0 +1,72 @@
+"""The table of processes: what each rank is, and its share of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.trace.identity import Rank
+
+
+def process_columns(
+    ranks: Sequence[Rank], sources: pd.DataFrame, devices: Columns, memops: Columns
+) -> Columns:
+    """Return the table processes; one row a rank, in order.
+
+    Args:
+        ranks: Those with GPU work.
+        sources: One row a rank, shown name and full name, with total_ns.
+        devices: The table devices.
+        memops: The table memops.
+    """
+    numbers = [rank.number for rank in ranks]
+    frame = pd.DataFrame(dict(devices))
+    bounds = ["window_start_ns", "window_end_ns"]
+    by_rank = frame.astype(dict.fromkeys(bounds, "Int64")).groupby("rank")
+    moved = pd.DataFrame({name: memops[name] for name in ("rank", "ops_n", "total_ns")})
+    moved = moved.groupby("rank").sum().reindex(numbers, fill_value=0)
+    # --device may leave a rank none.
+    sums = by_rank.sum(numeric_only=True).reindex(numbers, fill_value=0)
+    told = {name: is_communication(name) for name in sources["full_name"].unique()}
+    mine = sources["full_name"].map(told).to_numpy(dtype=bool)
+    communication = sources[mine].groupby("rank")["total_ns"].sum()
+    communication_ns = communication.reindex(numbers, fill_value=0).to_numpy(np.int64)
+    kernel_ns = sums["kernel_total_ns"].to_numpy(np.int64)
+    window_ns, busy_ns = (sums[name].to_numpy(np.int64) for name in ("window_ns", "busy_ns"))
+    return {
+        **_identity(ranks),
+        "devices_n": by_rank.size().reindex(numbers, fill_value=0).to_numpy(np.int64),
+        "window_start_ns": by_rank["window_start_ns"].min().reindex(numbers).array,
+        "window_end_ns": by_rank["window_end_ns"].max().reindex(numbers).array,
+        "window_ns": window_ns,
+        "busy_ns": busy_ns,
+        "busy_pct": percent(busy_ns, window_ns),
+        "kernel_busy_ns": sums["kernel_busy_ns"].to_numpy(np.int64),
+        "launches_n": sums["launches_n"].to_numpy(np.int64),
+        "kernel_total_ns": kernel_ns,
+        "compute_total_ns": kernel_ns - communication_ns,
+        "communication_total_ns": communication_ns,
+        "memops_n": moved["ops_n"].to_numpy(np.int64),
+        "memop_total_ns": moved["total_ns"].to_numpy(np.int64),
+        "total_pct": percent(kernel_ns, int(kernel_ns.sum())),
+    }
+
+
+def _identity(ranks: Sequence[Rank]) -> Columns:
+    rows: list[Mapping[str, Any]] = [
+        {
+            "rank": rank.number,
+            "file": rank.file,
+            "host": rank.facts.host if rank.facts else None,
+            "pid": rank.pid,
+            "process_name": rank.facts.processes.get(rank.key.global_pid) if rank.facts else None,
+        }
+        for rank in ranks
+    ]
+    names = ("rank", "file", "host", "pid", "process_name")
+    return {name: [row[name] for row in rows] for name in names}

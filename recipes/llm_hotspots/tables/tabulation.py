@@ -1,0 +1,275 @@
+"""Tables of llm_hotspots out of the merged partial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.numeric.distributions import Moments, OrderStatistics
+from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, distribution_columns, percent, sorted_columns
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.taxonomy.categories import UNMATCHED, Classification, detect_engine, load_rules
+from nsys_llm.trace.identity import Rank
+
+from ..partials import HotspotsPartial, KernelRows, RankHotspots
+from ..per_rank.overheads import overhead_columns
+from .apis import api_tables, rank_columns
+from .balance import imbalance_tables
+from .bandwidth import bandwidth_columns
+from .categories import category_tables, class_columns, shown_classes
+from .details import detail_columns
+from .launches import launch_tables
+from .memops import memop_tables
+from .overlap import overlap_columns
+from .processes import process_columns
+
+_RECIPE: Final = "llm_hotspots"
+
+_RankRows = Sequence[tuple[Rank, RankHotspots]]
+_Names = npt.NDArray[Any]
+
+
+def tabulate(
+    partial: HotspotsPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables.
+
+    Args:
+        partial: All ranks.
+        ranks: Those with GPU work, in order.
+        options: engine chooses the rule files, weights the rows of bandwidth.
+
+    Returns:
+        By table name, as manifests/llm_hotspots.json declares them.
+    """
+    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    sources = _sources(rows)
+    full_names = sources["full_name"].unique().tolist()
+    engine = options["engine"]
+    if engine == "auto":
+        engine = detect_engine(partial.all_names)
+    rules = load_rules(engine)
+    known = {name: rules.classify(name) for name in full_names}
+    sources["category"] = [known[name].category for name in sources["full_name"]]
+    sources["rule_id"] = [known[name].rule_id or UNMATCHED for name in sources["full_name"]]
+    shown = shown_classes(sources, known)
+    devices = _devices(rows)
+    names, everywhere = _over_all_ranks(partial, sources)
+    memops = memop_tables([(rank, one.memops) for rank, one in rows], partial.memops)
+    kernels = _kernels(names, everywhere, sources, shown, devices)
+    details = [(rank, one.names, one.details) for rank, one in rows]
+    columns = {
+        "rank_stats": _rank_stats(rows),
+        "all_stats": _all_stats(names, everywhere, rows),
+        "kernels": kernels,
+        "rank_kernels": _rank_kernels(rows, shown, devices),
+        "devices": devices,
+        **category_tables(sources, known, engine),
+        **memops,
+        "overheads": overhead_columns([(rank, one.overheads) for rank, one in rows]),
+        "overlap": overlap_columns([(rank, one.overlap) for rank, one in rows]),
+        **imbalance_tables(sources, ranks),
+        "processes": process_columns(ranks, sources, devices, memops["memops"]),
+        "bandwidth": bandwidth_columns(
+            options["weights"] or (),
+            partial.names,
+            partial.durations,
+            [one.memops for _, one in rows],
+        ),
+        **detail_columns(details, partial.names, partial.durations, shown, kernels, options),
+        **api_tables([(rank, one.host) for rank, one in rows], partial.api_durations, options),
+        **launch_tables(
+            [(rank, one.host) for rank, one in rows], [one.names for _, one in rows], devices
+        ),
+    }
+    manifest = load_manifest(_RECIPE)
+    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+
+
+def _sources(rows: _RankRows) -> pd.DataFrame:
+    """Return one row a rank, shown name and full name; integers exact."""
+    parts = [(rank, one.sources) for rank, one in rows]
+    return pd.DataFrame(
+        {
+            **rank_columns([(rank, len(part.name)) for rank, part in parts]),
+            "name": [name for _, part in parts for name in part.name],
+            "full_name": [name for _, part in parts for name in part.full_name],
+            "launches_n": joined([part.launches_n for _, part in parts]),
+            "total_ns": joined([part.total_ns for _, part in parts]),
+            "exclusive_ns": joined([part.exclusive_ns for _, part in parts]),
+        }
+    )
+
+
+def _devices(rows: _RankRows) -> Columns:
+    devices = [
+        {"rank": rank.number, "file": rank.file, **vars(device)}
+        for rank, one in rows
+        for device in one.devices
+    ]
+    names = [column.name for column in load_manifest(_RECIPE).table("devices").columns]
+    return {name: [device[name] for device in devices] for name in names}
+
+
+def _rank_stats(rows: _RankRows) -> Columns:
+    """Return NVIDIA's columns a rank, over its devices; shares are those of the rank."""
+    stats = _stacked([one.stats for _, one in rows])
+    per_rank = rank_columns([(rank, len(one.stats.name)) for rank, one in rows])
+    rank_ns = [one.stats.total_ns.sum() for _, one in rows]
+    whole_ns = np.repeat(
+        np.array(rank_ns, dtype=np.int64), [len(one.stats.name) for _, one in rows]
+    )
+    columns = {
+        **_nvidia_columns(_shown_names(rows, "stats"), stats, whole_ns),
+        "File": per_rank["file"],
+        "Rank": per_rank["rank"],
+    }
+    return sorted_columns(columns, "Rank", "-Total Time", "Name")
+
+
+def _all_stats(names: _Names, everywhere: KernelRows, rows: _RankRows) -> Columns:
+    columns = _nvidia_columns(names, everywhere, everywhere.total_ns.sum())
+    shortest, longest = _extreme_files(rows, names, everywhere.moments)
+    columns |= {"Min File": shortest, "Max File": longest}
+    return sorted_columns(columns, "-Total Time", "Name")
+
+
+def _kernels(
+    names: _Names,
+    everywhere: KernelRows,
+    sources: pd.DataFrame,
+    shown: Mapping[str, Classification],
+    devices: Columns,
+) -> Columns:
+    launched = sources[sources["launches_n"] > 0]
+    ranks_n = launched.groupby("name")["rank"].nunique().reindex(names, fill_value=0)
+    columns = {
+        "name": names,
+        **class_columns([shown[name] for name in names]),
+        "ranks_n": ranks_n.to_numpy(np.int64),
+        **_statistics(
+            everywhere,
+            kernel_total_ns=sum(devices["kernel_total_ns"]),
+            kernel_busy_ns=sum(devices["kernel_busy_ns"]),
+            window_ns=sum(devices["window_ns"]),
+        ),
+    }
+    return sorted_columns(columns, "-exclusive_ns", "name")
+
+
+def _rank_kernels(
+    rows: _RankRows, shown: Mapping[str, Classification], devices: Columns
+) -> Columns:
+    kernels = _stacked([one.kernels for _, one in rows])
+    per_rank = rank_columns([(rank, len(one.kernels.name)) for rank, one in rows])
+    names = _shown_names(rows, "kernels")
+    own = pd.MultiIndex.from_arrays([devices["rank"], devices["device_id"]])
+    row = own.get_indexer(pd.MultiIndex.from_arrays([per_rank["rank"], kernels.device_id]))
+    device = {
+        name: np.array(devices[name], dtype=np.int64)[row]
+        for name in ("kernel_busy_ns", "window_ns")
+    }
+    rank_ns = pd.DataFrame(devices).groupby("rank")["kernel_total_ns"].sum()
+    columns = {
+        **per_rank,
+        "device_id": kernels.device_id,
+        "name": names,
+        "category": [shown[name].category for name in names],
+        **_statistics(
+            kernels, kernel_total_ns=rank_ns.reindex(per_rank["rank"]).to_numpy(np.int64), **device
+        ),
+    }
+    return sorted_columns(columns, "rank", "-exclusive_ns", "device_id", "name")
+
+
+def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_Names, KernelRows]:
+    """Return the shown names, sorted, and their statistics over all launches of all ranks."""
+    names = np.array(partial.names, dtype=object)
+    sums = sources.groupby("name")[["total_ns", "exclusive_ns"]].sum().reindex(names)
+    codes = np.arange(len(names))
+    return names, KernelRows(
+        device_id=codes * 0,
+        name=codes,
+        total_ns=sums["total_ns"].to_numpy(np.int64),
+        exclusive_ns=sums["exclusive_ns"].to_numpy(np.int64),
+        moments=partial.durations.moments(len(names)),
+        order=partial.durations.order_statistics(len(names)),
+    )
+
+
+def _statistics(
+    kernels: KernelRows,
+    *,
+    kernel_total_ns: IntArray | int,
+    kernel_busy_ns: IntArray | int,
+    window_ns: IntArray | int,
+) -> Columns:
+    return {
+        **distribution_columns(kernels.moments, kernels.order),
+        "total_ns": kernels.total_ns,
+        "exclusive_ns": kernels.exclusive_ns,
+        "total_pct": percent(kernels.total_ns, kernel_total_ns),
+        "busy_pct": percent(kernels.exclusive_ns, kernel_busy_ns),
+        "window_pct": percent(kernels.exclusive_ns, window_ns),
+    }
+
+
+def _nvidia_columns(names: _Names, kernels: KernelRows, whole_ns: IntArray | int) -> Columns:
+    """Return the columns of NVIDIA's kernel summary."""
+    rich = distribution_columns(kernels.moments, kernels.order)
+    return {
+        "Name": names,
+        "Time": percent(kernels.total_ns, whole_ns, empty=0.0),
+        "Total Time": kernels.total_ns,
+        "Instances": rich["launches_n"],
+        "Avg": rich["mean_ns"],
+        "Q1": rich["q1_ns"],
+        "Med": rich["p50_ns"],
+        "Q3": rich["q3_ns"],
+        "Min": rich["min_ns"],
+        "Max": rich["max_ns"],
+        "StdDev": rich["std_ns"],
+    }
+
+
+def _extreme_files(
+    rows: _RankRows, names: _Names, moments: Moments
+) -> tuple[list[str | None], list[str | None]]:
+    """Return for each name the ranks that have its shortest and its longest launch."""
+    shortest: list[list[str]] = [[] for _ in names]
+    longest: list[list[str]] = [[] for _ in names]
+    position = {name: index for index, name in enumerate(names)}
+    for rank, one in rows:
+        mine = one.stats.moments
+        code = np.array([position[name] for name in one.names], dtype=np.int64)[one.stats.name]
+        for files, extreme in (
+            (shortest, mine.minimum == moments.minimum[code]),
+            (longest, mine.maximum == moments.maximum[code]),
+        ):
+            for index in code[(mine.n > 0) & extreme]:
+                files[index].append(rank.file)
+    return [", ".join(one) or None for one in shortest], [", ".join(one) or None for one in longest]
+
+
+def _shown_names(rows: _RankRows, part: str) -> _Names:
+    names = [np.array(one.names, dtype=object)[getattr(one, part).name] for _, one in rows]
+    return joined(names).astype(object)
+
+
+def _stacked(parts: Sequence[KernelRows]) -> KernelRows:
+    """Put the rows of several ranks one after the other; `name` loses its meaning."""
+    return KernelRows(
+        device_id=joined([part.device_id for part in parts]),
+        name=joined([part.name for part in parts]),
+        total_ns=joined([part.total_ns for part in parts]),
+        exclusive_ns=joined([part.exclusive_ns for part in parts]),
+        moments=Moments.joined([part.moments for part in parts]),
+        order=OrderStatistics.joined([part.order for part in parts]),
+    )

@@ -1,0 +1,86 @@
+"""What nvtx_phase_attribution tells its reader: the answer in two sentences, and findings.
+
+Made from finished tables alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.findings import Finding
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+
+from .attribution_coverage import coverage_findings
+from .phases import phase_findings
+from .steps import step_findings
+
+_Tables = Mapping[str, pd.DataFrame]
+
+_TOP_PHASES: Final = 4
+
+
+def answer(tables: _Tables) -> str:
+    """Return what the phases cost, in two sentences."""
+    phases = tables["phases"]
+    gpu_ns = int(phases["gpu_ns"].sum())
+    if not gpu_ns:
+        return (
+            "No GPU operation takes time in what was looked at. `coverage` says what the reports "
+            "hold, and what a filter left of it."
+        )
+    where = counted(int(tables["devices"]["rank"].nunique()), "rank")
+    mapped = phases[phases["mapped"] & (phases["gpu_ns"] > 0)]
+    rest = phases[~phases["mapped"] & (phases["gpu_ns"] > 0)]
+    shares = [
+        f"{quoted(row['phase'])} {format_percent(row['gpu_pct'])} ({format_ns(row['gpu_ns'])})"
+        for row in mapped.head(_TOP_PHASES).to_dict("records")
+    ]
+    lost = [
+        f"{format_percent(row['gpu_pct'])} is {row['meaning']}"
+        for row in rest.sort_values("gpu_ns", ascending=False).to_dict("records")
+    ]
+    first = f"Of {format_ns(gpu_ns)} of GPU time ({where}), "
+    if shares:
+        first += f"{_listed(shares)}"
+        first += f" ({'; '.join(lost)})." if lost else "; no GPU time is without a phase."
+    else:
+        first += f"none is in a range that the phase map knows: {'; '.join(lost)}."
+    return f"{first} {_steps(tables)}"
+
+
+def findings(tables: _Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    return [*phase_findings(tables), *step_findings(tables), *coverage_findings(tables)]
+
+
+def _steps(tables: _Tables) -> str:
+    """Return a sentence on steps, or on the ranges with most GPU time where there are none."""
+    ranks, stats = tables["rank_steps"], tables["step_stats"]
+    steady = stats[stats["which"] == "steady"]
+    wall = steady[(steady["measure"] == "wall") & steady["phase"].notna()]
+    if len(ranks) and len(wall):
+        row = wall.loc[wall["steps_n"].idxmax()]
+        gpu = steady[(steady["measure"] == "gpu") & (steady["phase"] == row["phase"])].iloc[0]
+        kind = f" of {quoted(row['phase'])}" if len(wall) > 1 else ""
+        return (
+            f"A step{kind} ({quoted(ranks['name'].iloc[0])}, "
+            f"{counted(int(row['steps_n']), 'step')}) takes {format_ns(row['p50_ns'])} of host "
+            f"time in the median and {format_ns(row['p99_ns'])} at p99, with "
+            f"{format_ns(gpu['p50_ns'])} of GPU time."
+        )
+    ranges = tables["ranges"]
+    top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)
+    if top.empty:
+        return "No operation was launched inside a range, so there is nothing to tell apart."
+    named = [
+        f"{quoted(row['label'])} {format_percent(row['self_pct'])}"
+        for row in top.to_dict("records")
+    ]
+    return f"The ranges with most GPU time of their own are {_listed(named)}."
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

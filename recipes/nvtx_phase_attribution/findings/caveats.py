@@ -1,0 +1,81 @@
+"""What to know before reading the numbers of phases: how ranges were found, and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+
+_Tables = Mapping[str, pd.DataFrame]
+
+#: Ways to a range that infer, or that stand for many runs of one capture.
+_INDIRECT: Final = ("start_end", "graph_launch", "graph_capture", "handed_over")
+_WORDS: Final = {
+    "start_end": "by start/end ranges, which hold what any thread of the process launches while "
+    "they are open",
+    "graph_launch": "to the range around the launch of its CUDA graph: what ranges were open at "
+    "the capture is not in it (`--graph-ranges capture` looks there first)",
+    "graph_capture": "to the range in which its node of a CUDA graph was captured, however often "
+    "the graph ran since",
+    "handed_over": "to the range of a thread that handed the work over and waited, as PyTorch's "
+    "backward pass does; the trace shows the waiting, not the handing over",
+}
+
+
+def caveats(tables: _Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    return [*_methods(tables), *_open_ranges(tables), *_steps(tables)]
+
+
+def _methods(tables: _Tables) -> list[str]:
+    rows = tables["attribution"]
+    total_ns = int(rows["gpu_ns"].sum())
+    lines = []
+    for part in _INDIRECT:
+        own_ns = int(rows.loc[rows["part"] == part, "gpu_ns"].sum())
+        if own_ns:
+            share = format_percent(100.0 * own_ns / total_ns)
+            lines.append(f"{share} of the GPU time ({format_ns(own_ns)}) was led {_WORDS[part]}.")
+    return lines
+
+
+def _open_ranges(tables: _Tables) -> list[str]:
+    marks = tables["marks"]
+    without_end_n = int(marks["without_end_n"].sum())
+    if not without_end_n:
+        return []
+    few = without_end_n == 1
+    return [
+        f"{counted(without_end_n, 'range')} {'was' if few else 'were'} never closed, and "
+        f"{'lasts' if few else 'last'} to the end of the GPU work here."
+    ]
+
+
+def _steps(tables: _Tables) -> list[str]:
+    marks, ranks = tables["marks"], tables["rank_steps"]
+    if not len(marks) or not (marks["push_pop_n"] + marks["start_end_n"]).sum():
+        return []
+    without_n = int(marks["steps"].isna().sum())
+    if without_n == len(marks):
+        return [
+            "There are no steps: no outermost range repeats and holds at least half of the "
+            f"launched GPU time. Name one with {quoted('--step RANGE')}."
+        ]
+    names = sorted(set(marks["steps"].dropna()))
+    lines = []
+    if without_n:
+        lines.append(f"{counted(without_n, 'rank')} of {len(marks)} have no steps.")
+    if len(names) > 1:
+        shown = ", ".join(quoted(name) for name in names[:3])
+        lines.append(f"Ranks have different ranges as steps ({shown}); name one with `--step`.")
+    # A filter may leave steps without any GPU time, of which nothing has a share.
+    shares = ranks["gpu_pct"].dropna()
+    if len(shares) and (low := shares.min()) < 90.0:
+        lines.append(
+            f"Steps ({quoted(names[0])}) hold {format_percent(low)} of the GPU time on the rank "
+            "with least; the rest was launched outside of them."
+        )
+    return lines

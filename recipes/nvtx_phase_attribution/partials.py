@@ -1,0 +1,88 @@
+"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.trace.identity import RankKey
+
+from .per_rank.idle_sums import RankIdle
+from .per_rank.phases import InstanceRow
+from .per_rank.ranges import RangeSums
+from .per_rank.steps import StepRows
+from .per_rank.sums_by_key import KeyedSums
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The ranges that one rank has, whatever the filters leave; see the table `marks`."""
+
+    push_pop_n: int
+    start_end_n: int
+    threads_n: int
+    domains: tuple[str, ...]
+    without_end_n: int
+    empty_n: int
+    interleaved_n: int
+    graph_captures_n: int
+
+
+@dataclass(frozen=True)
+class RankPhases:
+    """One rank.
+
+    Attributes:
+        phases: By phase; see the table `rank_phases`.
+        collectives: By phase and operation; see the table `phase_collectives`.
+        ranges: By name and path.
+        steps: None where there are none.
+        idle: Gaps by phase, and devices.
+        attribution: By part of the waterfall.
+        instances: The ranges of each phase with most GPU time.
+        missing: Operations in no range, and their time, by kind, before any filter.
+        marks: What ranges there are.
+    """
+
+    phases: KeyedSums
+    collectives: KeyedSums
+    ranges: RangeSums
+    steps: StepRows | None
+    idle: RankIdle
+    attribution: KeyedSums
+    instances: tuple[InstanceRow, ...]
+    missing: Mapping[str, tuple[int, int]]
+    marks: Marks
+
+
+@dataclass(frozen=True)
+class PhasePartial:
+    """Many ranks.
+
+    Attributes:
+        ranks: Each by itself.
+        kernels: By phase, kind, name and demangled name; see the table `phase_kernels`.
+        instances: How often a range of a phase had which GPU time, over all ranks.
+        uncounted: Phases of which a rank has too many ranges to count.
+        all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
+            the engine.
+    """
+
+    ranks: Mapping[RankKey, RankPhases] = field(default_factory=dict)
+    kernels: KeyedSums = field(default_factory=KeyedSums)
+    instances: NamedCounts = field(default_factory=NamedCounts)
+    uncounted: frozenset[str] = frozenset()
+    all_names: tuple[str, ...] = ()
+
+
+def merged(parts: Sequence[PhasePartial]) -> PhasePartial:
+    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return PhasePartial(
+        ranks={key: ranks[key] for key in sorted(ranks)},
+        kernels=KeyedSums.merge([part.kernels for part in parts]),
+        instances=NamedCounts.merge([part.instances for part in parts]),
+        uncounted=frozenset(name for part in parts for name in part.uncounted),
+        all_names=tuple(sorted({name for part in parts for name in part.all_names})),
+    )

@@ -1,0 +1,121 @@
+"""How GPU work was led to ranges, and why some was not, with what would have helped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE
+from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.capture_edges import launched_before
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+from .rank_ops import RankOps
+from .sums_by_key import KeyedSums
+
+
+@dataclass(frozen=True)
+class Part:
+    """One way to a range, or one reason for a loss.
+
+    Attributes:
+        attributed: Whether there is a range.
+        meaning: What it is.
+        capture: Flags that record more; None where none helps.
+    """
+
+    attributed: bool
+    meaning: str
+    capture: str | None = None
+
+
+#: By name, in the order of the waterfall. The first are those of `METHODS`.
+PARTS: Final = {
+    "launch": Part(True, "launched inside a push/pop range of the launching thread"),
+    "start_end": Part(
+        True, "launched where no push/pop range was open, inside a start/end range of the process"
+    ),
+    "graph_launch": Part(True, "in a CUDA graph that was launched inside a range"),
+    "graph_capture": Part(True, "a node of a CUDA graph that was captured inside a range"),
+    "handed_over": Part(
+        True,
+        "launched by a thread without a range, for the only thread with one, which calls CUDA "
+        "before and after, not meanwhile: PyTorch's backward pass",
+    ),
+    "unmarked_thread": Part(
+        False,
+        "launched by a thread that opens no range in the whole report, and not clearly for one "
+        "that does",
+        "--trace=cuda,nvtx --pytorch=autograd-nvtx",
+    ),
+    "outside_ranges": Part(
+        False,
+        "launched while no range was open on the launching thread",
+        "--trace=cuda,nvtx --pytorch=autograd-nvtx",
+    ),
+    "no_ranges": Part(False, "the report has no NVTX ranges of this process", "--trace=cuda,nvtx"),
+    "before_capture": Part(
+        False,
+        "launched before the first API call that the report has: the capture began too late",
+        "--capture-range=cudaProfilerApi",
+    ),
+    "no_calls": Part(False, "the report has no API calls of this process", "--trace=cuda"),
+    "no_call": Part(False, "the launching API call is not in the report", "--trace=cuda"),
+}
+_NAMES: Final = tuple(PARTS)
+
+
+def map_attribution(trace: RankTrace, ops: RankOps) -> KeyedSums:
+    """Add up the operations of one rank that the filters leave, by part."""
+    part = ops.ranged.chosen(_parts(trace, ops))
+    kernel = ops.is_kernel
+    return KeyedSums.of(
+        [(name,) for name in _NAMES],
+        {
+            "ops_n": np.bincount(part[ops.inside], minlength=len(_NAMES)).astype(np.int64),
+            "gpu_ns": exact_sums(part, ops.clipped_ns, len(_NAMES)),
+            "kernel_ns": exact_sums(part[kernel], ops.clipped_ns[kernel], len(_NAMES)),
+        },
+    )
+
+
+def range_missing(ops: RankOps) -> dict[str, tuple[int, int]]:
+    """Return operations launched in no range, and their time, by kind; before any filter."""
+    every, code = ops.ranged.every, ops.ranged.table_codes()
+    lost = every.method == NO_RANGE
+    time_ns = every.end_ns - every.start_ns
+    found = {}
+    for index, table in enumerate(ops.ranged.tables):
+        mine = lost & (code == index)
+        found[OP_TABLES[table]] = (int(mine.sum()), int(time_ns[mine].sum()))
+    return found
+
+
+def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
+    """Return the position in `PARTS` of every operation."""
+    every, forest = ops.ranged.every, ops.ranged.forest
+    part = every.method.astype(np.int64)
+    lost = np.flatnonzero(every.method == NO_RANGE)
+    calls = trace.tables.get("api_calls")
+    if not len(forest):
+        part[lost] = _NAMES.index("no_ranges")
+    elif lost.size and calls is not None:
+        code = forest.thread_codes(calls["global_tid"][every.launch_row[lost]])
+        part[lost] = np.where(
+            code < 0, _NAMES.index("unmarked_thread"), _NAMES.index("outside_ranges")
+        )
+    lost = np.flatnonzero(every.method == NO_API)
+    if calls is None or not len(calls):
+        part[lost] = _NAMES.index("no_calls")
+    elif lost.size:
+        early = launched_before(
+            every.start_ns[lost],
+            ops.ranged.column("correlation_id")[lost],
+            every.launch_row[lost],
+            calls,
+        )
+        part[lost] = np.where(early, _NAMES.index("before_capture"), _NAMES.index("no_call"))
+    return part

@@ -1,0 +1,135 @@
+"""The gaps that the operations of each phase end, and the devices that they are gaps of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.missing_work import find_unseen
+from nsys_llm.analyses.device.profiler_time import profiler_spans
+from nsys_llm.numeric.gaps import Gaps, find_gaps, start_order
+from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, total_length_ns
+from nsys_llm.trace.device_ops import device_windows
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .rank_ops import RankOps
+from .sums_by_key import KeyedSums
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """One device of one rank; see the table `devices`."""
+
+    device_id: int
+    window_start_ns: int | None
+    window_end_ns: int | None
+    window_ns: int
+    gpu_ns: int
+    gap_ns: int
+    overhead_ns: int
+
+
+@dataclass(frozen=True)
+class RankIdle:
+    """One rank.
+
+    Attributes:
+        devices: Sorted by id.
+        known: Whether idle time is known.
+        phases: By phase, see the table `phase_idle`; empty where idle time is not known.
+    """
+
+    devices: tuple[DeviceTimes, ...]
+    known: bool
+    phases: KeyedSums
+
+
+def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
+    """Look at the gaps of one rank.
+
+    Args:
+        trace: Its rows.
+        ops: Its operations.
+    """
+    profiler = profiler_spans(trace)
+    known = find_unseen(trace).opaque_launches_n == 0
+    device_id = ops.ranged.column("device_id")
+    devices, sums = [], []
+    for device in trace.device_ids:
+        own_gpu_ns = int(ops.clipped_ns[ops.ranged.chosen(device_id) == device].sum())
+        line = _line(trace, ops, device, device_id)
+        gaps, windows = line.gaps, line.windows_ns
+        overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
+        devices.append(
+            DeviceTimes(
+                device_id=device,
+                window_start_ns=int(windows[0, 0]) if len(windows) else None,
+                window_end_ns=int(windows[-1, 1]) if len(windows) else None,
+                window_ns=total_length_ns(windows),
+                gpu_ns=own_gpu_ns,
+                gap_ns=int((gaps.end_ns - gaps.start_ns).sum()),
+                overhead_ns=int(overhead_ns.sum()),
+            )
+        )
+        if known:
+            sums.append(_phase_sums(line, ops.phase_names, overhead_ns))
+    return RankIdle(tuple(devices), known, KeyedSums.merge(sums))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The gaps of one device, and the phase of its operations in order of time."""
+
+    windows_ns: IntArray
+    gaps: Gaps
+    phase: npt.NDArray[np.int16]
+
+
+def _line(trace: RankTrace, ops: RankOps, device: int, device_id: IntArray) -> _Line:
+    every = ops.ranged.every
+    mine = device_id == device
+    starts, ends, phase = every.start_ns, every.end_ns, ops.every_phase
+    if not mine.all():
+        starts, ends, phase = starts[mine], ends[mine], phase[mine]
+    # Of operations that start together, which one ends a gap: the one launched first, then the
+    # order of tables and rows.
+    launched = every.launched_ns if mine.all() else every.launched_ns[mine]
+    order = start_order(
+        starts, lambda some: (np.where(launched[some] < 0, _NEVER, launched[some]), some)
+    )
+    if order is not None:
+        starts, ends, phase = starts[order], ends[order], phase[order]
+    windows, _ = device_windows(trace, device, starts, ends)
+    return _Line(windows, find_gaps(starts, ends, windows), phase)
+
+
+def _phase_sums(line: _Line, names: tuple[str, ...], overhead_ns: IntArray) -> KeyedSums:
+    """Add up the gaps of one device by the phase of the operation that ends each.
+
+    What the window holds behind the last operation belongs to the last phase.
+    """
+    gaps = line.gaps
+    if not line.phase.size:
+        return KeyedSums()
+    of_gap = line.phase[np.where(gaps.after < 0, gaps.before, gaps.after)].astype(np.int64)
+    same = (gaps.before >= 0) & (line.phase[gaps.before] == of_gap)
+    length_ns = gaps.end_ns - gaps.start_ns
+    idle_ns = length_ns - overhead_ns
+    longest = np.zeros(len(names), dtype=np.int64)
+    np.maximum.at(longest, of_gap, length_ns)
+    return KeyedSums.of(
+        [(name,) for name in names],
+        {
+            "gaps_n": np.bincount(of_gap, minlength=len(names)).astype(np.int64),
+            "idle_ns": exact_sums(of_gap, idle_ns, len(names)),
+            "within_ns": exact_sums(of_gap[same], idle_ns[same], len(names)),
+            "overhead_ns": exact_sums(of_gap, overhead_ns, len(names)),
+        },
+        {"longest_ns": longest},
+    )

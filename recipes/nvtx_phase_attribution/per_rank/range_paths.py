@@ -1,0 +1,102 @@
+"""The ranges of one rank as paths: ranges of one label inside the same others are one row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Distinct chains of labels; arrays of shape (paths,) unless said otherwise.
+
+    Attributes:
+        label: Code of the last label.
+        parent: The path around, which stands before; -1 for an outermost one.
+        depth: How many are around.
+        of_piece: Shape (pieces,), the path of each chosen piece; -1 for others.
+    """
+
+    label: IntArray
+    parent: IntArray
+    depth: IntArray
+    of_piece: IntArray
+
+    @classmethod
+    def of(cls, forest: RangeForest, chosen: _Mask, label: IntArray, labels_n: int) -> Paths:
+        """Find the paths of some pieces, as if there were no others.
+
+        Args:
+            forest: The ranges.
+            chosen: Shape (pieces,).
+            label: Shape (pieces,), codes from 0.
+            labels_n: Labels.
+        """
+        depth = chosen_depth(forest, chosen)
+        around = forest.around(chosen)
+        of_piece = np.full(len(forest) + 1, -1, dtype=np.int64)
+        labels, parents, depths = [], [], []
+        paths_n = 0
+        rows = np.flatnonzero(chosen)
+        order = rows[np.argsort(depth[rows], kind="stable")]
+        levels = np.split(order, np.cumsum(np.bincount(depth[rows], minlength=1))[:-1])
+        for level, mine in enumerate(levels):
+            above = of_piece[around[mine]]
+            used, code = distinct_codes((above + 1) * labels_n + label[mine])
+            of_piece[mine] = paths_n + code
+            parents.append(used // max(labels_n, 1) - 1)
+            labels.append(used % max(labels_n, 1))
+            depths.append(np.full(used.size, level, dtype=np.int64))
+            paths_n += used.size
+        return cls(
+            label=np.concatenate(labels),
+            parent=np.concatenate(parents),
+            depth=np.concatenate(depths),
+            of_piece=of_piece[:-1],
+        )
+
+    def __len__(self) -> int:
+        return self.label.size
+
+    def rolled_up(self, own: IntArray) -> IntArray:
+        """Return the sum over each path and all inside it; `own` has shape (paths,)."""
+        total = own.copy()
+        for level in range(int(self.depth.max(initial=0)), 0, -1):
+            mine = np.flatnonzero(self.depth == level)
+            np.add.at(total, self.parent[mine], total[mine])
+        return total
+
+    def outermost(self) -> _Mask:
+        """Tell which paths have their last label only once."""
+        found = np.ones(len(self), dtype=bool)
+        rows = np.flatnonzero(self.parent >= 0)
+        above = self.parent[rows]
+        while rows.size:
+            found[rows[self.label[above] == self.label[rows]]] = False
+            above = self.parent[above]
+            rows, above = rows[above >= 0], above[above >= 0]
+        return found
+
+    def cut(self, depth_n: int) -> IntArray:
+        """Return for each path itself, or its part of so many labels; shape (paths,)."""
+        place = np.arange(len(self))
+        while (deep := np.flatnonzero(self.depth[place] >= depth_n)).size:
+            place[deep] = self.parent[place[deep]]
+        return place
+
+
+def chosen_depth(forest: RangeForest, chosen: _Mask) -> IntArray:
+    """Return how many chosen pieces are around each piece."""
+    depth = np.zeros(len(forest) + 1, dtype=np.int64)
+    for level in forest.levels:
+        above = forest.parent[level]
+        depth[level] = depth[above] + chosen[above]
+    return depth[:-1]

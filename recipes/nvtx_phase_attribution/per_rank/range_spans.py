@@ -1,0 +1,155 @@
+"""From the first to the last operation launched in each range, on the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
+from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .rank_ops import RankOps
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The ranges that tables of ranges hold; arrays of shape (pieces,).
+
+    Attributes:
+        pieces: Whether a piece is one of theirs that the options leave, and holds an operation that
+            the filters leave.
+        home: Where each range counts: its first such piece; -1 for a range without one.
+        first: Whether a piece is that one.
+        whole: Pieces that the options leave, of ranges with such a piece: host time is whole.
+    """
+
+    pieces: _Mask
+    home: IntArray
+    first: _Mask
+    whole: _Mask
+
+    @classmethod
+    def of(cls, forest: RangeForest, chosen: _Mask, counted: _Mask) -> Shown:
+        """Look at the pieces that the options, and the filters, leave; shape (pieces,) each."""
+        pieces = chosen & counted
+        rows = np.flatnonzero(pieces)[::-1]
+        of_event = np.full(int(forest.event.max(initial=-1)) + 1, -1, dtype=np.int64)
+        of_event[forest.event[rows]] = rows  # the last assignment, the first piece, stays
+        home = of_event[forest.event]
+        return cls(pieces, home, home == np.arange(len(forest)), chosen & (home >= 0))
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Spans of the ranges with GPU work; arrays of shape (ranges,).
+
+    Attributes:
+        piece: The piece at which the range counts; see `Shown`.
+        span_ns: From the first operation to the last, cut to the windows.
+        idle_inside_ns: Of that, time in which nothing ran on any device of the rank.
+    """
+
+    piece: IntArray
+    span_ns: IntArray
+    idle_inside_ns: IntArray
+
+
+def range_spans(trace: RankTrace, ops: RankOps, owner: IntArray, shown: Shown) -> Spans:
+    """Return the span of each range that is shown.
+
+    What a range captured into a graph is left out: it runs whenever the graph is launched.
+
+    Args:
+        trace: The rank.
+        ops: Its operations.
+        owner: Shape (operations,), the range that each counts to, or -1.
+        shown: The ranges.
+    """
+    forest, one = ops.ranged.forest, ops.ranged.selected
+    rows = np.flatnonzero((owner >= 0) & (one.method != GRAPH_CAPTURE))
+    first_ns = np.full(len(forest), _NEVER, dtype=np.int64)
+    last_ns = np.full(len(forest), -1, dtype=np.int64)
+    pushed = rows[owner[rows] < forest.pushed_n]
+    np.minimum.at(first_ns, one.piece[pushed], one.start_ns[pushed])
+    np.maximum.at(last_ns, one.piece[pushed], one.end_ns[pushed])
+    for level in reversed(forest.levels):
+        np.minimum.at(first_ns, forest.parent[level], first_ns[level])
+        np.maximum.at(last_ns, forest.parent[level], last_ns[level])
+    _free_spans(ops, rows[owner[rows] >= forest.pushed_n], first_ns, last_ns)
+    # Any piece of a range holds for the range.
+    rest = np.flatnonzero(shown.pieces & ~shown.first)
+    home = shown.home[rest]
+    np.minimum.at(first_ns, home, first_ns[rest])
+    np.maximum.at(last_ns, home, last_ns[rest])
+    piece = np.flatnonzero(shown.first & (first_ns < _NEVER))
+    span_ns, idle_ns = gpu_spans(trace, first_ns[piece], last_ns[piece])
+    return Spans(piece, span_ns, idle_ns)
+
+
+def gpu_spans(trace: RankTrace, first_ns: IntArray, last_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the length of spans, cut to the windows, and the time in them in which nothing ran."""
+    busy = trace.gpu_busy
+    if trace.windows_ns is not None and len(trace.windows_ns):
+        low, high = int(trace.windows_ns[0, 0]), int(trace.windows_ns[-1, 1])
+        first_ns, last_ns = np.clip(first_ns, low, high), np.clip(last_ns, low, high)
+    span_ns = last_ns - first_ns
+    return span_ns, span_ns - (covered_ns(last_ns, busy) - covered_ns(first_ns, busy))
+
+
+def free_inclusive(
+    ops: RankOps, owner: IntArray, label: IntArray, chosen: _Mask, labels_n: int
+) -> dict[str, IntArray]:
+    """Return what lies in start/end ranges by label, each operation once for a label.
+
+    Args:
+        ops: The operations; those that count to push/pop ranges are in no start/end range.
+        owner: Shape (operations,), the range that each counts to, or -1.
+        label: Shape (pieces,), codes.
+        chosen: Shape (pieces,).
+        labels_n: Labels.
+
+    Returns:
+        ops_n, kernels_n and inclusive_ns of shape (labels,); 0 for labels of other ranges.
+    """
+    forest = ops.ranged.forest
+    rows, _, _ = ops.held_by_free(np.flatnonzero(owner >= forest.pushed_n))
+    at_ns, inside = ops.ranged.selected.evidence_ns[rows], ops.inside[rows]
+    kernel = inside & ops.is_kernel[rows]
+    columns = {"ops_n": inside, "kernels_n": kernel, "inclusive_ns": ops.clipped_ns[rows]}
+    until = {
+        name: np.concatenate(([0], np.cumsum(values.astype(np.int64))))
+        for name, values in columns.items()
+    }
+    found = {name: np.zeros(labels_n, dtype=np.int64) for name in columns}
+    free = np.flatnonzero(chosen[forest.pushed_n :]) + forest.pushed_n
+    for code in np.unique(label[free]).tolist():
+        mine = free[label[free] == code]
+        spans = union_intervals(forest.start_ns[mine], forest.end_ns[mine])
+        low, high = (np.searchsorted(at_ns, edge, side="left") for edge in spans.T)
+        for name, sums in until.items():
+            found[name][code] = int((sums[high] - sums[low]).sum())
+    return found
+
+
+def _free_spans(ops: RankOps, rows: IntArray, first_ns: IntArray, last_ns: IntArray) -> None:
+    """Set the first and last instant of start/end ranges, which hold what any of them holds."""
+    forest, one = ops.ranged.forest, ops.ranged.selected
+    if not rows.size:
+        return
+    rows, low, high = ops.held_by_free(rows)
+    free = np.arange(forest.pushed_n, len(forest))
+    free, low, high = (values[high > low] for values in (free, low, high))
+    # Every other slice of reduceat is one range's operations.
+    bounds = np.column_stack((low, high)).ravel()
+    starts, ends = np.append(one.start_ns[rows], _NEVER), np.append(one.end_ns[rows], -1)
+    first_ns[free] = np.minimum.reduceat(starts, bounds)[::2]
+    last_ns[free] = np.maximum.reduceat(ends, bounds)[::2]

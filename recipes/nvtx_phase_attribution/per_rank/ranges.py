@@ -1,0 +1,254 @@
+"""What the ranges of one rank cost: by name, and by path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.attributed_ops import LAUNCH, METHODS, NO_RANGE
+from nsys_llm.analyses.nvtx.attributed_ops import START_END as START_END_METHOD
+from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.phase_times import owners
+from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .range_labels import counting_keys, shown_name
+from .range_paths import Paths, chosen_depth
+from .range_spans import Shown, free_inclusive, range_spans
+from .rank_ops import RankOps
+from .sums_by_key import Key, KeyedSums
+
+#: Kinds of ranges, as tables name them.
+PUSH_POP: Final = "push_pop"
+START_END: Final = "start_end"
+
+#: Paths that a rank keeps; the deepest go first.
+_MOST_PATHS: Final = 4096
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RangeSums:
+    """The ranges of one rank.
+
+    Attributes:
+        ranges: By kind, domain and shown name; see the table `ranges`.
+        paths: By kind and the labels of a path; what is self there, see the table `range_tree`.
+        counting: Step keys whose running numbers are left out.
+        examples: A raw text by key of `ranges`.
+        phases: The phase by key of `ranges`, "" for none.
+        depth_n: Labels that the longest path may have; None for any number.
+    """
+
+    ranges: KeyedSums
+    paths: KeyedSums
+    counting: frozenset[str]
+    examples: Mapping[Key, str]
+    phases: Mapping[Key, str]
+    depth_n: int | None
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Labels of pieces: `code` of shape (pieces,) into `keys`; see `RangeSums`."""
+
+    keys: tuple[Key, ...]
+    code: IntArray
+    counting: frozenset[str]
+    examples: Mapping[Key, str]
+    phases: Mapping[Key, str]
+
+
+def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> RangeSums:
+    """Add up the ranges of one rank.
+
+    Args:
+        trace: Its rows.
+        ops: Its operations.
+        options: domain, match, depth and running_numbers.
+    """
+    forest = ops.ranged.forest
+    chosen = _chosen(ops, options)
+    owner = ops.ranged.chosen(owners(ops.ranged, chosen, any_start_end=True))
+    shown = Shown.of(forest, chosen, ops.counted_pieces(owner))
+    labels = _labels(ops, shown.first, options["running_numbers"])
+    paths = Paths.of(forest, chosen, labels.code, len(labels.keys))
+    sums = ops.sums(np.append(paths.of_piece, -1)[owner], len(paths))
+    own = _own(forest, chosen, shown, paths)
+    by_label = _by_label(paths, own, sums, labels)
+    by_label |= _by_method(ops, labels, owner)
+    is_free = np.array([key[0] == START_END for key in labels.keys], dtype=bool)
+    for name, values in free_inclusive(ops, owner, labels.code, chosen, len(labels.keys)).items():
+        by_label[name] = np.where(is_free, values, by_label[name])
+    spans = range_spans(trace, ops, owner, shown)
+    for name in ("span_ns", "idle_inside_ns"):
+        by_label[name] = exact_sums(
+            labels.code[spans.piece], getattr(spans, name), len(labels.keys)
+        )
+    by_label["spans_n"] = np.bincount(labels.code[spans.piece], minlength=len(labels.keys))
+    most = np.zeros(len(labels.keys), dtype=np.int64)
+    np.maximum.at(most, labels.code[spans.piece], spans.span_ns)
+    found = KeyedSums.of(labels.keys, by_label, {"span_max_ns": most})
+    return RangeSums(
+        ranges=_used(found),
+        paths=_used(_path_sums(paths, own, sums, labels, depth_n := _depth(paths))),
+        counting=labels.counting,
+        examples=labels.examples,
+        phases=labels.phases,
+        depth_n=depth_n,
+    )
+
+
+def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
+    """Return the pieces that --domain, --match and --depth leave."""
+    names, forest = ops.ranged.names, ops.ranged.forest
+    chosen = np.ones(len(forest), dtype=bool)
+    if (domain := options["domain"]) is not None:
+        wanted = "" if domain == "default" else domain
+        told = np.array([one == wanted for one in names.domains], dtype=bool)
+        chosen &= told[names.domain]
+    if options["match"] is not None:
+        pattern = parse_pattern(options["match"])
+        chosen &= names.told(pattern.matches).astype(bool)
+    if options["depth"] is not None:
+        chosen &= chosen_depth(forest, chosen) < options["depth"]
+    return chosen
+
+
+def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:
+    names, forest = ops.ranged.names, ops.ranged.forest
+    ranges_n = np.bincount(names.code[first], minlength=len(names.texts))
+    counting = counting_keys(names.texts, ranges_n) if numbers == "auto" else frozenset()
+    shown = [shown_name(text, counting, numbers) for text in names.texts]
+    free = np.arange(len(forest)) >= forest.pushed_n
+    of_text = ops.text_phase.tolist()
+    domains_n, texts_n = len(names.domains), len(names.texts)
+    used, code = distinct_codes((free * domains_n + names.domain) * texts_n + names.code)
+    keys: list[Key] = []
+    examples: dict[Key, str] = {}
+    phases: dict[Key, str] = {}
+    for one in used.tolist():
+        rest, text = divmod(one, texts_n)
+        kind, domain = divmod(rest, domains_n)
+        key = (START_END if kind else PUSH_POP, names.domains[domain], shown[text])
+        keys.append(key)
+        examples.setdefault(key, names.examples[text])
+        phase = of_text[text]
+        if not phases.get(key):
+            phases[key] = ops.phases.phases[phase] if phase >= 0 else ""
+    distinct = tuple(dict.fromkeys(keys))
+    place = {key: index for index, key in enumerate(distinct)}
+    of_used = np.array([place[key] for key in keys], dtype=np.int64)
+    return _Labels(distinct, of_used[code], counting, examples, phases)
+
+
+def _own(forest: RangeForest, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str, IntArray]:
+    """Return the ranges of each path, and their host time: whole, and without chosen ones inside.
+
+    A piece that holds nothing that the filters leave counts where its range does.
+    """
+    wall_ns = forest.end_ns - forest.start_ns
+    around = forest.around(chosen)
+    inner = np.flatnonzero(chosen & (around >= 0))
+    within_ns = np.zeros(len(forest), dtype=np.int64)
+    np.add.at(within_ns, around[inner], wall_ns[inner])
+    rows = np.flatnonzero(shown.whole)
+    of_row = paths.of_piece[np.where(shown.pieces[rows], rows, shown.home[rows])]
+    return {
+        "instances_n": np.bincount(paths.of_piece[shown.first], minlength=len(paths)),
+        "wall_ns": exact_sums(of_row, wall_ns[rows], len(paths)),
+        "self_wall_ns": exact_sums(of_row, (wall_ns - within_ns)[rows], len(paths)),
+    }
+
+
+def _by_label(
+    paths: Paths, own: Mapping[str, IntArray], sums: Mapping[str, IntArray], labels: _Labels
+) -> dict[str, IntArray]:
+    """Add paths up by label; what is inclusive counts for a label once, however often it nests."""
+    labels_n, outer = len(labels.keys), paths.outermost()
+
+    def inclusive(name: str) -> IntArray:
+        return exact_sums(paths.label[outer], paths.rolled_up(sums[name])[outer], labels_n)
+
+    def alone(values: IntArray) -> IntArray:
+        return exact_sums(paths.label, values, labels_n)
+
+    return {
+        "instances_n": alone(own["instances_n"]),
+        "wall_ns": exact_sums(paths.label[outer], own["wall_ns"][outer], labels_n),
+        "self_wall_ns": alone(own["self_wall_ns"]),
+        "ops_n": inclusive("ops_n"),
+        "kernels_n": inclusive("kernels_n"),
+        "inclusive_ns": inclusive("gpu_ns"),
+        "self_ops_n": alone(sums["ops_n"]),
+        "self_ns": alone(sums["gpu_ns"]),
+        "exclusive_ns": alone(sums["exclusive_ns"]),
+        "memop_ns": alone(sums["memop_ns"]),
+    }
+
+
+def _by_method(ops: RankOps, labels: _Labels, owner: IntArray) -> dict[str, IntArray]:
+    """Return the GPU time of each label's own by how it was attributed."""
+    rows = np.flatnonzero(owner >= 0)
+    method = ops.ranged.selected.method[rows].astype(np.int64)
+    method[(method == LAUNCH) & (owner[rows] >= ops.ranged.forest.pushed_n)] = START_END_METHOD
+    code = labels.code[owner[rows]] * NO_RANGE + method
+    sums = exact_sums(code, ops.clipped_ns[rows], len(labels.keys) * NO_RANGE)
+    by_method = sums.reshape(len(labels.keys), NO_RANGE)
+    return {f"{name}_ns": by_method[:, code] for code, name in enumerate(METHODS[:NO_RANGE])}
+
+
+def _depth(paths: Paths) -> int | None:
+    """Return how many labels paths may have so that there are not too many of them."""
+    if len(paths) <= _MOST_PATHS:
+        return None
+    until = np.cumsum(np.bincount(paths.depth))
+    return max(int(np.searchsorted(until, _MOST_PATHS, side="right")), 1)
+
+
+def _path_sums(
+    paths: Paths,
+    own: Mapping[str, IntArray],
+    sums: Mapping[str, IntArray],
+    labels: _Labels,
+    depth_n: int | None,
+) -> KeyedSums:
+    place = np.arange(len(paths)) if depth_n is None else paths.cut(depth_n)
+    kept = np.flatnonzero(place == np.arange(len(paths)))
+    row = np.searchsorted(kept, place)
+    columns = {
+        "self_wall_ns": own["self_wall_ns"],
+        "self_ops_n": sums["ops_n"],
+        "self_ns": sums["gpu_ns"],
+    }
+    added = {name: exact_sums(row, values, kept.size) for name, values in columns.items()}
+    added |= {name: own[name][kept] for name in ("instances_n", "wall_ns")}
+    keys: list[Key] = []
+    for path in kept.tolist():
+        kind, domain, name = labels.keys[int(paths.label[path])]
+        label = f"{name}@{domain}" if domain else name
+        above = int(paths.parent[path])
+        # Paths stand behind those around them.
+        before = keys[int(np.searchsorted(kept, above))] if above >= 0 else (kind,)
+        keys.append((*before, label))
+    return KeyedSums.of(keys, added)
+
+
+def _used(sums: KeyedSums) -> KeyedSums:
+    """Leave out keys of which nothing counts."""
+    some = np.zeros(len(sums.keys), dtype=bool)
+    for values in sums.sums.values():
+        some |= values > 0
+    rows = np.flatnonzero(some)
+    return KeyedSums(
+        tuple(sums.keys[row] for row in rows.tolist()),
+        {name: values[rows] for name, values in sums.sums.items()},
+        {name: values[rows] for name, values in sums.most.items()},
+    )

@@ -1,0 +1,281 @@
+"""The operations of one rank with all that the tables ask of each: time, name, phase, step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.phase_times import (
+    RangedOps,
+    codes_of_owners,
+    owners,
+    phase_names,
+    ranged_ops,
+    selected_times,
+)
+from nsys_llm.analyses.nvtx.step_finding import rank_steps
+from nsys_llm.numeric.exclusive import exclusive_ns
+from nsys_llm.numeric.grouping import distinct, exact_sums, summed
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
+from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.device_ops import op_names
+from nsys_llm.trace.ranges import Ranges
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+KERNEL_TABLE: Final = "kernels"
+GRAPH_TABLE: Final = "graph_traces"
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RankOps:
+    """The operations that the filters leave; arrays of shape (operations,) unless said otherwise.
+
+    A rank may have millions of operations: codes are as narrow as they can be.
+
+    Attributes:
+        ranged: All operations with their ranges.
+        phases: The phase map.
+        text_phase: Shape (names of ranges,), the phase that each name has; -1 for none.
+        own_phase: Shape (pieces,), that of each range's own name.
+        names: What operations are called: distinct texts.
+        kinds: What kind of operation each name is of.
+        full_names: The demangled name of each that is a kernel's; of several kernels of one short
+            name, that of the first one.
+        talks: Whether each name is that of a kernel that communicates.
+        table: int8, position of the table of each in `ranged.tables`.
+        clipped_ns: Time in the windows.
+        inside: Whether it starts in one.
+        exclusive_ns: Share of the time in which the device ran anything.
+        name: int32, position in `names`.
+        every_name: Shape (all operations,), likewise.
+        phase: int16, code of `phase_names`.
+        every_phase: Shape (all operations,), likewise.
+        phase_owner: int32, the range that gives the phase, position in the forest; -1 without one.
+        steps: The steps; None where there are none.
+        step: int32, the step of each, -1 for none.
+    """
+
+    ranged: RangedOps
+    phases: PhaseMap
+    text_phase: IntArray
+    own_phase: IntArray
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    full_names: tuple[str, ...]
+    talks: _Mask
+    table: npt.NDArray[np.int8]
+    clipped_ns: IntArray
+    inside: _Mask
+    exclusive_ns: IntArray
+    name: npt.NDArray[np.int32]
+    every_name: npt.NDArray[np.int32]
+    phase: npt.NDArray[np.int16]
+    every_phase: npt.NDArray[np.int16]
+    phase_owner: npt.NDArray[np.int32]
+    steps: Ranges | None
+    step: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
+        """Look at one rank."""
+        ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
+        text_phase = np.array([phases.phase_of(one) for one in ranged.names.texts], dtype=np.int64)
+        own = text_phase[ranged.names.code]
+        owner = owners(ranged, own >= 0)
+        every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
+        phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
+        del owner
+        steps, step = rank_steps(
+            trace, ranged.every.launched_ns, ranged.every.end_ns - ranged.every.start_ns, options
+        )
+        narrow_step: npt.NDArray[np.int32] = ranged.chosen(step.astype(np.int32))
+        names, kinds, every_name = _names(trace, ranged, options)
+        full_names = _full_names(trace, names, every_name, options)
+        name = ranged.chosen(every_name)
+        clipped_ns, inside = selected_times(trace, ranged)
+        return cls(
+            ranged=ranged,
+            phases=phases,
+            text_phase=text_phase,
+            own_phase=own,
+            names=names,
+            kinds=kinds,
+            full_names=full_names,
+            talks=np.array(
+                [
+                    kind == OP_TABLES[KERNEL_TABLE] and is_communication(name)
+                    for name, kind in zip(full_names, kinds, strict=True)
+                ],
+                dtype=bool,
+            ),
+            table=ranged.chosen(ranged.table_codes()),
+            clipped_ns=clipped_ns,
+            inside=inside,
+            exclusive_ns=_exclusive(trace, ranged, name),
+            name=name,
+            every_name=every_name,
+            phase=ranged.chosen(every_phase),
+            every_phase=every_phase,
+            phase_owner=phase_owner,
+            steps=steps,
+            step=narrow_step,
+        )
+
+    def pairs(self, code: npt.NDArray[Any], codes_n: int) -> IntArray:
+        """Return a code of (phase, another code) for each operation."""
+        return self.phase.astype(np.int64) * codes_n + code
+
+    @property
+    def phase_names(self) -> tuple[str, ...]:
+        """What the codes of `phase` stand for."""
+        return phase_names(self.phases)
+
+    @cached_property
+    def is_kernel(self) -> _Mask:
+        """Tell which operations are kernels."""
+        return np.asarray(self.table == list(self.ranged.tables).index(KERNEL_TABLE))
+
+    def of_graphs(self, rows: IntArray) -> _Mask:
+        """Tell which of some operations are whole graphs."""
+        tables = list(self.ranged.tables)
+        code = tables.index(GRAPH_TABLE) if GRAPH_TABLE in tables else -1
+        return np.asarray(self.table[rows] == code)
+
+    @cached_property
+    def roots(self) -> IntArray:
+        """For each piece with a phase, the outermost one around it of which all have that."""
+        forest, own = self.ranged.forest, self.own_phase
+        around = forest.around(own >= 0)
+        root = np.arange(len(forest))
+        for level in forest.levels:
+            rows = level[(own[level] >= 0) & (around[level] >= 0)]
+            rows = rows[own[rows] == own[around[rows]]]
+            root[rows] = root[around[rows]]
+        return root
+
+    def sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
+        """Return operations, kernels and times by code; operations with a code below 0 are none.
+
+        Args:
+            code: Shape (operations,), int64.
+            codes_n: Codes.
+        """
+        if (code < 0).any():
+            code, codes_n = np.where(code < 0, codes_n, code), codes_n + 1
+            return {name: one[:-1] for name, one in self._sums(code, codes_n).items()}
+        return self._sums(code, codes_n)
+
+    def _sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
+        # Nearly all operations are kernels that start inside: the others are taken away.
+        ops_n = np.bincount(code if self.inside.all() else code[self.inside], minlength=codes_n)
+        others = np.flatnonzero(~self.is_kernel)
+        others_n = np.bincount(code[others[self.inside[others]]], minlength=codes_n)
+        gpu_ns = exact_sums(code, self.clipped_ns, codes_n)
+        graph = others[self.of_graphs(others)]
+        whole_graph_ns = exact_sums(code[graph], self.clipped_ns[graph], codes_n)
+        others_ns = exact_sums(code[others], self.clipped_ns[others], codes_n)
+        talking = np.flatnonzero(self.talks[self.name])
+        return {
+            "ops_n": ops_n,
+            "kernels_n": ops_n - others_n,
+            "gpu_ns": gpu_ns,
+            "kernel_ns": gpu_ns - others_ns,
+            "memop_ns": others_ns - whole_graph_ns,
+            "whole_graph_ns": whole_graph_ns,
+            "communication_ns": exact_sums(code[talking], self.clipped_ns[talking], codes_n),
+            "exclusive_ns": exact_sums(code, self.exclusive_ns, codes_n),
+        }
+
+    def held_by_free(self, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return which operations each start/end range holds, as if no push/pop range were open.
+
+        Args:
+            rows: Operations that the filters leave, in any order.
+
+        Returns:
+            The rows in order of their evidence; and for each start/end range, of shape (ranges,),
+            the first of these that it holds and the first behind them.
+        """
+        forest, evidence_ns = self.ranged.forest, self.ranged.selected.evidence_ns
+        rows = rows[np.argsort(evidence_ns[rows], kind="stable")]
+        free = slice(forest.pushed_n, None)
+        low, high = (
+            np.searchsorted(evidence_ns[rows], edges[free], side="left")
+            for edges in (forest.start_ns, forest.end_ns)
+        )
+        return rows, low, high
+
+    def counted_pieces(self, owner: npt.NDArray[Any]) -> _Mask:
+        """Tell which pieces hold an operation that the filters leave; without a filter, all do.
+
+        Args:
+            owner: Shape (operations,), the range of each; those whose range is a start/end one are
+                held by all such ranges that are open.
+        """
+        forest = self.ranged.forest
+        if self.ranged.kept is None:
+            return np.ones(len(forest), dtype=bool)
+        piece = self.ranged.selected.piece
+        pushed = piece[(piece >= 0) & (piece < forest.pushed_n)]
+        own = np.bincount(pushed, minlength=len(forest)).astype(np.int64)
+        counted = np.asarray(forest.rolled_up(own) > 0)
+        _, low, high = self.held_by_free(np.flatnonzero(owner >= forest.pushed_n))
+        counted[forest.pushed_n :] = high > low
+        return counted
+
+
+def _names(
+    trace: RankTrace, ranged: RangedOps, options: Mapping[str, Any]
+) -> tuple[tuple[str, ...], tuple[str, ...], npt.NDArray[np.int32]]:
+    """Return distinct names, the kind of each, and the name of each operation."""
+    found = op_names(trace, options)
+    kinds = [""] * len(found.texts)
+    for table, codes in found.codes.items():
+        for code in distinct(codes).tolist():
+            kinds[code] = OP_TABLES[table]
+    name = np.concatenate([found.codes[table].astype(np.int32) for table in ranged.tables])
+    return found.texts, tuple(kinds), name
+
+
+def _full_names(
+    trace: RankTrace,
+    names: tuple[str, ...],
+    every_name: npt.NDArray[np.int32],
+    options: Mapping[str, Any],
+) -> tuple[str, ...]:
+    if not (options["base"] or options["mangled"]):
+        return names
+    found, kernels = list(names), trace.unfiltered[KERNEL_TABLE]
+    # Kernels are the first table.
+    used, first = np.unique(every_name[: len(kernels)], return_index=True)
+    ids = kernels["demangled_name_id"][first].tolist()
+    for code, key in zip(used.tolist(), ids, strict=True):
+        found[code] = text_of(key, trace.strings)
+    return tuple(found)
+
+
+def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.int32]) -> IntArray:
+    """Return each operation's share of its device's busy time inside the windows."""
+    starts, ends = ranged.selected.start_ns, ranged.selected.end_ns
+    device = ranged.chosen(ranged.column("device_id"))
+    shares = np.zeros(starts.shape, dtype=np.int64)
+    devices = distinct(device).tolist()
+    for one in devices:
+        mine = slice(None) if len(devices) == 1 else np.flatnonzero(device == one)
+        low, high, ties = starts[mine], ends[mine], tie_break[mine].astype(np.int64)
+        if trace.windows_ns is None:
+            shares[mine] = exclusive_ns(low, high, ties)
+        else:
+            owner, begins, stops = clip_to_windows(low, high, trace.windows_ns)
+            pieces_ns = exclusive_ns(begins, stops, ties[owner], low[owner])
+            shares[mine] = summed(owner, pieces_ns, low.size)
+    return shares

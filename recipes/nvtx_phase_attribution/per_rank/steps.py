@@ -1,0 +1,139 @@
+"""The steps of one rank: host time, GPU time, and how much of it each phase has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.names import step_key
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .range_spans import gpu_spans
+from .rank_ops import RankOps
+
+#: A first step that takes so many times the median of its kind is warm-up; ours.
+_WARMUP_TIMES: Final = 2
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The steps of one rank in order of time; arrays of shape (steps,) unless said otherwise.
+
+    Attributes:
+        key: Name of the step range, running numbers as #.
+        names: As recorded.
+        number: Of each on its rank, from 0.
+        first_ns: Begin of the first step, whatever the filters leave.
+        start_ns: Begin of each range, the report's own clock.
+        end_ns: Its end.
+        ops_n: Operations launched in it that start in the window.
+        kernels_n: Of these, kernels.
+        gpu_start_ns: Begin of the first operation; NULL_INT without one.
+        gpu_end_ns: End of the last one, likewise.
+        span_ns: From the one to the other in the window, likewise.
+        idle_inside_ns: Of that, time in which nothing ran, likewise.
+        phases: The phases that any step has, in the order of the map.
+        phase_ns: Shape (steps, phases), GPU time.
+        work_ns: Likewise, without kernels that communicate, which wait for other ranks.
+        phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
+        warmup: Whether it is warm-up.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    number: IntArray
+    first_ns: int
+    start_ns: IntArray
+    end_ns: IntArray
+    ops_n: IntArray
+    kernels_n: IntArray
+    gpu_start_ns: IntArray
+    gpu_end_ns: IntArray
+    span_ns: IntArray
+    idle_inside_ns: IntArray
+    phases: tuple[str, ...]
+    phase_ns: IntArray
+    work_ns: IntArray
+    phase: IntArray
+    warmup: npt.NDArray[np.bool_]
+
+    @property
+    def gpu_ns(self) -> IntArray:
+        """GPU time of each step."""
+        return np.asarray(self.phase_ns.sum(axis=1))
+
+
+def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
+    """Look at the steps of one rank; None where there are none.
+
+    With a filter, those that it leaves something of.
+    """
+    steps = ops.steps
+    if steps is None:
+        return None
+    steps_n, phases_n = len(steps.start_ns), len(ops.phase_names)
+    rows = np.flatnonzero(ops.step >= 0)
+    step = ops.step[rows].astype(np.int64)
+    inside = ops.inside[rows]
+    kernel = inside & ops.is_kernel[rows]
+    code = step * phases_n + ops.phase[rows]
+    work_ns = np.where(ops.talks[ops.name[rows]], 0, ops.clipped_ns[rows])
+    by_phase, work_by_phase = (
+        exact_sums(code, values, steps_n * phases_n).reshape(steps_n, phases_n)
+        for values in (ops.clipped_ns[rows], work_ns)
+    )
+    one = ops.ranged.selected
+    first_ns = np.full(steps_n, _NEVER, dtype=np.int64)
+    last_ns = np.full(steps_n, -1, dtype=np.int64)
+    np.minimum.at(first_ns, step, one.start_ns[rows])
+    np.maximum.at(last_ns, step, one.end_ns[rows])
+    some = first_ns < _NEVER
+    kept = np.arange(steps_n) if ops.ranged.kept is None else np.flatnonzero(some)
+    span_ns, idle_ns = (np.full(steps_n, NULL_INT, dtype=np.int64) for _ in range(2))
+    span_ns[some], idle_ns[some] = gpu_spans(trace, first_ns[some], last_ns[some])
+    used = np.flatnonzero(by_phase.any(axis=0))
+    phase_ns = by_phase[:, used]
+    phase = np.full(steps_n, -1, dtype=np.int64)
+    if used.size:
+        phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
+    wall_ns = steps.end_ns - steps.start_ns
+    return StepRows(
+        key=step_key(str(steps.name[0])),
+        names=tuple(str(steps.name[row]) for row in kept.tolist()),
+        number=kept,
+        first_ns=int(steps.start_ns[0]),
+        start_ns=steps.start_ns[kept],
+        end_ns=steps.end_ns[kept],
+        ops_n=np.bincount(step[inside], minlength=steps_n)[kept].astype(np.int64),
+        kernels_n=np.bincount(step[kernel], minlength=steps_n)[kept].astype(np.int64),
+        gpu_start_ns=np.where(some, first_ns, NULL_INT)[kept],
+        gpu_end_ns=np.where(some, last_ns, NULL_INT)[kept],
+        span_ns=span_ns[kept],
+        idle_inside_ns=idle_ns[kept],
+        phases=tuple(ops.phase_names[code] for code in used.tolist()),
+        phase_ns=phase_ns[kept],
+        work_ns=work_by_phase[:, used][kept],
+        phase=phase[kept],
+        warmup=_warmup(wall_ns, phase)[kept],
+    )
+
+
+def _warmup(wall_ns: IntArray, phase: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell which of the first steps take far longer than the others of their phase."""
+    slow = np.zeros(wall_ns.shape, dtype=bool)
+    for one in np.unique(phase).tolist():
+        mine = np.flatnonzero(phase == one)
+        slow[mine] = 2 * wall_ns[mine] > _WARMUP_TIMES * _twice_median(wall_ns[mine])
+    return np.logical_and.accumulate(slow)
+
+
+def _twice_median(values: IntArray) -> int:
+    ordered = np.sort(values)
+    return int(ordered[(values.size - 1) // 2] + ordered[values.size // 2])

@@ -1,0 +1,72 @@
+"""Sums under keys of texts, which add up over ranks whatever keys each of them has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KeyedSums:
+    """Integers by key.
+
+    Attributes:
+        keys: Sorted, each once.
+        sums: By name, of shape (keys,).
+        most: Likewise, of which the largest counts and not the sum; 0 and more.
+    """
+
+    keys: tuple[Key, ...] = ()
+    sums: Mapping[str, IntArray] = field(default_factory=dict)
+    most: Mapping[str, IntArray] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        keys: Sequence[Key],
+        sums: Mapping[str, IntArray],
+        most: Mapping[str, IntArray] | None = None,
+    ) -> KeyedSums:
+        """Add up rows by key; keys may come in any order and more than once."""
+        used = tuple(sorted(set(keys)))
+        place = {key: index for index, key in enumerate(used)}
+        row = np.array([place[key] for key in keys], dtype=np.int64)
+        return cls(
+            used,
+            {name: _added(row, values, len(used)) for name, values in sums.items()},
+            {name: _largest(row, values, len(used)) for name, values in (most or {}).items()},
+        )
+
+    @classmethod
+    def merge(cls, parts: Sequence[KeyedSums]) -> KeyedSums:
+        """Add up. Associative and commutative; the identity has no keys, and no columns."""
+        filled = [part for part in parts if part.keys]
+        if not filled:
+            return cls()
+        return cls.of(
+            [key for part in filled for key in part.keys],
+            {name: np.concatenate([p.sums[name] for p in filled]) for name in filled[0].sums},
+            {name: np.concatenate([p.most[name] for p in filled]) for name in filled[0].most},
+        )
+
+    def renamed(self, keys: Sequence[Key]) -> KeyedSums:
+        """Return the sums under other keys, one for each; those that become equal are added."""
+        return KeyedSums.of(keys, self.sums, self.most)
+
+
+def _added(row: IntArray, values: IntArray, rows_n: int) -> IntArray:
+    sums = np.zeros(rows_n, dtype=np.int64)
+    np.add.at(sums, row, values)
+    return sums
+
+
+def _largest(row: IntArray, values: IntArray, rows_n: int) -> IntArray:
+    found = np.zeros(rows_n, dtype=np.int64)
+    np.maximum.at(found, row, values)
+    return found

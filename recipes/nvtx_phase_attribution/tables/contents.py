@@ -1,0 +1,212 @@
+"""The tables of what phases are made of: kernels, categories, collectives, idle time, ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.numeric.distributions import PERCENTS, interpolate
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
+from nsys_llm.trace.identity import Rank
+
+from ..partials import PhasePartial
+from .phases import PhaseFrames
+from .rank_frames import Parts, rank_extremes, sums_frame
+
+#: Category of a shown name that stands for full names of different categories.
+_MIXED: Final = "mixed"
+_GRAPH: Final = "whole graph"
+_AUTO: Final = "auto"
+#: Ranges of a phase that are told, over all ranks.
+_INSTANCES: Final = 20
+
+
+def content_columns(
+    partial: PhasePartial, frames: PhaseFrames, parts: Parts, options: Mapping[str, Any]
+) -> dict[str, Columns]:
+    """Return the tables phase_kernels, phase_categories, phase_collectives, phase_idle, ..."""
+    engine = options["engine"]
+    if engine == _AUTO:
+        engine = detect_engine(partial.all_names)
+    rules = load_rules(engine)
+    sources = _sources(partial, frames)
+    known = {
+        name: rules.classify(name)
+        for name in sources.loc[sources["op"] == "kernel", "full_name"].unique()
+    }
+    sources["category"] = [
+        known[full].category if op == "kernel" else _GRAPH if op == "graph" else op
+        for op, full in zip(sources["op"], sources["full_name"], strict=True)
+    ]
+    return {
+        "phase_kernels": _kernels(sources, known),
+        "phase_categories": _categories(sources, engine),
+        "phase_collectives": _collectives(frames, parts),
+        "phase_idle": _idle(frames, parts),
+        "phase_instances": _instances(partial, frames, parts),
+    }
+
+
+def _sources(partial: PhasePartial, frames: PhaseFrames) -> pd.DataFrame:
+    sums = partial.kernels
+    names = ("phase", "op", "name", "full_name")
+    columns: Columns = {name: [key[i] for key in sums.keys] for i, name in enumerate(names)}
+    for name in ("launches_n", "total_ns", "exclusive_ns", "whole_ns"):
+        columns[name] = sums.sums.get(name, np.empty(0, dtype=np.int64))
+    frame = pd.DataFrame(columns)
+    return frame.assign(code=frames.order(columns["phase"]))
+
+
+def _kernels(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Columns:
+    keys = ["code", "phase", "op", "name"]
+    groups = sources.groupby(keys, sort=True)
+    rows = groups[["launches_n", "total_ns", "exclusive_ns", "whole_ns"]].sum()
+    rows["category"] = groups["category"].agg(
+        lambda one: one.iloc[0] if one.nunique() == 1 else _MIXED
+    )
+    rows["full_name"] = groups["full_name"].first()
+    rows = rows.reset_index().sort_values(
+        ["total_ns", "code", "name", "op"], ascending=[False, True, True, True], kind="stable"
+    )
+    launches_n = rows["launches_n"].to_numpy(dtype=np.int64)
+    total_ns = rows["total_ns"].to_numpy(dtype=np.int64)
+    whole_ns = rows["whole_ns"].to_numpy(dtype=np.float64)
+    mean_ns = np.where(launches_n == 0, np.nan, whole_ns / np.where(launches_n == 0, 1, launches_n))
+    return {
+        **{name: rows[name] for name in ("phase", "op", "name", "category")},
+        "operation": [
+            known[full].operation if op == "kernel" and category != _MIXED else None
+            for full, op, category in zip(
+                rows["full_name"], rows["op"], rows["category"], strict=True
+            )
+        ],
+        "launches_n": launches_n,
+        "total_ns": total_ns,
+        "exclusive_ns": rows["exclusive_ns"],
+        "mean_ns": mean_ns,
+        **_shares(rows),
+    }
+
+
+def _categories(sources: pd.DataFrame, engine: str) -> Columns:
+    names = ["launches_n", "total_ns", "exclusive_ns"]
+    rows = sources.groupby(["code", "phase", "category"], sort=True)[names].sum().reset_index()
+    rows = rows.sort_values(
+        ["code", "total_ns", "category"], ascending=[True, False, True], kind="stable"
+    )
+    return {
+        **{name: rows[name] for name in ("phase", "category", *names)},
+        "engine": [engine] * len(rows),
+        **_shares(rows),
+    }
+
+
+def _shares(rows: pd.DataFrame) -> Columns:
+    total_ns = rows["total_ns"].to_numpy(dtype=np.int64)
+    of_phase = rows.groupby("code")["total_ns"].transform("sum").to_numpy(dtype=np.int64)
+    return {
+        "phase_pct": percent(total_ns, of_phase),
+        "gpu_pct": percent(total_ns, int(total_ns.sum())),
+    }
+
+
+def _collectives(frames: PhaseFrames, parts: Parts) -> Columns:
+    rows = sums_frame(parts, lambda one: one.collectives, ["phase", "operation"])
+    names = ("phase", "operation", "ranks_n", "launches_n", "total_ns", "exposed_ns", "phase_pct")
+    if rows.empty:
+        empty = np.empty(0, dtype=np.int64)
+        return dict.fromkeys((*names, "most_rank", "most_ns", "least_rank", "least_ns"), empty)
+    rows = rows.assign(code=frames.order(rows["phase"].tolist()))
+    groups = rows.groupby(["code", "operation"], sort=True)
+    sums = groups[["launches_n", "total_ns", "exposed_ns"]].sum()
+    sums["ranks_n"] = groups["at"].nunique()
+    part = groups.ngroup().to_numpy(dtype=np.int64)
+    at, value = (rows[name].to_numpy(dtype=np.int64) for name in ("at", "total_ns"))
+    ranks = [rank for rank, _ in parts]
+    extremes = rank_extremes(part, at, value, len(sums), ranks)
+    extremes.pop("median_ns")
+    for name, values in extremes.items():
+        sums[name] = values
+    sums = sums.reset_index().sort_values(
+        ["code", "total_ns", "operation"], ascending=[True, False, True], kind="stable"
+    )
+    phase_ns = _phase_ns(frames)[sums["code"].to_numpy(dtype=np.int64)]
+    total_ns = sums["total_ns"].to_numpy(dtype=np.int64)
+    return {
+        "phase": [frames.names[code] for code in sums["code"]],
+        **{name: sums[name] for name in (*names[1:-1], *extremes)},
+        "phase_pct": percent(total_ns, phase_ns),
+    }
+
+
+def _phase_ns(frames: PhaseFrames) -> IntArray:
+    sums = frames.ranks.groupby("code")["gpu_ns"].sum().reindex(range(len(frames.names)))
+    return sums.fillna(0).to_numpy(dtype=np.int64)
+
+
+def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
+    known = [(rank, one) for rank, one in parts if one.idle.known]
+    rows = sums_frame(known, lambda one: one.idle.phases, ["phase"])
+    names = ("gaps_n", "idle_ns", "within_ns", "overhead_ns", "longest_ns")
+    if rows.empty:
+        empty = np.empty(0, dtype=np.int64)
+        return dict.fromkeys(("phase", *names, "idle_pct", "before_ns", "gpu_ns"), empty)
+    rows = rows[(rows["gaps_n"] > 0)]
+    groups = rows.groupby("phase", sort=True)
+    sums = groups[list(names[:-1])].sum()
+    sums["longest_ns"] = groups["longest_ns"].max()
+    sums = sums.reset_index()
+    sums["code"] = frames.order(sums["phase"].tolist())
+    sums = sums.sort_values(["idle_ns", "code"], ascending=[False, True], kind="stable")
+    of_known = frames.ranks[frames.ranks["rank"].isin([rank.number for rank, _ in known])]
+    gpu_ns = of_known.groupby("phase")["gpu_ns"].sum().reindex(sums["phase"]).fillna(0)
+    idle_ns = sums["idle_ns"].to_numpy(dtype=np.int64)
+    return {
+        **{name: sums[name] for name in ("phase", *names)},
+        "idle_pct": percent(idle_ns, int(idle_ns.sum())),
+        "before_ns": idle_ns - sums["within_ns"].to_numpy(dtype=np.int64),
+        "gpu_ns": gpu_ns.to_numpy(dtype=np.int64),
+    }
+
+
+def _instances(partial: PhasePartial, frames: PhaseFrames, parts: Parts) -> Columns:
+    found = [(rank, row) for rank, one in parts for row in one.instances]
+    found.sort(key=lambda one: (-one[1].gpu_ns, _number(one[0]), one[1].start_ns, one[1].name))
+    told: dict[str, int] = {}
+    kept = []
+    for rank, row in found:
+        told[row.phase] = told.get(row.phase, 0) + 1
+        if told[row.phase] <= _INSTANCES:
+            kept.append((rank, row))
+    medians = _medians(partial)
+    names = ("phase", "name", "start_ns", "end_ns", "ops_n", "gpu_ns", "gpu_start_ns", "gpu_end_ns")
+    return {
+        "rank": [rank.number for rank, _ in kept],
+        "file": [rank.file for rank, _ in kept],
+        **{name: [getattr(row, name) for _, row in kept] for name in names},
+        "step": [row.step if row.step >= 0 else None for _, row in kept],
+        "wall_ns": [row.end_ns - row.start_ns for _, row in kept],
+        "median_ratio": [
+            row.gpu_ns / medians[row.phase] if medians.get(row.phase) else None for _, row in kept
+        ],
+    }
+
+
+def _medians(partial: PhasePartial) -> dict[str, float]:
+    counts = partial.instances
+    order = counts.counts.order_statistics(len(counts.names))
+    values = interpolate(order)[:, PERCENTS.index(50)].tolist()
+    return {
+        name: value
+        for name, value in zip(counts.names, values, strict=True)
+        if name not in partial.uncounted
+    }
+
+
+def _number(rank: Rank) -> int:
+    return -1 if rank.number is None else rank.number

@@ -1,0 +1,239 @@
+"""The tables of ranges, by name and by path, made out of the merged partial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
+
+from ..partials import RankPhases
+from ..per_rank.range_labels import shown_name
+from ..per_rank.ranges import PUSH_POP, START_END
+from ..per_rank.sums_by_key import Key, KeyedSums
+from .rank_frames import Parts, rank_extremes, sums_frame
+
+_KEYS: Final = ("kind", "domain", "name")
+_SUMS: Final = (
+    "instances_n",
+    "wall_ns",
+    "self_wall_ns",
+    "ops_n",
+    "kernels_n",
+    "inclusive_ns",
+    "self_ops_n",
+    "self_ns",
+    "exclusive_ns",
+    "memop_ns",
+    "span_ns",
+    "spans_n",
+    "idle_inside_ns",
+)
+_METHOD_SUMS: Final = tuple(f"{name}_ns" for name in METHODS[:NO_RANGE])
+_BETWEEN: Final = " / "
+#: Behind a path: a start/end range may have the label of a push/pop one.
+_MARKS: Final = {PUSH_POP: "", START_END: " [start/end]"}
+
+
+def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict[str, Columns]:
+    """Return the tables ranges, rank_ranges and range_tree.
+
+    Args:
+        parts: The ranks.
+        gpu_ns: GPU time of all of them.
+        options: top and running_numbers.
+    """
+    numbers = options["running_numbers"]
+    counting = frozenset(key for _, one in parts for key in one.ranges.counting)
+
+    def shown(key: Key) -> Key:
+        return (*key[:2], shown_name(key[2], counting, numbers))
+
+    frame = sums_frame(parts, lambda one: _shown(one.ranges.ranges, shown), _KEYS)
+    for name in (*_SUMS, *_METHOD_SUMS, "span_max_ns"):
+        if name not in frame:
+            frame[name] = np.empty(0, dtype=np.int64)
+    ranges, order = _ranges(frame, parts, gpu_ns, shown)
+    return {
+        "ranges": ranges,
+        "rank_ranges": _rank_ranges(frame, order[: options["top"]], gpu_ns),
+        "range_tree": _tree(parts, gpu_ns, counting, numbers),
+    }
+
+
+def _shown(sums: KeyedSums, shown: Any) -> KeyedSums:
+    return sums.renamed([shown(key) for key in sums.keys]) if sums.keys else sums
+
+
+def _ranges(
+    frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any
+) -> tuple[Columns, list[Key]]:
+    groups = frame.groupby(list(_KEYS), sort=True)
+    rows = groups[[*_SUMS, *_METHOD_SUMS]].sum()
+    rows["span_max_ns"] = groups["span_max_ns"].max()
+    rows["ranks_n"] = groups["at"].nunique()
+    part = groups.ngroup().to_numpy(dtype=np.int64)
+    at, value = (frame[name].to_numpy(dtype=np.int64) for name in ("at", "self_ns"))
+    if len(rows):
+        extremes = rank_extremes(part, at, value, len(rows), [rank for rank, _ in parts])
+        rows["most_rank"], rows["most_ns"] = extremes["most_rank"], extremes["most_ns"]
+    else:
+        rows["most_rank"], rows["most_ns"] = rows["self_ns"], rows["self_ns"]
+    rows = rows.reset_index().sort_values(
+        ["self_ns", "inclusive_ns", *_KEYS], ascending=[False, False, True, True, True]
+    )
+    keys: list[Key] = list(zip(rows["kind"], rows["domain"], rows["name"], strict=True))
+    examples, phases = _texts(parts, shown)
+    return {
+        **{name: rows[name] for name in (*_KEYS, "ranks_n", "most_rank", "most_ns")},
+        "label": [_label(key) for key in keys],
+        "example": [examples[key] for key in keys],
+        "phase": [phases.get(key) or None for key in keys],
+        **_sum_columns(rows, gpu_ns),
+    }, keys
+
+
+def _sum_columns(rows: pd.DataFrame, gpu_ns: int) -> Columns:
+    self_ns, spans_n = (rows[name].to_numpy(dtype=np.int64) for name in ("self_ns", "spans_n"))
+    span_ns = rows["span_ns"].to_numpy(dtype=np.int64)
+    by_method = rows[list(_METHOD_SUMS)].to_numpy(dtype=np.int64).reshape(-1, NO_RANGE)
+    best = by_method.argmax(axis=1) if len(rows) else np.empty(0, dtype=np.int64)
+    most_ns = by_method.max(axis=1, initial=0)
+    return {
+        **{name: rows[name] for name in _SUMS if name != "spans_n"},
+        "self_pct": percent(self_ns, gpu_ns),
+        "span_mean_ns": np.where(spans_n == 0, np.nan, span_ns / np.maximum(spans_n, 1)),
+        "span_max_ns": pd.arrays.IntegerArray(
+            rows["span_max_ns"].to_numpy(dtype=np.int64), spans_n == 0
+        ),
+        "method": [
+            METHODS[code] if ns else None
+            for code, ns in zip(best.tolist(), most_ns.tolist(), strict=True)
+        ],
+        "other_method_ns": self_ns - most_ns,
+    }
+
+
+def _texts(parts: Parts, shown: Any) -> tuple[dict[Key, str], dict[Key, str]]:
+    """Return the first example of each name, and its first phase, over all ranks."""
+    examples: dict[Key, str] = {}
+    phases: dict[Key, str] = {}
+    for _, one in parts:
+        for key, text in one.ranges.examples.items():
+            examples[shown(key)] = min(examples.get(shown(key), text), text)
+        for key, phase in one.ranges.phases.items():
+            if phase:
+                phases[shown(key)] = min(phases.get(shown(key), phase), phase)
+    return examples, phases
+
+
+def _rank_ranges(frame: pd.DataFrame, order: Sequence[Key], gpu_ns: int) -> Columns:
+    place = {key: index for index, key in enumerate(order)}
+    keys = list(zip(frame["kind"], frame["domain"], frame["name"], strict=True))
+    code = np.array([place.get(key, -1) for key in keys], dtype=np.int64)
+    rows = frame.assign(code=code)[code >= 0].sort_values(["code", "at"], kind="stable")
+    return {
+        **{name: rows[name] for name in ("rank", "file", *_KEYS)},
+        **_sum_columns(rows, gpu_ns),
+    }
+
+
+def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> Columns:
+    depths = [one.ranges.depth_n for _, one in parts if one.ranges.depth_n is not None]
+    depth_n = min(depths, default=None)
+
+    def path(key: Key) -> Key:
+        labels = [_shown_label(label, counting, numbers) for label in key[1:]]
+        return (key[0], *labels[:depth_n])
+
+    sums = [_paths(one, path) for _, one in parts]
+    total = KeyedSums.merge(sums)
+    ranks_n = KeyedSums.merge(
+        [KeyedSums(one.keys, {"n": np.ones(len(one.keys), dtype=np.int64)}) for one in sums]
+    ).sums.get("n", np.empty(0, dtype=np.int64))
+    place = {key: index for index, key in enumerate(total.keys)}
+    parent = np.array([place.get(key[:-1], -1) for key in total.keys], dtype=np.int64)
+    depth = np.array([len(key) - 2 for key in total.keys], dtype=np.int64)
+    own = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
+    inclusive_ns = _rolled_up(own["self_ns"], parent, depth)
+    ops_n = _rolled_up(own["self_ops_n"], parent, depth)
+    texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
+    order = np.array(
+        sorted(
+            range(len(texts)),
+            key=lambda row: (int(depth[row]), -int(inclusive_ns[row]), total.keys[row]),
+        ),
+        dtype=np.int64,
+    )
+    columns: Mapping[str, npt.NDArray[Any]] = {
+        "path": np.array(texts, dtype=object),
+        "parent_path": np.array(
+            [texts[up] if up >= 0 else None for up in parent.tolist()], dtype=object
+        ),
+        "kind": np.array([key[0] for key in total.keys], dtype=object),
+        "label": np.array([key[-1] for key in total.keys], dtype=object),
+        "depth": depth,
+        "ranks_n": ranks_n,
+        **own,
+        "ops_n": ops_n,
+        "inclusive_ns": inclusive_ns,
+        "inclusive_pct": percent(inclusive_ns, gpu_ns),
+    }
+    return {name: values[order] for name, values in columns.items()}
+
+
+_PATH_SUMS: Final = ("instances_n", "wall_ns", "self_wall_ns", "self_ops_n", "self_ns")
+
+
+def _paths(one: RankPhases, path: Any) -> KeyedSums:
+    """Return the paths of a rank as they are shown; what is too deep counts where it is cut."""
+    sums = one.ranges.paths
+    if not sums.keys:
+        return sums
+    keys = [path(key) for key in sums.keys]
+    whole = np.array([len(new) == len(old) for new, old in zip(keys, sums.keys, strict=True)])
+    # Ranges below the cut are no ranges of the path above.
+    columns = {
+        name: values if name.startswith("self_") else np.where(whole, values, 0)
+        for name, values in sums.sums.items()
+    }
+    return KeyedSums.of(keys, columns)
+
+
+def _unique(texts: Sequence[str]) -> list[str]:
+    """Return texts of which each occurs once: names may hold what stands between them."""
+    used = set(texts)
+    told: set[str] = set()
+    found = []
+    for text in texts:
+        one, number = text, 2
+        while one in told or (one != text and one in used):
+            one, number = f"{text} ({number})", number + 1
+        told.add(one)
+        found.append(one)
+    return found
+
+
+def _rolled_up(own: IntArray, parent: IntArray, depth: IntArray) -> IntArray:
+    total = own.copy()
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        mine = np.flatnonzero(depth == level)
+        np.add.at(total, parent[mine], total[mine])
+    return total
+
+
+def _label(key: Key) -> str:
+    return f"{key[2]}@{key[1]}" if key[1] else key[2]
+
+
+def _shown_label(label: str, counting: frozenset[str], numbers: str) -> str:
+    name, at, domain = label.rpartition("@")
+    if not at:
+        return shown_name(label, counting, numbers)
+    return f"{shown_name(name, counting, numbers)}@{domain}"

@@ -1,0 +1,242 @@
+"""The tables of steps, made out of the merged partial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, distribution_columns, nullable, percent
+from nsys_llm.trace.identity import Rank
+
+from ..per_rank.steps import StepRows
+from .phases import PhaseFrames
+from .rank_frames import Parts
+
+STEADY: Final = "steady"
+WARMUP: Final = "warm-up"
+_MEASURES: Final[Mapping[str, Callable[[StepRows], IntArray]]] = {
+    "wall": lambda steps: steps.end_ns - steps.start_ns,
+    "gpu": lambda steps: steps.gpu_ns,
+    "span": lambda steps: steps.span_ns,
+    "idle": lambda steps: steps.idle_inside_ns,
+}
+_STATISTICS: Final = (
+    "mean_ns",
+    "std_ns",
+    "min_ns",
+    "p50_ns",
+    "p90_ns",
+    "p95_ns",
+    "p99_ns",
+    "max_ns",
+)
+_Steps = Sequence[tuple[Rank, StepRows]]
+
+
+def step_columns(
+    parts: Parts, frames: PhaseFrames, options: Mapping[str, Any]
+) -> dict[str, Columns]:
+    """Return the tables steps, step_stats, rank_steps, phase_steps and rank_phase_steps.
+
+    Args:
+        parts: The ranks.
+        frames: Their phases.
+        options: tokens_per_step.
+    """
+    steps = [(rank, one.steps) for rank, one in parts if one.steps is not None]
+    gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
+    return {
+        "steps": _rows(steps, options["tokens_per_step"]),
+        "step_stats": _statistics(steps, frames, options["tokens_per_step"]),
+        "rank_steps": _by_rank(steps, gpu_ns),
+        **_phases(steps, frames, options["tokens_per_step"]),
+    }
+
+
+def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
+    sizes = [len(one.names) for _, one in steps]
+
+    def every(of: Callable[[StepRows], IntArray]) -> IntArray:
+        return joined([of(one) for _, one in steps])
+
+    wall_ns = every(_MEASURES["wall"])
+    return {
+        "rank": np.repeat(np.array([rank.number for rank, _ in steps], dtype=np.int64), sizes),
+        "file": [rank.file for (rank, _), n in zip(steps, sizes, strict=True) for _ in range(n)],
+        "step": every(lambda one: one.number),
+        "name": [name for _, one in steps for name in one.names],
+        "warmup": [bool(one) for _, steps_of in steps for one in steps_of.warmup],
+        "phase": [
+            one.phases[code] if code >= 0 else None
+            for _, one in steps
+            for code in one.phase.tolist()
+        ],
+        "start_ns": every(lambda one: one.start_ns),
+        "end_ns": every(lambda one: one.end_ns),
+        "wall_ns": wall_ns,
+        "since_first_ns": every(lambda one: one.start_ns - one.first_ns),
+        "ops_n": every(lambda one: one.ops_n),
+        "kernels_n": every(lambda one: one.kernels_n),
+        "gpu_ns": every(_MEASURES["gpu"]),
+        "gpu_start_ns": nullable(every(lambda one: one.gpu_start_ns)),
+        "gpu_end_ns": nullable(every(lambda one: one.gpu_end_ns)),
+        "span_ns": nullable(every(_MEASURES["span"])),
+        "idle_inside_ns": nullable(every(_MEASURES["idle"])),
+        "token_ns": _per_token(wall_ns, tokens_n),
+    }
+
+
+def _per_token(values: Any, tokens_n: int | None) -> Any:
+    return np.full(len(values), np.nan) if tokens_n is None else np.asarray(values) / tokens_n
+
+
+def _statistics(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Columns:
+    """Return measures of all steady steps, of those of each phase, and of the warm-up."""
+    groups: list[tuple[str, str | None]] = [(STEADY, None)]
+    groups += [(STEADY, phase) for phase in frames.names]
+    groups += [(WARMUP, None)]
+    found: list[tuple[str, str | None, str, list[IntArray]]] = []
+    for which, phase in groups:
+        masks = [_chosen(one, which, phase) for _, one in steps]
+        if not any(mask.any() for mask in masks):
+            continue
+        for measure, of in _MEASURES.items():
+            values = [of(one)[mask] for (_, one), mask in zip(steps, masks, strict=True)]
+            found.append((which, phase, measure, [one[one != NULL_INT] for one in values]))
+    return {
+        "which": [row[0] for row in found],
+        "phase": [row[1] for row in found],
+        "measure": [row[2] for row in found],
+        **_distributions([row[3] for row in found], [rank for rank, _ in steps], tokens_n),
+    }
+
+
+def _chosen(one: StepRows, which: str, phase: str | None) -> IntArray:
+    mask = one.warmup if which == WARMUP else ~one.warmup
+    if phase is None:
+        return np.asarray(mask)
+    code = one.phases.index(phase) if phase in one.phases else -2
+    return np.asarray(mask & (one.phase == code))
+
+
+def _distributions(
+    groups: Sequence[Sequence[IntArray]],
+    ranks: Sequence[Rank],
+    tokens_n: int | None,
+    work: Sequence[Sequence[IntArray]] | None = None,
+) -> Columns:
+    """Return statistics of each group, whose values come by rank, and which rank is slow.
+
+    Args:
+        groups: Values of each group and rank.
+        ranks: In order.
+        tokens_n: Tokens of a step.
+        work: Values that tell which rank is slow; None: the same.
+    """
+    group = np.repeat(np.arange(len(groups)), [sum(map(len, one)) for one in groups])
+    values = joined([values for one in groups for values in one])
+    counts = ValueCounts.from_values(group, values)
+    moments = counts.moments(len(groups))
+    columns = distribution_columns(moments, counts.order_statistics(len(groups)))
+    medians = [
+        [float(np.median(own)) if own.size else -1.0 for own in one] for one in work or groups
+    ]
+    slow = [int(np.argmax(one)) if one else 0 for one in medians]
+    known = [[value for value in one if value >= 0] for one in medians]
+    return {
+        "steps_n": moments.n,
+        "total_ns": moments.total,
+        **{name: columns[name] for name in _STATISTICS},
+        "token_p50_ns": _per_token(columns["p50_ns"], tokens_n),
+        "slow_rank": [
+            ranks[at].number if some else None for at, some in zip(slow, known, strict=True)
+        ],
+        "slow_rank_p50_ns": [max(some) if some else None for some in known],
+        "rank_p50_ns": [float(np.median(some)) if some else None for some in known],
+    }
+
+
+def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
+    def statistics(of: Callable[[StepRows], IntArray], prefix: str) -> Columns:
+        groups = [of(one)[~one.warmup] for _, one in steps]
+        groups = [one[one != NULL_INT] for one in groups]
+        group = np.repeat(np.arange(len(groups)), [one.size for one in groups])
+        counts = ValueCounts.from_values(group, joined(groups))
+        columns = distribution_columns(
+            counts.moments(len(groups)), counts.order_statistics(len(groups))
+        )
+        return {f"{prefix}_{name}": columns[name] for name in ("p50_ns", "p99_ns", "max_ns")}
+
+    wall, gpu = statistics(_MEASURES["wall"], "wall"), statistics(_MEASURES["gpu"], "gpu")
+    span, idle = statistics(_MEASURES["span"], "span"), statistics(_MEASURES["idle"], "idle")
+    held = np.array([int(one.gpu_ns.sum()) for _, one in steps], dtype=np.int64)
+    whole = np.array([gpu_ns.get(rank.number, 0) for rank, _ in steps], dtype=np.int64)
+    steady = [~one.warmup for _, one in steps]
+    return {
+        "rank": [rank.number for rank, _ in steps],
+        "file": [rank.file for rank, _ in steps],
+        "name": [one.key for _, one in steps],
+        "steps_n": [int(mask.sum()) for mask in steady],
+        "warmup_n": [int(one.warmup.sum()) for _, one in steps],
+        "wall_ns": [
+            int((one.end_ns - one.start_ns)[mask].sum())
+            for (_, one), mask in zip(steps, steady, strict=True)
+        ],
+        **wall,
+        "gpu_ns": [
+            int(one.gpu_ns[mask].sum()) for (_, one), mask in zip(steps, steady, strict=True)
+        ],
+        **gpu,
+        "span_p50_ns": span["span_p50_ns"],
+        "idle_p50_ns": idle["idle_p50_ns"],
+        "gpu_pct": percent(held, whole),
+    }
+
+
+def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[str, Columns]:
+    """Return the GPU time of each phase in the steps that have some, over all ranks and by rank."""
+    nothing = np.empty(0, dtype=np.int64)
+    by_phase: dict[str, list[IntArray]] = {}
+    work: dict[str, list[IntArray]] = {}
+    for at, (_, one) in enumerate(steps):
+        for code, phase in enumerate(one.phases):
+            some = ~one.warmup & (one.phase_ns[:, code] > 0)
+            by_phase.setdefault(phase, [nothing] * len(steps))[at] = one.phase_ns[some, code]
+            work.setdefault(phase, [nothing] * len(steps))[at] = one.work_ns[some, code]
+    names = [name for name in frames.names if any(len(one) for one in by_phase.get(name, ()))]
+    sums = {name: sum(int(one.sum()) for one in by_phase[name]) for name in names}
+    names.sort(key=lambda name: -sums[name])
+    rows = [
+        (rank, name, by_phase[name][at], work[name][at])
+        for at, (rank, _) in enumerate(steps)
+        for name in names
+        if by_phase[name][at].size
+    ]
+    alone = _distributions(
+        [[values] for _, _, values, _ in rows], [rows[0][0]] if rows else [], tokens_n
+    )
+    extras = ("slow_rank", "slow_rank_p50_ns", "rank_p50_ns")
+    return {
+        "phase_steps": {
+            "phase": names,
+            **_distributions(
+                [by_phase[name] for name in names],
+                [rank for rank, _ in steps],
+                tokens_n,
+                [work[name] for name in names],
+            ),
+        },
+        "rank_phase_steps": {
+            "rank": [rank.number for rank, *_ in rows],
+            "file": [rank.file for rank, *_ in rows],
+            "phase": [name for _, name, *_ in rows],
+            **{name: values for name, values in alone.items() if name not in extras},
+            "work_p50_ns": [float(np.median(own)) for _, _, _, own in rows],
+        },
+    }

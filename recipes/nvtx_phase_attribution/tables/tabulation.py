@@ -1,0 +1,99 @@
+"""Tables of nvtx_phase_attribution out of the merged partial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.trace.identity import Rank
+
+from ..partials import PhasePartial
+from ..per_rank.attribution_coverage import PARTS
+from .contents import content_columns
+from .phases import PhaseFrames, phase_columns
+from .ranges import range_columns
+from .rank_frames import Parts, sums_frame, total_of
+from .steps import step_columns
+
+_RECIPE: Final = "nvtx_phase_attribution"
+
+
+def tabulate(
+    partial: PhasePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables, as manifests/nvtx_phase_attribution.json declares them.
+
+    Args:
+        partial: All ranks.
+        ranks: Those with GPU work, in order.
+        options: See the manifest.
+    """
+    parts: Parts = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    frames = PhaseFrames(parts, options)
+    columns = {
+        **phase_columns(partial, frames, ranks),
+        **range_columns(parts, total_of(frames.ranks, "gpu_ns"), options),
+        **step_columns(parts, frames, options),
+        **content_columns(partial, frames, parts, options),
+        "attribution": _attribution(parts),
+        "devices": _devices(parts),
+        "marks": _marks(parts),
+    }
+    manifest = load_manifest(_RECIPE)
+    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+
+
+def _attribution(parts: Parts) -> Columns:
+    rows = sums_frame(parts, lambda one: one.attribution, ["part"])
+    names = ("ops_n", "gpu_ns", "kernel_ns")
+    for name in names:
+        if name not in rows:
+            rows[name] = np.empty(0, dtype=np.int64)
+    rows = rows[(rows["ops_n"] > 0) | (rows["gpu_ns"] > 0)]
+    order = list(PARTS)
+    rows = rows.assign(place=[order.index(name) for name in rows["part"]])
+    rows = rows.sort_values(["at", "place"], kind="stable", ignore_index=True)
+    gpu_ns = rows["gpu_ns"].to_numpy(dtype=np.int64)
+    whole = rows.groupby("at")["gpu_ns"].transform("sum").to_numpy(dtype=np.int64)
+    told = [PARTS[name] for name in rows["part"]]
+    return {
+        **{name: rows[name] for name in ("rank", "file", "part", *names)},
+        "attributed": [one.attributed for one in told],
+        "gpu_pct": percent(gpu_ns, whole),
+        "meaning": [one.meaning for one in told],
+        "capture": [one.capture for one in told],
+    }
+
+
+def _devices(parts: Parts) -> Columns:
+    rows = [(rank, one.idle, device) for rank, one in parts for device in one.idle.devices]
+    names = ("device_id", "window_start_ns", "window_end_ns", "window_ns", "gpu_ns", "overhead_ns")
+    return {
+        "rank": [rank.number for rank, _, _ in rows],
+        "file": [rank.file for rank, _, _ in rows],
+        **{name: [getattr(device, name) for _, _, device in rows] for name in names},
+        "busy_ns": [device.window_ns - device.gap_ns for _, _, device in rows],
+        "known": [idle.known for _, idle, _ in rows],
+        "idle_ns": [
+            device.gap_ns - device.overhead_ns if idle.known else None for _, idle, device in rows
+        ],
+    }
+
+
+def _marks(parts: Parts) -> Columns:
+    names = ("push_pop_n", "start_end_n", "threads_n", "without_end_n", "empty_n", "interleaved_n")
+    marks = [one.marks for _, one in parts]
+    return {
+        "rank": [rank.number for rank, _ in parts],
+        "file": [rank.file for rank, _ in parts],
+        **{name: [getattr(one, name) for one in marks] for name in names},
+        "domains": [", ".join(one or "(default)" for one in mark.domains) for mark in marks],
+        "steps": [None if one.steps is None else one.steps.key for _, one in parts],
+        "steps_n": [0 if one.steps is None else len(one.steps.names) for _, one in parts],
+    }

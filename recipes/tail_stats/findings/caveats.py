@@ -1,0 +1,64 @@
+"""What to know before reading the numbers of tail_stats. Reads finished tables only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+
+#: Share of the kernel time in configurations with few launches from which it is said, in percent.
+_FEW_PCT: Final = 50.0
+#: Share of the windows from which the profiler's part of API calls is said, as in llm_hotspots.
+_PROFILER_PCT: Final = 0.1
+
+_Tables = Mapping[str, pd.DataFrame]
+
+
+def caveats(tables: _Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    return [
+        *_few_launches(tables["tails"]),
+        *_no_steps(tables["tail_ranks"]),
+        *_profiler(tables),
+    ]
+
+
+def _few_launches(tails: pd.DataFrame) -> list[str]:
+    few = tails["launches_n"] < LEAST_VALUES_OF_A_TAIL
+    total_ns = int(tails["total_ns"].sum())
+    few_pct = 100.0 * int(tails.loc[few, "total_ns"].sum()) / total_ns if total_ns else 0.0
+    if few_pct < _FEW_PCT:
+        return []
+    return [
+        f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
+        f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
+        "launches: their 99th percentile is little else than their longest launch."
+    ]
+
+
+def _profiler(tables: _Tables) -> list[str]:
+    apis, ranks = tables["api_tails"], tables["tail_ranks"]
+    held_ns, window_ns = int(apis["profiler_ns"].sum()), int(ranks["window_ns"].sum())
+    if not window_ns or 100 * held_ns < _PROFILER_PCT * window_ns:
+        return []
+    worst = apis.sort_values("profiler_ns", ascending=False, kind="stable").iloc[0]
+    return [
+        f"The profiler's own work held CUDA calls for {format_ns(held_ns)}, most of all "
+        f"{quoted(worst['api'])} ({format_ns(int(worst['profiler_ns']))}). Durations "
+        "include it; outliers, time beyond medians and findings on API calls do not."
+    ]
+
+
+def _no_steps(ranks: pd.DataFrame) -> list[str]:
+    without = ranks.loc[ranks["steps_n"].isna(), "rank"].nunique()
+    if not without:
+        return []
+    return [
+        f"No NVTX range repeats on {counted(int(without), 'rank')}, so nothing tells where "
+        "warm-up ends: the first two launches of each configuration count as warm-up there. "
+        f"{quoted('--step RANGE')} names the steps."
+    ]

@@ -1,0 +1,251 @@
+"""Pipelines: stages that send to and receive from their neighbors, and the bubble of the schedule.
+
+A stage waits for its neighbors by schedule: while the pipeline fills, while it drains, and for what
+is computed on its behalf elsewhere. Such waiting is nobody's fault, so pairs of stages are no
+communicators of equals, and whoever comes last there is not late. Reads finished tables only.
+
+Recognized by three facts together. Ranks send and receive in pairs, and the pairs form a chain, or
+a ring where stages are interleaved. There are three stages or more (two ranks that exchange data
+may be anything). Warm-up and cool-down: down the chain each pair begins later and ends earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import records, severity_of
+from nsys_llm.taxonomy.collective_names import SEND_RECV
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent
+
+_Tables = Mapping[str, pd.DataFrame]
+#: Rank and device.
+_Stage = tuple[int, int]
+
+_LEAST_STAGES: Final = 3
+#: A pair begins later and ends earlier than the one before by this part of the mean time between
+#: its transfers, at least; ours. A stage takes as long as a computation, so a third and more.
+_STAGGER: Final = 0.1
+#: Share of the window that is bubble, in percent, by severity; ours.
+_BUBBLE_PCT: Final = {"medium": 10.0, "low": 3.0, "note": 0.0}
+#: A stage computes so many times longer than the median of the others: llm_hotspots' slow rank.
+_SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One pipeline.
+
+    Attributes:
+        stages: Rank and device of each stage, in the order of the chain.
+        pairs: Names of its communicators.
+        transfers_n: Matched sends with their receives.
+        window_ns: The longest window of its devices.
+        compute_ns: Of each stage, kernels but communication.
+        bubble_ns: Summed over the stages, what of the window is neither that nor other
+            communication nor transfer. Of kernels that send or receive while the stage computes,
+            transfer and waiting are taken to be hidden alike.
+    """
+
+    stages: tuple[_Stage, ...]
+    pairs: frozenset[str]
+    transfers_n: int
+    window_ns: int
+    compute_ns: tuple[int, ...]
+    bubble_ns: int
+
+    @property
+    def bubble_pct(self) -> float:
+        """Share of the stages' windows, 0 to 100."""
+        return 100.0 * self.bubble_ns / max(self.window_ns * len(self.stages), 1)
+
+    @property
+    def ranks(self) -> str:
+        """Its ranks in the order of the chain, for sentences."""
+        return ", ".join(str(rank) for rank, _ in self.stages)
+
+
+def stage_pairs(tables: _Tables) -> frozenset[str]:
+    """Return the communicators in which coming last blames nobody.
+
+    Those of pipelines, and of chains that a capture without warm-up and cool-down shows.
+    """
+    chains = [stages for stages, closed in _chains(_pairs(tables)) if not closed]
+    pairs = _pairs(tables)
+    inside = {stage for stages in chains for stage in stages}
+    open_pairs = {name for name, ends in pairs.items() if inside.issuperset(ends)}
+    return frozenset(open_pairs).union(*(one.pairs for one in find_pipelines(tables)))
+
+
+def find_pipelines(tables: _Tables) -> list[Pipeline]:
+    """Return all pipelines, in the order of their first ranks."""
+    pairs = _pairs(tables)
+    found = []
+    for stages, _ in _chains(pairs):
+        names = {frozenset(ends): name for name, ends in pairs.items()}
+        along = [names[frozenset(two)] for two in pairwise(stages)]
+        if _is_staggered(along, tables):
+            own = frozenset(name for name, ends in pairs.items() if set(ends) <= set(stages))
+            found.append(_pipeline(stages, own, tables))
+    return found
+
+
+def pipeline_findings(tables: _Tables) -> list[Finding]:
+    """Return the bubble of each pipeline, and its slow stage if there is one."""
+    return [
+        finding for one in find_pipelines(tables) for finding in (_bubble(one), *_slow_stage(one))
+    ]
+
+
+def _pairs(tables: _Tables) -> dict[str, tuple[_Stage, _Stage]]:
+    """Return the communicators of two devices that do nothing but send and receive."""
+    sequences, members = tables["communicators"], tables["stragglers"]
+    mine = sequences[(sequences["ranks_n"] == 2) & (sequences["collectives_n"] > 0)]
+    others = set(mine.loc[mine["operation"] != SEND_RECV, "communicator"])
+    names = set(mine["communicator"]) - others
+    stages: dict[str, list[_Stage]] = {name: [] for name in sorted(names)}
+    for row in records(members[members["communicator"].isin(names)]):
+        stages[row["communicator"]].append((row["rank"], row["device_id"]))
+    return {name: (min(two), max(two)) for name, two in stages.items() if len(set(two)) == 2}
+
+
+def _chains(
+    pairs: Mapping[str, tuple[_Stage, _Stage]],
+) -> list[tuple[tuple[_Stage, ...], bool]]:
+    """Return sets of stages of which each has two neighbors at most, in order, and if closed."""
+    near: dict[_Stage, set[_Stage]] = {}
+    for one, other in pairs.values():
+        near.setdefault(one, set()).add(other)
+        near.setdefault(other, set()).add(one)
+    left, found = set(near), []
+    while left:
+        ends = [stage for stage in left if len(near[stage]) == 1]
+        walk, ahead = [], [min(_joined(min(ends or left), near) & set(ends or left))]
+        while ahead:
+            walk.append(ahead[0])
+            ahead = sorted(near[walk[-1]] - set(walk))
+        every = _joined(walk[0], near)
+        left -= every
+        if len(walk) == len(every) >= _LEAST_STAGES and all(len(near[s]) <= 2 for s in every):
+            found.append((tuple(walk), walk[0] in near[walk[-1]]))
+    return sorted(found)
+
+
+def _joined(stage: _Stage, near: Mapping[_Stage, set[_Stage]]) -> set[_Stage]:
+    """Return all stages that are linked with one."""
+    found, ahead = {stage}, [stage]
+    while ahead:
+        new = near[ahead.pop()] - found
+        found |= new
+        ahead += new
+    return found
+
+
+def _is_staggered(along: Sequence[str], tables: _Tables) -> bool:
+    """Tell whether each pair begins later and ends earlier than the one before, or after."""
+    found = tables["collectives"]
+    found = found[found["operation"] == SEND_RECV].groupby("communicator")["last_end_ns"]
+    first, last, n = (found.agg(how).reindex(along) for how in ("min", "max", "count"))
+    least_ns = _STAGGER * float(((last - first) / n).median())
+    begins, ends = first.diff().iloc[1:], last.diff().iloc[1:]
+    down = bool((begins >= least_ns).all() and (ends <= -least_ns).all())
+    return down or bool((begins <= -least_ns).all() and (ends >= least_ns).all())
+
+
+def _pipeline(stages: tuple[_Stage, ...], pairs: frozenset[str], tables: _Tables) -> Pipeline:
+    devices = {(row["rank"], row["device_id"]): row for row in records(tables["tail_ranks"])}
+    window_ns = max(devices[stage]["window_ns"] for stage in stages)
+    compute_ns = tuple(int(devices[stage]["total_ns"]) for stage in stages)
+    transfer_ns, transfers_n = _transfers(pairs, tables)
+    other_ns, p2p_ns = _communication(tables)
+    bubble_ns = 0
+    for stage, own_ns in zip(stages, compute_ns, strict=True):
+        left_ns = max(int(window_ns) - own_ns - other_ns.get(stage, 0), 0)
+        # Where kernels that wait run beside computation, as much of the transfers does.
+        exposed_ns = transfer_ns[stage] * min(left_ns, p2p_ns[stage]) // max(p2p_ns[stage], 1)
+        bubble_ns += max(left_ns - exposed_ns, 0)
+    return Pipeline(stages, pairs, transfers_n, int(window_ns), compute_ns, bubble_ns)
+
+
+def _communication(tables: _Tables) -> tuple[dict[_Stage, int], dict[_Stage, int]]:
+    """Return the time of each device in collectives, and in sends and receives."""
+    other_ns: dict[_Stage, int] = {}
+    p2p_ns: dict[_Stage, int] = {}
+    for row in records(tables["collective_coverage"]):
+        own_ns = p2p_ns if row["operation"] == SEND_RECV else other_ns
+        stage = row["rank"], row["device_id"]
+        own_ns[stage] = own_ns.get(stage, 0) + int(row["total_ns"])
+    return other_ns, p2p_ns
+
+
+def _transfers(pairs: frozenset[str], tables: _Tables) -> tuple[dict[_Stage, int], int]:
+    """Return how long each stage transfers, and how many transfers there are."""
+    sequences = tables["communicators"]
+    transfer_ns: dict[_Stage, int] = {}
+    transfers_n = 0
+    for name, ends in _pairs(tables).items():
+        if name in pairs:
+            mine = sequences[sequences["communicator"] == name]
+            transfers_n += int(mine["collectives_n"].sum())
+            for stage in ends:
+                before = transfer_ns.get(stage, 0)
+                transfer_ns[stage] = before + int(mine["transfer_ns"].sum())
+    return transfer_ns, transfers_n
+
+
+def _bubble(one: Pipeline) -> Finding:
+    stages_n = len(one.stages)
+    each_ns = one.bubble_ns // stages_n
+    least, most = min(one.compute_ns), max(one.compute_ns)
+    return Finding(
+        rule="pipeline_bubble",
+        severity=severity_of(one.bubble_pct, _BUBBLE_PCT) or "note",
+        scope="run",
+        title=f"Pipeline of {stages_n} stages: its bubble is {format_percent(one.bubble_pct)} of "
+        "the window",
+        evidence=f"Ranks {one.ranks} send and receive in a chain "
+        f"({counted(len(one.pairs), 'pair')}, {format_count(one.transfers_n)} matched transfers), "
+        "and down the chain each pair begins later and ends earlier. A stage computes for "
+        f"{format_ns(least)} to {format_ns(most)} of {format_ns(one.window_ns)}; on average it "
+        f"neither computes nor communicates for {format_ns(each_ns)} of that.",
+        tables=("communicators", "collectives", "tail_ranks"),
+        recommendation="Waiting between stages is part of the schedule. More microbatches per step "
+        "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
+        "interleaved stages (several model chunks per rank).",
+        impact_ns=one.bubble_ns,
+    )
+
+
+def _slow_stage(one: Pipeline) -> list[Finding]:
+    at = max(range(len(one.stages)), key=lambda place: (one.compute_ns[place], -place))
+    others = [ns for place, ns in enumerate(one.compute_ns) if place != at]
+    usual_ns = median(others)
+    ratio = one.compute_ns[at] / max(usual_ns, 1)
+    severity = severity_of(ratio, _SLOW_RATIO)
+    if severity is None:
+        return []
+    rank, device_id = one.stages[at]
+    return [
+        Finding(
+            rule="slow_stage",
+            severity=severity,
+            scope="rank",
+            rank=rank,
+            device_id=device_id,
+            title=f"The stage of rank {rank} computes {format_percent(100 * (ratio - 1))} longer "
+            "than the others and sets the pace of the pipeline",
+            evidence=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
+            f"{format_ns(usual_ns)} on the median of the {len(others)} other stages.",
+            tables=("tail_ranks", "stragglers"),
+            recommendation="As many launches as elsewhere: compare clocks and power of that GPU. "
+            "More launches: move layers to other stages (embedding and output layers count).",
+            capture="--gpu-metrics-device=all",
+            impact_ns=round((one.compute_ns[at] - usual_ns) * len(others)),
+        )
+    ]

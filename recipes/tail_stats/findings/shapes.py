@@ -1,0 +1,115 @@
+"""Findings on kernels that have no tail but several kinds of work. Reads finished tables only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.numeric.tails import OUTLIER_RATIO, SYSTEMATIC_RATIO
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Record, records
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
+
+from .kernels import common_ranges, of_configuration
+
+#: Findings of one rule.
+_MOST: Final = 3
+
+_Tables = Mapping[str, pd.DataFrame]
+
+
+def shape_findings(tables: _Tables) -> list[Finding]:
+    """Return the findings on kernels whose durations differ because their work does."""
+    tails = [row for row in records(tables["tails"]) if not row["communication"]]
+    return [*_second_heaps(tables, tails), *_shape_mixes(tails)]
+
+
+def _second_heaps(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
+    """Return configurations whose outliers are a kind of work of their own."""
+    rows = [row for row in tails if row["second_heap"]]
+    rows.sort(key=lambda row: -row["outlier_excess_ns"])
+    return [_second_heap(tables, row) for row in rows[:_MOST]]
+
+
+def _second_heap(tables: _Tables, row: Record) -> Finding:
+    listed = records(of_configuration(tables["outliers"], row))
+    most = common_ranges(listed).most_common(1)
+    where = (
+        f" NVTX range of {format_count(most[0][1])} of the {format_count(len(listed))} listed: "
+        f"{quoted(shortened(most[0][0]))}."
+        if most
+        else ""
+    )
+    share = format_percent(100.0 * row["outliers_n"] / row["launches_n"])
+    mean_ns = row["p50_ns"] + row["outlier_excess_ns"] / row["outliers_n"]
+    return Finding(
+        rule="two_kinds_of_work",
+        severity="note",
+        scope="kernel",
+        title=f"{quoted(shortened(row['name']))} does two kinds of work in one configuration",
+        evidence=f"In configuration {row['config']}, {share} of "
+        f"{counted(row['launches_n'], 'launch', 'launches')} take {format_ns(mean_ns)} on average, "
+        f"the median is {format_ns(row['p50_ns'])}, and there is nothing between the two.{where}",
+        tables=("tails", "tail_durations", "outliers"),
+        recommendation="Read it as two shapes, not as a tail: persistent kernels launch as many "
+        "blocks as the GPU holds whatever the size of the work, and attention works longer in "
+        "prefill. NVTX ranges around the layers tell the two apart.",
+        name=row["name"],
+        impact_ns=row["outlier_excess_ns"],
+    )
+
+
+def _shape_mixes(tails: Sequence[Record]) -> list[Finding]:
+    """Return kernels whose pooled numbers look like a tail, and whose configurations have none."""
+    by_name: dict[str, list[Record]] = {}
+    for row in tails:
+        by_name.setdefault(row["name"], []).append(row)
+    found = []
+    for name, rows in by_name.items():
+        told = [row for row in rows if row["launches_n"]]
+        pooled = rows[0]
+        suspect = (pooled["pooled_max_p50"] or 0.0) > OUTLIER_RATIO
+        suspect |= (pooled["pooled_p99_p50"] or 0.0) > SYSTEMATIC_RATIO
+        nowhere = _nowhere(told, pooled["pooled_p50_ns"])
+        tailed = any(row["outlier"] or row["systematic"] for row in rows)
+        if pooled["shape_mix"] and (suspect or nowhere) and not tailed:
+            found.append(_shape_mix(name, told, nowhere))
+    return sorted(found, key=lambda one: -one.impact_ns)[:_MOST]
+
+
+def _shape_mix(name: str, rows: Sequence[Record], nowhere: bool) -> Finding:
+    low = min(rows, key=lambda row: (row["p50_ns"], row["config"]))
+    high = max(rows, key=lambda row: (row["p50_ns"], row["config"]))
+    pooled = rows[0]
+    odd = ", a duration that no configuration has" if nowhere else ""
+    return Finding(
+        rule="shape_mix",
+        severity="note",
+        scope="kernel",
+        title=f"{quoted(shortened(name))} is a mix of shapes, not a tail",
+        evidence=f"All {counted(pooled['configs_n'], 'configuration')} together have max/p50 "
+        f"{pooled['pooled_max_p50']:.1f} and p99/p50 {pooled['pooled_p99_p50']:.1f}, with a median "
+        f"of {format_ns(pooled['pooled_p50_ns'])}{odd}. By configuration: "
+        f"{_shape(low)}, {_shape(high)}; none of them has max/p50 above 2.",
+        tables=("tails",),
+        recommendation="Compare durations within one configuration. The pooled percentiles say "
+        "how often each shape runs.",
+        name=name,
+        impact_ns=sum(row["total_ns"] for row in rows),
+    )
+
+
+def _shape(row: Record) -> str:
+    return (
+        f"{row['config']} with a median of {format_ns(row['p50_ns'])} "
+        f"({counted(row['launches_n'], 'launch', 'launches')})"
+    )
+
+
+def _nowhere(rows: Sequence[Record], median_ns: float | None) -> bool:
+    """Tell whether no configuration has launches as short and as long as a duration."""
+    if median_ns is None:
+        return False
+    return not any(row["min_ns"] <= median_ns <= row["max_ns"] for row in rows)

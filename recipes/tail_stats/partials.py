@@ -1,0 +1,39 @@
+"""What one rank, or many, are reduced to: a field for each part of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial, merged_collectives
+from nsys_llm.analyses.collectives.profiler import HeldDevices, merged_held
+
+from .per_rank.apis import ApiTails, merged_apis
+from .per_rank.kernels import KernelTails, merged_kernels
+
+
+@dataclass(frozen=True)
+class TailPartial:
+    """Many ranks; integers and strings only.
+
+    Attributes:
+        kernels: Durations by launch configuration, and the longest launches.
+        apis: Durations of CUDA API calls.
+        collectives: Times of communication kernels.
+        held: When devices were idle because of the profiler.
+    """
+
+    kernels: KernelTails = field(default_factory=KernelTails)
+    apis: ApiTails = field(default_factory=ApiTails)
+    collectives: CollectivesPartial = field(default_factory=CollectivesPartial)
+    held: HeldDevices = field(default_factory=HeldDevices)
+
+
+def merged(parts: Sequence[TailPartial]) -> TailPartial:
+    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    return TailPartial(
+        kernels=merged_kernels([part.kernels for part in parts]),
+        apis=merged_apis([part.apis for part in parts]),
+        collectives=merged_collectives([part.collectives for part in parts]),
+        held=merged_held([part.held for part in parts]),
+    )

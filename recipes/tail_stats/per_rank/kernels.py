@@ -1,0 +1,291 @@
+"""Kernels of one rank, reduced: exact durations by configuration, and the longest launches.
+
+Durations are counted by name and launch configuration, so that what two shapes of one kernel differ
+in is no tail. A rank keeps its own counts in few bytes: how long its launches take beyond the
+medians over all ranks can be told only when all ranks are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.grouping import distinct_codes, first_of_each, joined, summed
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows, total_length_ns, union_length_ns
+from nsys_llm.numeric.longest import longest_starts
+from nsys_llm.numeric.longest_rows import candidate_rows
+from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.ranges import Ranges
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+from .compact_histogram import NarrowCounts
+from .instances import Instances, merged_instances
+from .launches import Key, Launches, key_codes
+from .outlier_context import around
+from .times import TimeParts, time_parts
+
+
+@dataclass(frozen=True)
+class DeviceSpan:
+    """One device of one rank.
+
+    Attributes:
+        device_id: CUDA device id.
+        window_start_ns: Begin of the filter's windows, else of the first operation; NULL_INT for
+            none.
+        window_end_ns: Their end, or that of the last operation.
+        window_ns: Length of the windows, or from the one to the other.
+        busy_ns: Time of it in which anything runs on the device.
+    """
+
+    device_id: int
+    window_start_ns: int
+    window_end_ns: int
+    window_ns: int
+    busy_ns: int
+
+    @property
+    def ends_ns(self) -> tuple[int, int]:
+        """Where its window begins and ends."""
+        return self.window_start_ns, self.window_end_ns
+
+
+@dataclass(frozen=True)
+class RankTails:
+    """One rank by device and key, in that order; arrays of shape (rows,).
+
+    Attributes:
+        keys: See `per_rank.launches`; sorted.
+        device_id: CUDA device id.
+        key: Position in `keys`.
+        total_ns: Time inside the window.
+        moments: Of whole launches that start in the window.
+        order: Around the percentiles of those.
+        counts: How often which duration; groups are rows.
+        first_start_ns: Start of the first of these launches; NULL_INT without one.
+        first_ns: Its duration, likewise.
+        longest_start_ns: Start of the longest of them, the first of equals, likewise.
+        devices: Sorted by id.
+        parts: Durations over time of those rows that may be the worst.
+        steps_n: Steps of the rank; None where they are not known.
+    """
+
+    keys: tuple[Key, ...]
+    device_id: IntArray
+    key: IntArray
+    total_ns: IntArray
+    moments: Moments
+    order: OrderStatistics
+    counts: NarrowCounts
+    first_start_ns: IntArray
+    first_ns: IntArray
+    longest_start_ns: IntArray
+    devices: tuple[DeviceSpan, ...]
+    parts: TimeParts
+    steps_n: int | None
+
+
+@dataclass(frozen=True)
+class KernelTails:
+    """Many ranks.
+
+    Attributes:
+        ranks: Each by itself.
+        keys: Over all ranks, sorted.
+        counts: How often which duration, by position in `keys`.
+        instances: The longest launches of each key.
+    """
+
+    ranks: Mapping[RankKey, RankTails] = field(default_factory=dict)
+    keys: tuple[Key, ...] = ()
+    counts: ValueCounts = field(default_factory=ValueCounts.empty)
+    instances: Instances = field(default_factory=Instances)
+
+
+def map_kernels(
+    trace: RankTrace,
+    rank: RankKey,
+    launched: tuple[Launches, Launches],
+    steps: Ranges | None,
+    options: Mapping[str, Any],
+) -> KernelTails:
+    """Reduce one rank.
+
+    Args:
+        trace: Its rows.
+        rank: Its key.
+        launched: The kernels that the filters leave, and all of them; see `coded_launches`.
+        steps: Its steps; None where there are none.
+        options: top is how many launches may be listed.
+    """
+    launches, _ = launched
+    inside = trace.starts_inside(launches.rows)
+    durations = launches.duration_ns
+    devices, device = distinct_codes(launches.rows["device_id"])
+    used, row = distinct_codes(device * len(launches.keys) + launches.key)
+    counts = ValueCounts.from_values(_chosen(row, inside), _chosen(durations, inside))
+    place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
+    # A filter leaves some keys without a launch: they stay behind.
+    own, key = distinct_codes(place)
+    keys = tuple(launches.keys[one] for one in own.tolist())
+    groups = _Groups(devices[used // max(keys_n, 1)], key, row, counts)
+    instances, tails = side_by_side(
+        len(launches.rows),
+        lambda: _instances(
+            trace, rank, options["top"], launched, inside, counts.regrouped(place), steps
+        ),
+        lambda: _tails(trace, launches, inside, keys, groups, steps),
+    )
+    numbers = {**instances.numbers, "key": np.searchsorted(own, instances.numbers["key"])}
+    instances = replace(instances, numbers=numbers)
+    return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Launches of one key on one device: its `device_id` and `key`, and the group of each kernel.
+
+    `counts` say how often a launch of a group took how long.
+    """
+
+    device_id: IntArray
+    key: IntArray
+    row: IntArray
+    counts: ValueCounts
+
+
+def _tails(
+    trace: RankTrace,
+    launches: Launches,
+    inside: npt.NDArray[np.bool_],
+    keys: tuple[Key, ...],
+    groups: _Groups,
+    steps: Ranges | None,
+) -> RankTails:
+    row, counts, groups_n = groups.row, groups.counts, groups.key.size
+    starts, durations = launches.rows["start_ns"], launches.duration_ns
+    moments = counts.moments(groups_n)
+    spans = tuple(_span(trace, one) for one in trace.device_ids)
+    return RankTails(
+        keys=keys,
+        device_id=groups.device_id,
+        key=groups.key,
+        total_ns=summed(row, trace.clipped_ns(launches.rows), groups_n),
+        moments=moments,
+        order=counts.order_statistics(groups_n),
+        counts=NarrowCounts.of(counts),
+        first_start_ns=first_of_each(row, starts, inside, groups_n, NULL_INT),
+        first_ns=first_of_each(row, durations, inside, groups_n, NULL_INT),
+        longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
+        devices=spans,
+        parts=time_parts(
+            _chosen(starts, inside),
+            _chosen(durations, inside),
+            _chosen(row, inside),
+            moments,
+            _windows(groups.device_id, spans),
+        ),
+        steps_n=None if steps is None else len(steps.start_ns),
+    )
+
+
+def merged_kernels(parts: Sequence[KernelTails]) -> KernelTails:
+    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    keys = tuple(sorted({key for part in parts for key in part.keys}))
+    among = {key: index for index, key in enumerate(keys)}
+    codes = [key_codes(part.keys, among) for part in parts]
+    counts = [
+        ValueCounts(code[part.counts.group], part.counts.value, part.counts.count)
+        for part, code in zip(parts, codes, strict=True)
+        if part.counts.group.size
+    ]
+    return KernelTails(
+        {rank: tails for part in parts for rank, tails in part.ranks.items()},
+        keys,
+        ValueCounts.merge(counts),
+        merged_instances([part.instances for part in parts], codes),
+    )
+
+
+def _chosen(values: IntArray, chosen: npt.NDArray[np.bool_]) -> IntArray:
+    """Return the chosen values; without a copy where they are all."""
+    return values if chosen.all() else values[chosen]
+
+
+def _instances(
+    trace: RankTrace,
+    rank: RankKey,
+    most: int,
+    launches: tuple[Launches, Launches],
+    inside: npt.NDArray[np.bool_],
+    counts: ValueCounts,
+    steps: Ranges | None,
+) -> Instances:
+    """Return the longest launches of each key."""
+    kept, every = launches
+    if most < 1:
+        return Instances()
+    key, starts, durations = (
+        _chosen(values, inside) for values in (kept.key, kept.rows["start_ns"], kept.duration_ns)
+    )
+    rows = candidate_rows(key, durations, starts, counts, most)
+    rows = rows if inside.all() else np.flatnonzero(inside)[rows]
+    chosen = Launches(kept.rows.take(rows), kept.keys, kept.key[rows])
+    numbers, texts = around(trace, every, chosen, steps)
+    numbers |= {
+        "owner": np.zeros(rows.size, dtype=np.int64),
+        "key": chosen.key,
+        "duration_ns": chosen.duration_ns,
+        "graph_node": is_set(chosen.rows["graph_node_id"]).astype(np.int64),
+        **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
+    }
+    return Instances(most, (rank,), numbers, texts).longest()
+
+
+def _span(trace: RankTrace, device: int) -> DeviceSpan:
+    windows = trace.windows_ns
+    if windows is None:
+        ops = [op.take(op["device_id"] == device) for op in _ops(trace.tables)]
+        ops = [op for op in ops if len(op)]
+        starts = [int(op["start_ns"].min()) for op in ops]
+        ends = [int(op["end_ns"].max()) for op in ops]
+        windows = np.array([[min(starts), max(ends)]] if ops else np.empty((0, 2)), dtype=np.int64)
+    if not len(windows):
+        return DeviceSpan(device, NULL_INT, NULL_INT, 0, 0)
+    window_ns = total_length_ns(windows)
+    busy_ns = _busy_ns(trace, device, windows)
+    return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), window_ns, busy_ns)
+
+
+def _busy_ns(trace: RankTrace, device: int, windows: IntArray) -> int:
+    """Return how much of the windows the device is busy; what a filter leaves out ran as well."""
+    starts, ends = [], []
+    for op in _ops(trace.unfiltered):
+        mine = op["device_id"] == device
+        starts.append(_chosen(op["start_ns"], mine))
+        ends.append(_chosen(op["end_ns"], mine))
+    _, start_ns, end_ns = clip_to_windows(joined(starts), joined(ends), windows)
+    return union_length_ns(start_ns, end_ns)
+
+
+def _windows(
+    device_id: IntArray, spans: Sequence[DeviceSpan]
+) -> list[tuple[IntArray, tuple[int, int]]]:
+    """Return the rows of each device that has a window, and the window."""
+    return [
+        (np.flatnonzero(device_id == span.device_id), span.ends_ns)
+        for span in spans
+        if span.window_start_ns != NULL_INT
+    ]
+
+
+def _ops(tables: Mapping[str, Table]) -> list[Table]:
+    return [tables[name] for name in OP_TABLES if name in tables]

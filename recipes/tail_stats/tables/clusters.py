@@ -1,0 +1,243 @@
+"""Outliers that come together: several within a short time, on one rank or on many.
+
+Chance is judged per rank by itself, and for all ranks together where their clocks are known; what
+is found on one rank and is part of what is found over all of them is told once. First launches and
+warm-up are left out, since they come together by nature; so is communication, in which one slow
+launch on one rank makes all the others wait at once; so are configurations of which a tenth of the
+launches and more are outliers, or that have them in a heap of their own: those have two kinds of
+work rather than disturbances. Outliers of a kernel that is launched in a short time only are close
+in time by nature: they have to be close among its launches too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import distinct_codes, joined
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.tails import beyond_medians
+from nsys_llm.report.columns import Columns
+from nsys_llm.trace.identity import Rank
+
+from ..per_rank.instances import Instances
+from .bursts import LARGEST_CHANCE, Burst, find_bursts, windows_n
+from .kernels import Medians, RankParts
+from .outliers import outlier_columns, states_of
+
+#: Share of a configuration's launches that are outliers from which they are its nature.
+_USUAL_SHARE: Final = 0.1
+
+_COLUMNS: Final = (
+    "rank",
+    "file",
+    "ranks_n",
+    "ranks",
+    "window_start_ns",
+    "window_end_ns",
+    "outliers_n",
+    "expected",
+    "chance",
+    "kernels_n",
+    "name",
+    "excess_ns",
+    "likely_cause",
+)
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Outliers; all of shape (outliers,).
+
+    Attributes:
+        start_ns: Their starts.
+        duration_ns: Their durations.
+        group: Code of rank, device and configuration.
+        launch: How many launches of that group began before.
+        launches_n: Launches of that group.
+    """
+
+    start_ns: IntArray
+    duration_ns: IntArray
+    group: IntArray
+    launch: IntArray
+    launches_n: IntArray
+
+
+@dataclass(frozen=True)
+class _Found:
+    rows: IntArray
+    burst: Burst
+
+
+def cluster_columns(
+    found: Instances,
+    durations: ValueCounts,
+    medians: Medians,
+    ranks: Sequence[Rank],
+    offsets_ns: Sequence[int | None],
+    parts: RankParts,
+    tail_ranks: Columns,
+    most: int,
+) -> Columns:
+    """Return the table outlier_clusters, most excess first.
+
+    Args:
+        found: All outliers that were kept, see `per_rank.instances`.
+        durations: Of all launches by key.
+        medians: Over all ranks.
+        ranks: Those with GPU work, in order.
+        offsets_ns: How much later than the first the capture of each rank began, if known.
+        parts: Each rank, in order.
+        tail_ranks: The table of that name; says how long kernels ran on each rank.
+        most: Rows of the table.
+    """
+    outliers_n = beyond_medians(durations, medians.twice, len(medians.keys)).outliers_n
+    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.heaps & ~medians.communication
+    states = states_of(found)
+    chosen = found.take(rare[found.numbers["key"]] & (states == "steady"))
+    rows = outlier_columns(chosen, medians, ranks, offsets_ns)
+    place = {rank.number: index for index, rank in enumerate(ranks)}
+    owner = np.array([place[number] for number in rows["rank"]], dtype=np.int64)
+    busy = pd.DataFrame(tail_ranks).groupby("rank")["total_ns"].sum()
+    busy_ns = [int(busy.get(rank.number, 0)) for rank in ranks]
+    events = _events(chosen, owner, medians, parts)
+    clusters = _clusters(events, owner, busy_ns, offsets_ns)
+    cells = [_row(one, rows, owner, ranks) for one in clusters]
+    cells.sort(key=lambda one: (-one["excess_ns"], one["rank"], one["window_start_ns"]))
+    return {name: [one[name] for one in cells[:most]] for name in _COLUMNS}
+
+
+def _events(chosen: Instances, owner: IntArray, medians: Medians, parts: RankParts) -> _Events:
+    """Return the outliers as events, with how many launches there are of what each one launches."""
+    keys_n = max(len(medians.keys), 1)
+    launched = [
+        (place, one.device_id, medians.codes(one.keys)[one.key], one.moments.n)
+        for place, (_, one) in enumerate(parts)
+    ]
+    devices, _ = distinct_codes(joined([device_id for _, device_id, _, _ in launched]))
+    code = joined(
+        [
+            (place * max(devices.size, 1) + np.searchsorted(devices, device_id)) * keys_n + key
+            for place, device_id, key, _ in launched
+        ]
+    )
+    launches_n = joined([n for *_, n in launched])
+    order = np.argsort(code, kind="stable")
+    device = np.searchsorted(devices, chosen.numbers["device_id"])
+    own = (owner * max(devices.size, 1) + device) * keys_n + chosen.numbers["key"]
+    row = order[np.searchsorted(code[order], own)]
+    return _Events(
+        chosen.numbers["start_ns"],
+        chosen.numbers["duration_ns"],
+        row,
+        chosen.numbers["config_launch"],
+        launches_n[row],
+    )
+
+
+def _clusters(
+    events: _Events,
+    owner: IntArray,
+    busy_ns: Sequence[int],
+    offsets_ns: Sequence[int | None],
+) -> list[_Found]:
+    together: list[_Found] = []
+    known = all(one is not None for one in offsets_ns)
+    if known and len(busy_ns) > 1 and len(owner):
+        aligned = replace(
+            events, start_ns=events.start_ns + np.array(offsets_ns, dtype=np.int64)[owner]
+        )
+        busy = sum(busy_ns) // len(busy_ns)
+        every = np.arange(owner.size)
+        together = [
+            one for one in _bursts(every, aligned, busy) if np.unique(owner[one.rows]).size > 1
+        ]
+    told = {row for one in together for row in one.rows.tolist()}
+    alone = [
+        one
+        for rank in np.unique(owner).tolist()
+        for one in _bursts(np.flatnonzero(owner == rank), events, busy_ns[rank])
+        if not told.issuperset(one.rows.tolist())
+    ]
+    return [*together, *alone]
+
+
+def _bursts(rows: IntArray, events: _Events, busy_ns: int) -> list[_Found]:
+    rows = rows[np.lexsort((rows, events.start_ns[rows]))]
+    starts = events.start_ns[rows]
+    found = []
+    for one in find_bursts(starts, starts + events.duration_ns[rows], busy_ns):
+        mine = rows[one.first : one.first + one.events_n]
+        chance = max(one.chance, _chance_among_launches(mine, rows, events, one, busy_ns))
+        if chance < LARGEST_CHANCE:
+            found.append(_Found(mine, replace(one, chance=chance)))
+    return found
+
+
+def _chance_among_launches(
+    mine: IntArray, rows: IntArray, events: _Events, burst: Burst, busy_ns: int
+) -> float:
+    """Return how many such bursts there would be if any launch were as likely to be an outlier.
+
+    From the first outlier of a configuration in the burst to its last there are some of its
+    launches: so many of its other outliers are expected there. One that is alone there says nothing
+    of that, and time stands for launches. Chernoff's bound of Poisson's distribution.
+    """
+    group, place, own_n = np.unique(events.group[mine], return_inverse=True, return_counts=True)
+    low = np.full(group.size, np.iinfo(np.int64).max)
+    high = np.zeros(group.size, dtype=np.int64)
+    np.minimum.at(low, place, events.launch[mine])
+    np.maximum.at(high, place, events.launch[mine])
+    several = own_n > 1
+    every = np.sort(events.group[rows])
+    all_n = np.searchsorted(every, group, side="right") - np.searchsorted(every, group)
+    launches_n = np.zeros(group.size, dtype=np.int64)
+    launches_n[place] = events.launches_n[mine]
+    part = np.minimum((high - low) / np.maximum(launches_n, 1), 1.0)
+    expected = float(((all_n - 1) * part)[several].sum())
+    # The burst's own first event is given, once.
+    more_n = int((own_n - 1)[several].sum() + (~several).sum()) - int(not several.any())
+    elsewhere = (rows.size - int(all_n[several].sum())) / max(rows.size, 1)
+    expected += burst.expected * elsewhere
+    if more_n <= expected:
+        return float("inf")
+    log = more_n - expected + more_n * math.log(max(expected, 1e-300) / more_n)
+    return windows_n(rows.size, busy_ns) * math.exp(log)
+
+
+def _row(one: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> dict[str, Any]:
+    """Return a row; its window is that of the rank with the most outliers, in that rank's clock."""
+    frame = pd.DataFrame({name: pd.Series(rows[name])[one.rows] for name in _USED})
+    who, counts = np.unique(owner[one.rows], return_counts=True)
+    rank = ranks[int(who[counts.argmax()])]
+    own = frame[frame["rank"] == rank.number]
+    excess_ns = frame.groupby("name", sort=True)["excess_ns"].sum()
+    numbers = sorted(int(number) for number in frame["rank"].unique())
+    return {
+        "rank": rank.number,
+        "file": rank.file,
+        "ranks_n": len(numbers),
+        "ranks": ", ".join(map(str, numbers[:_MOST_RANKS]))
+        + (", ..." if len(numbers) > _MOST_RANKS else ""),
+        "window_start_ns": int(own["start_ns"].min()),
+        "window_end_ns": int(own["end_ns"].max()),
+        "outliers_n": one.burst.events_n,
+        "expected": one.burst.expected,
+        "chance": one.burst.chance,
+        "kernels_n": len(excess_ns),
+        "name": str(excess_ns.idxmax()),
+        "excess_ns": int(frame["excess_ns"].sum()),
+        "likely_cause": str(frame["likely_cause"].value_counts().sort_index().idxmax()),
+    }
+
+
+_USED: Final = ("rank", "name", "start_ns", "end_ns", "excess_ns", "likely_cause")
+#: Ranks that are listed by number.
+_MOST_RANKS: Final = 16

@@ -1,0 +1,105 @@
+"""Whether collectives wait or transfer, who is late throughout, and what cannot be told. Pure.
+
+The four classes are those that vllm-project/vllm#52777 asks for; 60 and 40 % are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.collectives.waits import THIRDS
+from nsys_llm.numeric.intervals import IntArray
+
+TRANSFER: Final = "transfer"
+SKEW: Final = "skew"
+MIXED: Final = "mixed"
+INCONCLUSIVE: Final = "inconclusive"
+
+LOW_CONFIDENCE: Final = "low"
+
+PERSISTENT: Final = "persistent"
+TRANSIENT: Final = "transient"
+NONE: Final = "none"
+
+#: Share of waiting in the summed durations, in percent: above, skew; below, transfer.
+SKEW_PCT: Final = 60
+TRANSFER_PCT: Final = 40
+
+#: A rank stands out from this part of the way on between its turn by chance and always.
+_STANDS_OUT: Final = 0.25
+#: Fewer collectives than these in each third of the run show no pattern.
+_LEAST_PER_THIRD: Final = 5
+
+#: Collectives and share that overlap, in percent, from which the matching is beyond doubt.
+_SURE: Final = (10, 99)
+_LIKELY: Final = (3, 90)
+
+
+def classes(
+    wait_ns: IntArray, total_ns: IntArray, doubt_ns: IntArray, met: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any]:
+    """Return the class of each collective, as text.
+
+    Args:
+        wait_ns: Shape (n,), waiting of all ranks.
+        total_ns: Shape (n,), time of all ranks in it.
+        doubt_ns: Shape (n,), by how much the clocks may be wrong, summed over the ranks.
+        met: Shape (n,), whether all ranks were in it at once.
+    """
+    high = 100 * (wait_ns + doubt_ns) > SKEW_PCT * total_ns
+    low = 100 * np.maximum(wait_ns - doubt_ns, 0) < TRANSFER_PCT * total_ns
+    # What may be either, within the doubt, is neither.
+    untold = ~met | (total_ns <= 0) | (high & low)
+    skew = 100 * wait_ns > SKEW_PCT * total_ns
+    transfer = 100 * wait_ns < TRANSFER_PCT * total_ns
+    texts = np.array([INCONCLUSIVE, SKEW, TRANSFER, MIXED], dtype=object)
+    return texts[np.select([untold, skew, transfer], [0, 1, 2], default=3)]
+
+
+def confidence(collectives_n: int, met_n: int) -> str:
+    """Return how sure it is that a sequence was matched right: high, medium or low."""
+    met_pct = 100 * met_n / max(collectives_n, 1)
+    for word, (least_n, least_pct) in (("high", _SURE), ("medium", _LIKELY)):
+        if collectives_n >= least_n and met_pct >= least_pct:
+            return word
+    return LOW_CONFIDENCE
+
+
+def telling_late_pct(ranks_n: int) -> float:
+    """Return how often a rank has to be last to stand out: 62.5 % of 2 ranks, 26 % of 64."""
+    chance = 1 / ranks_n
+    return 100 * (chance + _STANDS_OUT * (1 - chance))
+
+
+def third_sizes(n: int) -> IntArray:
+    """Return how many of n collectives, in order of time, are in each third of them."""
+    return np.diff(-(-n * np.arange(THIRDS + 1) // THIRDS))
+
+
+def lateness_pattern(
+    late_n: IntArray, unclear_n: int, caused_ns: IntArray, wait_ns: IntArray, n: int, ranks_n: int
+) -> str:
+    """Return whether one rank is late throughout, for a while, not at all, or not to be told.
+
+    Args:
+        late_n: Shape (THIRDS,), how often it was clearly last in each third of the collectives.
+        unclear_n: How often it was last by no more than the clocks can tell.
+        caused_ns: Shape (THIRDS,), waiting that it caused.
+        wait_ns: Shape (THIRDS,), waiting in all.
+        n: Collectives.
+        ranks_n: Ranks that take part.
+    """
+    if n < THIRDS * _LEAST_PER_THIRD:
+        return INCONCLUSIVE
+    telling = telling_late_pct(ranks_n)
+    each_n = third_sizes(n)
+    if unclear_n > int(late_n.sum()) and 100 * (unclear_n + int(late_n.sum())) >= telling * n:
+        return INCONCLUSIVE
+    if (100 * late_n >= telling * each_n).all():
+        return PERSISTENT
+    heavy = (100 * caused_ns >= telling * wait_ns) & (wait_ns > 0)
+    often = 100 * late_n >= telling * each_n
+    return TRANSIENT if (heavy & (late_n > 0)).any() or often.any() else NONE

@@ -1,0 +1,219 @@
+"""Tables of collectives: sequences by communicator, single collectives, coverage, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
+from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
+
+from .collective_classes import classes, confidence
+
+_SKEW_PERCENTS: Final = (50, 90)
+
+
+def declared(table: str) -> list[str]:
+    """Return the columns of one of the recipe's tables."""
+    return [column.name for column in load_manifest("tail_stats").table(table).columns]
+
+
+def sequence_columns(found: MatchedCollectives) -> Columns:
+    """Return one row a sequence of collectives that at least two ranks have."""
+    rows = [_sequence(number, one, found) for number, one in enumerate(found.sequences)]
+    return {name: [row[name] for row in rows] for name in declared("communicators")}
+
+
+def collective_columns(
+    found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
+) -> Columns:
+    """Return one row a collective that all ranks of its communicator have, in order of time.
+
+    Args:
+        found: All of them.
+        delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
+    """
+    parts = [
+        _collectives(number, one, found, late)
+        for number, (one, late) in enumerate(zip(found.sequences, delays, strict=True))
+    ]
+    columns = {name: _together([part[name] for part in parts]) for name in declared("collectives")}
+    if not parts:
+        return columns
+    order = np.lexsort((columns["sequence_id"], columns["first_start_ns"]))
+    return {name: values[order] for name, values in columns.items()}
+
+
+def coverage_columns(found: MatchedCollectives) -> Columns:
+    """Return one row a device and operation: matched + cut + unmatched + over limit = all."""
+    matched_n, cut_n = _by_device_and_operation(found)
+    rows = []
+    for place, device in enumerate(found.devices):
+        for operation in sorted({lane.operation for lane in device.lanes}):
+            own = [lane for lane in device.lanes if lane.operation == operation]
+            over_n = sum(lane.over_limit_n for lane in own)
+            clipped_n = sum(lane.cut_n for lane in own)
+            sent_n = sum(lane.start_ns.size for lane in own)
+            matched = matched_n.get((place, operation), 0)
+            cut = cut_n.get((place, operation), 0)
+            rows.append(
+                {
+                    "rank": device.rank.number,
+                    "file": device.rank.file,
+                    "device_id": device.device_id,
+                    "operation": operation,
+                    "kernels_n": sent_n + clipped_n + over_n,
+                    "total_ns": sum(int((lane.end_ns - lane.start_ns).sum()) for lane in own),
+                    "matched_n": matched,
+                    "cut_n": cut + clipped_n,
+                    "unmatched_n": sent_n - matched - cut,
+                    "over_limit_n": over_n,
+                }
+            )
+    return {name: [row[name] for row in rows] for name in declared("collective_coverage")}
+
+
+def clock_columns(found: MatchedCollectives) -> Columns:
+    """Return one row a rank that communicates: its clock against that of the root."""
+    devices = list({one.rank.key: one for one in found.devices}.values())
+    first_of = {
+        clock: rank for rank, clock in reversed([(d.rank.number, d.clock) for d in devices])
+    }
+    clocks = [found.clocks[device.clock] for device in devices]
+    return {
+        "rank": [device.rank.number for device in devices],
+        "file": [device.rank.file for device in devices],
+        "source": [found.sources[device.clock] for device in devices],
+        "reference_rank": [first_of.get(fit.root) for fit in clocks],
+        "ahead_ns": [found.shift_ns[device.clock] for device in devices],
+        "rate_ppm": [1e6 * fit.rate for fit in clocks],
+        "residual_ns": [fit.residual_ns for fit in clocks],
+        "collectives_n": [fit.collectives_n for fit in clocks],
+    }
+
+
+def _sequence(number: int, one: Sequenced, found: MatchedCollectives) -> dict[str, Any]:
+    waits, ranks_n = one.waits, len(one.owners)
+    met = waits.met
+    total_ns, wait_ns = int(waits.total_ns[met].sum()), int(waits.wait_ns[met].sum())
+    transfer_ns = int(waits.transfer_ns[met].sum())
+    met_n = int(met.sum())
+    doubt_ns = met_n * (ranks_n - 1) * one.residual_ns
+    wait, total, doubt = (np.array([value]) for value in (wait_ns, total_ns, doubt_ns))
+    start_skew = (waits.last_start_ns - waits.first_start_ns)[met]
+    end_spread = (waits.last_end_ns - waits.first_end_ns)[met]
+    return {
+        "sequence_id": number,
+        "communicator": communicator(found.devices, one.owners),
+        "operation": one.operation,
+        "kernel": one.kernel,
+        "ranks_n": ranks_n,
+        "collectives_n": len(one),
+        "overlap_n": met_n,
+        "confidence": confidence(len(one), met_n),
+        "class": str(classes(wait, total, doubt, np.array([met_n > 0]))[0]),
+        "total_ns": total_ns,
+        "wait_ns": wait_ns,
+        "wait_pct": float(percent(wait, total_ns)[0]),
+        "avoidable_wait_ns": int(waits.late_by_ns[met].sum()) * (ranks_n - 1),
+        "transfer_ns": transfer_ns,
+        "transfer_rank_ns": transfer_ns * ranks_n,
+        "end_skew_ns": total_ns - wait_ns - transfer_ns * ranks_n,
+        "span_ns": int(np.ptp([waits.first_start_ns.min(), waits.last_end_ns.max()]))
+        if len(one)
+        else 0,
+        **_percentiles("start_skew", start_skew),
+        "start_skew_max_ns": int(start_skew.max()) if met_n else None,
+        "end_spread_p50_ns": float(np.median(end_spread)) if met_n else None,
+        "residual_ns": one.residual_ns,
+    }
+
+
+def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
+    return {
+        f"{name}_p{one}_ns": float(np.percentile(values, one)) if values.size else None
+        for one in _SKEW_PERCENTS
+    }
+
+
+def _collectives(
+    number: int, one: Sequenced, found: MatchedCollectives, late_ns: Sequence[IntArray]
+) -> Columns:
+    """Return the collectives of one sequence; what needs an overlap is null without one."""
+    waits, ranks_n, n = one.waits, len(one.owners), len(one)
+    late, unmet = waits.late, ~waits.met
+    rank = np.array([found.devices[owner].rank.number or 0 for owner in one.owners])[late]
+    device = np.array([found.devices[owner].device_id for owner in one.owners])[late]
+    own_start, own_end = _own_times(one)
+    net, _ = without_profiler(waits, one.start_ns, one.end_ns, late_ns)
+    doubt = np.full(n, (ranks_n - 1) * one.residual_ns)
+    transfer_rank_ns = waits.transfer_ns * ranks_n
+    in_step = unmet | (waits.wait_ns == 0)
+    return {
+        "sequence_id": np.full(n, number),
+        "communicator": np.full(n, communicator(found.devices, one.owners), dtype=object),
+        "operation": np.full(n, one.operation, dtype=object),
+        "ordinal": np.arange(n),
+        "ranks_n": np.full(n, ranks_n),
+        "overlap": waits.met,
+        "class": classes(waits.wait_ns, waits.total_ns, doubt, waits.met),
+        "first_start_ns": waits.first_start_ns,
+        "last_start_ns": waits.last_start_ns,
+        "first_end_ns": waits.first_end_ns,
+        "last_end_ns": waits.last_end_ns,
+        "total_ns": waits.total_ns,
+        "wait_ns": _nullable(waits.wait_ns, unmet),
+        "profiler_ns": _nullable(profiler_waits_ns(waits, net), unmet),
+        "wait_pct": np.where(unmet, np.nan, percent(waits.wait_ns, waits.total_ns)),
+        "avoidable_wait_ns": _nullable(waits.late_by_ns * (ranks_n - 1), unmet),
+        "late_by_ns": _nullable(waits.late_by_ns, unmet),
+        "transfer_ns": _nullable(waits.transfer_ns, unmet),
+        "transfer_rank_ns": _nullable(transfer_rank_ns, unmet),
+        "end_skew_ns": _nullable(waits.total_ns - waits.wait_ns - transfer_rank_ns, unmet),
+        "late_rank": _nullable(rank, in_step),
+        "late_device_id": _nullable(device, in_step),
+        "late_ranks_n": _nullable(waits.late_n, in_step),
+        "late_start_ns": _nullable(own_start, in_step),
+        "late_end_ns": _nullable(own_end, in_step),
+    }
+
+
+def _own_times(one: Sequenced) -> tuple[IntArray, IntArray]:
+    """Return when the late rank was in each collective, in the clock of its own report."""
+    start, end = np.zeros_like(one.waits.late), np.zeros_like(one.waits.late)
+    for place, ahead_ns in enumerate(one.ahead_ns):
+        mine = one.waits.late == place
+        start[mine] = (one.start_ns[place] + ahead_ns)[mine]
+        end[mine] = (one.end_ns[place] + ahead_ns)[mine]
+    return start, end
+
+
+def _by_device_and_operation(
+    found: MatchedCollectives,
+) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
+    matched_n: dict[tuple[int, str], int] = {}
+    cut_n: dict[tuple[int, str], int] = {}
+    for one in found.sequences:
+        for owner, cut in zip(one.owners, one.matched.cut_n, strict=True):
+            key = owner, one.operation
+            matched_n[key] = matched_n.get(key, 0) + len(one)
+            cut_n[key] = cut_n.get(key, 0) + cut
+    return matched_n, cut_n
+
+
+def _nullable(values: npt.NDArray[Any], null: npt.NDArray[np.bool_]) -> Any:
+    return pd.arrays.IntegerArray(values.astype(np.int64), null.copy())
+
+
+def _together(parts: Sequence[Any]) -> Any:
+    if parts and isinstance(parts[0], pd.arrays.IntegerArray):
+        return pd.concat([pd.Series(part) for part in parts], ignore_index=True).array
+    return joined(parts)

@@ -1,0 +1,263 @@
+"""Tables of kernels: tails over all ranks and by rank, the sums of ranks, the worst in bins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.grouping import joined, summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.tails import (
+    Beyond,
+    beyond_medians,
+    medians_of_others,
+    ratio,
+    second_heaps,
+    twice_medians,
+)
+from nsys_llm.numeric.time_bins import log_edges
+from nsys_llm.report.columns import Columns, distribution_columns, nullable, percent, sorted_columns
+from nsys_llm.trace.identity import Rank
+
+from ..per_rank.kernels import KernelTails, RankTails
+from ..per_rank.launches import CONFIG, Key, config_text, key_codes
+from .distributions import ratio_columns, tail_columns
+
+#: Launches of a configuration from which its median says anything about its kernel's shapes; as in
+#: llm_hotspots' finding mixed_configurations.
+_LEAST_LAUNCHES: Final = 5
+#: Ratio of medians between two configurations that makes the kernel a mix; likewise.
+SHAPE_RATIO: Final = 2.0
+
+RankParts = Sequence[tuple[Rank, RankTails]]
+
+
+class Medians:
+    """Each key over all ranks.
+
+    Attributes:
+        keys: See `per_rank.launches`.
+        moments: Of all launches, by key.
+        order: Around their percentiles.
+        twice: Twice the median of each.
+        heaps: Which have a second heap, see `nsys_llm.numeric.tails.second_heaps`.
+        communication: Which move data between GPUs.
+    """
+
+    def __init__(self, kernels: KernelTails) -> None:
+        self.keys = kernels.keys
+        self.moments = kernels.counts.moments(len(kernels.keys))
+        self.order = kernels.counts.order_statistics(len(kernels.keys))
+        self.twice = twice_medians(self.order)
+        self.heaps = second_heaps(kernels.counts, self.twice, len(kernels.keys))
+        self.communication = np.array([bool(key[1]) for key in kernels.keys], dtype=bool)
+        self._place = {key: index for index, key in enumerate(kernels.keys)}
+
+    def codes(self, keys: Sequence[Key]) -> IntArray:
+        """Return the position of each key."""
+        return key_codes(keys, self._place)
+
+
+def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
+    """Return the table tails: one row a kernel and configuration, most excess first."""
+    keys_n = len(kernels.keys)
+    codes = [medians.codes(one.keys)[one.key] for _, one in parts]
+    total_ns = summed(joined(codes), joined([one.total_ns for _, one in parts]), keys_n)
+    beyond = beyond_medians(kernels.counts, medians.twice, keys_n)
+    rich = tail_columns(medians.moments, medians.order, total_ns, int(total_ns.sum()), beyond)
+    launched = [
+        np.unique(code[one.moments.n > 0]) for code, (_, one) in zip(codes, parts, strict=True)
+    ]
+    columns = {
+        **config_columns(kernels.keys),
+        "ranks_n": np.bincount(joined(launched), minlength=keys_n).astype(np.int64),
+        **rich,
+        "first_excess_ns": _first_excess_ns(codes, parts, medians) // 2,
+        "second_heap": medians.heaps,
+        **_pooled_columns(kernels, medians),
+    }
+    return sorted_columns(columns, "-excess_ns", "-total_ns", "name", "config")
+
+
+def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
+    """Return the table rank_tails: one row a kernel and configuration on a device of a rank."""
+    rows_n = [len(one.key) for _, one in parts]
+    keys = [one.keys[key] for _, one in parts for key in one.key.tolist()]
+    code = joined([medians.codes(one.keys)[one.key] for _, one in parts])
+    rank_ns = [int(one.total_ns.sum()) for _, one in parts]
+    rich = tail_columns(
+        Moments.joined([one.moments for _, one in parts]),
+        OrderStatistics.joined([one.order for _, one in parts]),
+        joined([one.total_ns for _, one in parts]),
+        np.repeat(np.array(rank_ns, dtype=np.int64), rows_n),
+        Beyond.joined([_beyond(one, medians) for _, one in parts]),
+    )
+    everywhere = np.where(medians.moments.n[code] > 0, medians.twice[code] / 2, np.nan)
+    columns = {
+        "rank": np.repeat([rank.number for rank, _ in parts], rows_n) if parts else [],
+        "file": [rank.file for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
+        "device_id": joined([one.device_id for _, one in parts]),
+        **config_columns(keys),
+        **rich,
+        "all_p50_ns": everywhere,
+        "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
+        "others_p50_ns": medians_of_others(code, np.asarray(rich["p50_ns"], dtype=np.float64)),
+        "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
+        "first_ns": nullable(joined([one.first_ns for _, one in parts])),
+        "longest_start_ns": nullable(joined([one.longest_start_ns for _, one in parts])),
+    }
+    return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
+
+
+def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
+    """Return the table tail_ranks: the sums of each device of each rank.
+
+    Communication apart: a rank that is slow makes the others wait in it.
+    """
+    spans = [(rank, one, span) for rank, one in parts for span in one.devices]
+    places = [(rank.number, span.device_id) for rank, _, span in spans]
+    frame = pd.DataFrame(rank_tails)
+    compute = _sums(frame[~frame["communication"]], places)
+    communication = _sums(frame[frame["communication"]], places)
+    whole = {name: compute[name].to_numpy(np.int64) for name in _SUMS}
+    return {
+        "rank": [rank.number for rank, _, _ in spans],
+        "file": [rank.file for rank, _, _ in spans],
+        "device_id": [span.device_id for _, _, span in spans],
+        "window_start_ns": nullable(_ints([span.window_start_ns for _, _, span in spans])),
+        "window_end_ns": nullable(_ints([span.window_end_ns for _, _, span in spans])),
+        "window_ns": [span.window_ns for _, _, span in spans],
+        "idle_ns": [span.window_ns - span.busy_ns for _, _, span in spans],
+        "steps_n": pd.array([one.steps_n for _, one, _ in spans], dtype="Int64"),
+        "launches_n": whole["launches_n"],
+        "launches_pct": percent(whole["launches_n"], int(whole["launches_n"].sum())),
+        "total_ns": whole["total_ns"],
+        "outliers_n": whole["outliers_n"],
+        "outliers_pct": percent(whole["outliers_n"], int(whole["outliers_n"].sum())),
+        "outlier_excess_ns": whole["outlier_excess_ns"],
+        "excess_ns": whole["excess_ns"],
+        "excess_pct": percent(whole["excess_ns"], int(whole["excess_ns"].sum())),
+        "p50_others_p50": ratio(
+            compute["weight"].to_numpy(np.float64), compute["weighed_ns"].to_numpy(np.float64)
+        ),
+        **{f"communication_{name}": communication[name].to_numpy(np.int64) for name in _SUMS},
+    }
+
+
+_SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
+
+
+def _sums(rows: pd.DataFrame, places: Sequence[tuple[Any, int]]) -> pd.DataFrame:
+    """Return sums of rows of rank_tails by rank and device, and what weighs their medians."""
+    usual = rows["others_p50_ns"].astype("float64")
+    shift = rows["p50_ns"].astype("float64") / usual.where(usual > 0)
+    weighed = rows.assign(
+        weight=(shift * rows["total_ns"]).fillna(0.0),
+        weighed_ns=rows["total_ns"].where(shift.notna(), 0),
+    )
+    sums = weighed.groupby(["rank", "device_id"])[[*_SUMS, "weight", "weighed_ns"]].sum()
+    index = pd.MultiIndex.from_tuples(places, names=["rank", "device_id"])
+    return sums.reindex(index, fill_value=0)
+
+
+def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequence[str]) -> Columns:
+    """Return how the durations of the worst configurations are spread, in bins of a log axis.
+
+    Args:
+        kernels: All ranks.
+        worst: Positions of keys, worst first.
+        labels: What each of them is called.
+    """
+    place = np.full(len(kernels.keys), -1, dtype=np.int64)
+    place[list(worst)] = np.arange(len(worst))
+    shown = place[kernels.counts.group]
+    kept = shown >= 0
+    value, count = kernels.counts.value[kept], kernels.counts.count[kept]
+    edges = log_edges(int(value.max(initial=0)))
+    bin_of = np.searchsorted(edges, value, side="right") - 1
+    binned = ValueCounts.merge([ValueCounts(shown[kept], bin_of, count)])
+    total = binned.moments(len(worst)).n
+    up_to_n = np.cumsum(binned.count) - (np.cumsum(total) - total)[binned.group]
+    return {
+        "label": [labels[index] for index in binned.group],
+        "low_ns": edges[binned.value],
+        "high_ns": edges[binned.value + 1],
+        "launches_n": binned.count,
+        "up_to_pct": percent(up_to_n, total[binned.group]),
+    }
+
+
+def config_columns(keys: Sequence[Key]) -> Columns:
+    """Return name and configuration of keys, in columns and as texts."""
+    texts = [config_text(key) for key in keys]
+    return {
+        "name": [key[0] for key in keys],
+        "config": texts,
+        "label": [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)],
+        "communication": np.array([bool(key[1]) for key in keys], dtype=bool),
+        **{name: nullable(_ints([key[i] for key in keys])) for i, name in enumerate(CONFIG, 2)},
+    }
+
+
+def _ints(values: Sequence[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+def _beyond(one: RankTails, medians: Medians) -> Beyond:
+    """Return what each row of a rank has beyond the medians over all ranks."""
+    twice = medians.twice[medians.codes(one.keys)][one.key]
+    return beyond_medians(one.counts.widened(), twice, len(one.key))
+
+
+def _first_excess_ns(codes: Sequence[IntArray], parts: RankParts, medians: Medians) -> IntArray:
+    """Return twice the time of first launches beyond the medians, by key."""
+    sums = np.zeros(len(medians.keys), dtype=np.int64)
+    for code, (_, one) in zip(codes, parts, strict=True):
+        known = one.first_ns != NULL_INT
+        beyond = 2 * np.where(known, one.first_ns, 0) - medians.twice[code]
+        np.add.at(sums, code, np.where(known, np.maximum(beyond, 0), 0))
+    return sums
+
+
+def _pooled_columns(kernels: KernelTails, medians: Medians) -> Columns:
+    """Return what pooling all configurations of a kernel would say, and whether they differ."""
+    names = pd.Series([key[0] for key in kernels.keys], dtype=object)
+    kernel, _ = pd.factorize(names)
+    kernels_n = int(kernel.max(initial=-1)) + 1
+    pooled = kernels.counts.regrouped(kernel.astype(np.int64))
+    rich = distribution_columns(pooled.moments(kernels_n), pooled.order_statistics(kernels_n))
+    ratios = ratio_columns(rich)
+    return {
+        "configs_n": np.bincount(kernel, minlength=kernels_n)[kernel].astype(np.int64),
+        "pooled_p50_ns": rich["p50_ns"][kernel],
+        "pooled_p99_p50": ratios["p99_p50"][kernel],
+        "pooled_max_p50": ratios["max_p50"][kernel],
+        "shape_mix": _mixed(kernel, medians)[kernel] if kernels_n else np.empty(0, dtype=bool),
+    }
+
+
+def _mixed(kernel: IntArray, medians: Medians) -> npt.NDArray[np.bool_]:
+    """Tell which kernels have configurations whose medians lie `SHAPE_RATIO` or more apart."""
+    told = medians.moments.n >= _LEAST_LAUNCHES
+    halves = pd.Series(medians.twice[told]).groupby(kernel[told])
+    ends = pd.DataFrame({"low": halves.min(), "high": halves.max()})
+    ends = ends.reindex(np.arange(int(kernel.max()) + 1), fill_value=0)
+    apart = ends["high"].to_numpy() >= SHAPE_RATIO * ends["low"].to_numpy()
+    return np.asarray(apart & (ends["low"].to_numpy() > 0))
+
+
+def worst_keys(kernels: KernelTails, tails: Mapping[str, Any], most: int) -> list[int]:
+    """Return the positions of the keys with the most excess, as the table tails orders them."""
+    place = {
+        (key[0], config_text(key), bool(key[1])): index for index, key in enumerate(kernels.keys)
+    }
+    rows = zip(
+        tails["name"][:most], tails["config"][:most], tails["communication"][:most], strict=True
+    )
+    return [place[row] for row in rows]

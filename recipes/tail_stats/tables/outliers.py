@@ -1,0 +1,150 @@
+"""The table of outliers: single launches far beyond the median of their configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.tails import is_outlier, ratio
+from nsys_llm.report.columns import Columns, nullable, percent
+from nsys_llm.trace.identity import Rank, clock_offsets
+
+from ..per_rank.instances import Instances
+from .kernels import Medians, config_columns
+from .times import aligned_ns
+
+#: Where in the life of its kernel a launch stands.
+STATES: Final = ("first", "warm-up", "steady")
+#: So many launches of a configuration on a device are its warm-up, where no steps are known.
+_WARMUP_LAUNCHES: Final = 2
+#: Part of an outlier's time that something else has to run beside it to be named as its cause.
+_BESIDE_PCT: Final = 50.0
+
+
+def outlying(instances: Instances, medians: Medians) -> Instances:
+    """Return the instances longer than twice their median, most time beyond it first.
+
+    After them come those that are another kind of work (a second heap), which would crowd them out
+    of a list, and then communication: it is long because it waits, which other tables tell of. Of
+    equals the longer first, then by rank, name and configuration, and time.
+    """
+    numbers = instances.numbers
+    twice = medians.twice[numbers["key"]]
+    rows = np.flatnonzero(is_outlier(numbers["duration_ns"], twice))
+    beyond = 2 * numbers["duration_ns"][rows] - twice[rows]
+    ties = [numbers[name][rows] for name in ("owner", "key")]
+    key = numbers["key"][rows]
+    last = np.where(medians.communication[key], 2, medians.heaps[key])
+    order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, last))
+    return instances.take(rows[order])
+
+
+def outlier_columns(
+    found: Instances, medians: Medians, ranks: Sequence[Rank], offsets_ns: Sequence[int | None]
+) -> Columns:
+    """Return the columns of the table outliers.
+
+    Args:
+        found: The rows, in order.
+        medians: Over all ranks.
+        ranks: Those with GPU work, in order.
+        offsets_ns: How much later than the first the capture of each rank began, if known.
+    """
+    numbers = found.numbers
+    owner = _owners(found, ranks)
+    keys = [medians.keys[key] for key in numbers["key"].tolist()]
+    twice = medians.twice[numbers["key"]]
+    beyond = 2 * numbers["duration_ns"] - twice
+    aligned = aligned_ns(numbers["start_ns"], owner, offsets_ns)
+    states = states_of(found)
+    columns = {
+        "rank": [ranks[one].number for one in owner.tolist()],
+        "file": [ranks[one].file for one in owner.tolist()],
+        "device_id": numbers["device_id"],
+        "stream_id": nullable(numbers["stream_id"]),
+        "start_ns": numbers["start_ns"],
+        "end_ns": numbers["start_ns"] + numbers["duration_ns"],
+        "aligned_start_ns": nullable(aligned),
+        **config_columns(keys),
+        "duration_ns": numbers["duration_ns"],
+        "p50_ns": twice / 2,
+        "duration_p50": ratio(numbers["duration_ns"].astype(np.float64), twice / 2),
+        "excess_ns": beyond // 2,
+        "launch": numbers["launch"],
+        "config_launch": numbers["config_launch"],
+        "state": states,
+        "range": found.texts["range"],
+        "graph_node": numbers["graph_node"].astype(bool),
+        "gap_before_ns": nullable(numbers["gap_before_ns"]),
+        **{f"{name}_beside_ns": numbers[f"{name}_ns"] for name in _BESIDE},
+        "beside": found.texts["beside"],
+        "beside_pct": percent(numbers["beside_ns"], numbers["duration_ns"]),
+    }
+    return {**columns, "likely_cause": _causes(columns, medians.heaps[numbers["key"]])}
+
+
+def states_of(found: Instances) -> npt.NDArray[Any]:
+    """Return which of `STATES` each launch is in."""
+    numbers = found.numbers
+    warm = np.where(
+        numbers["before_first_step_end"] == NULL_INT,
+        numbers["config_launch"] < _WARMUP_LAUNCHES,
+        numbers["before_first_step_end"] == 1,
+    )
+    code = np.where(numbers["launch"] == 0, 0, np.where(warm, 1, 2))
+    return np.array(STATES, dtype=object)[code]
+
+
+def rank_offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int | None]:
+    """Return how much later than the first the capture of each rank began; None: not known."""
+    if len({rank.key.path for rank in ranks}) == 1:
+        return [0] * len(ranks)
+    if options["disable_alignment"]:
+        return [None] * len(ranks)
+    facts = {rank.key.path: rank.facts for rank in ranks if rank.facts is not None}
+    offsets, _ = clock_offsets(facts)
+    return [offsets.get(rank.key.path) for rank in ranks]
+
+
+#: What may run beside a launch, in the order of preference among equals, and how it is told.
+_BESIDE: Final = {
+    "kernels": "other kernels",
+    "communication": "communication",
+    "copies": "copies",
+}
+
+
+def _owners(found: Instances, ranks: Sequence[Rank]) -> IntArray:
+    """Return for each launch the position of its rank among the numbered ones."""
+    place = {rank.key: index for index, rank in enumerate(ranks)}
+    own = np.array([place.get(key, -1) for key in found.ranks], dtype=np.int64)
+    return own[found.numbers["owner"]] if len(found) else np.empty(0, dtype=np.int64)
+
+
+def _causes(columns: Columns, heap: npt.NDArray[np.bool_]) -> list[str]:
+    """Return what the trace shows about each launch, in words; not a proof."""
+    shares = {
+        name: percent(columns[f"{name}_beside_ns"], columns["duration_ns"]) for name in _BESIDE
+    }
+    frame = pd.DataFrame(shares)
+    causes = []
+    for index, most in enumerate(frame.idxmax(axis=1).tolist() if len(frame) else []):
+        if columns["communication"][index]:
+            causes.append("waits for other ranks")
+        elif heap[index]:
+            causes.append("another kind of work")
+        elif columns["state"][index] == "first":
+            causes.append("first launch")
+        elif frame[most].iloc[index] >= _BESIDE_PCT:
+            causes.append(f"shared the device with {_BESIDE[most]}")
+        elif columns["state"][index] == "warm-up":
+            causes.append("warm-up")
+        else:
+            causes.append("ran alone")
+    return causes

@@ -1,0 +1,255 @@
+"""Tables of who made whom wait: ranks by communicator, and their waiting over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
+from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
+from nsys_llm.analyses.collectives.waits import (
+    THIRDS,
+    MemberWaits,
+    Waits,
+    collective_waits,
+    member_waits,
+)
+from nsys_llm.numeric.grouping import summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.view.text import format_ns
+
+from .collective_classes import INCONCLUSIVE, NONE, TRANSIENT, lateness_pattern, third_sizes
+from .collectives import declared
+
+#: Parts of the run, as columns call them.
+_THIRDS: Final = ("first", "second", "last")
+#: Parts of the time in which there are collectives; a heat map of them stays readable.
+_BINS: Final = 40
+#: Part of a rank's waiting, in percent, whose shortest time is when it was late; ours.
+_MOST_OF_IT: Final = 80
+
+
+@dataclass(frozen=True)
+class _Group:
+    """All collectives of one communicator, whatever their kernel, in order of time.
+
+    Attributes:
+        owners: Devices that take part, by position.
+        start_ns: For each of them, shape (collectives,), clock of the root.
+        end_ns: Likewise.
+        ahead_ns: For each of them, its report's own clock minus the root's; shape (collectives,).
+        residual_ns: Shape (collectives,).
+        delay_ns: For each of them, how late it came because of the profiler; see
+            `nsys_llm.analyses.collectives.profiler.delays_ns`.
+    """
+
+    owners: tuple[int, ...]
+    start_ns: tuple[IntArray, ...]
+    end_ns: tuple[IntArray, ...]
+    ahead_ns: tuple[IntArray, ...]
+    residual_ns: IntArray
+    delay_ns: tuple[IntArray, ...]
+
+    @property
+    def waits(self) -> Waits:
+        return collective_waits(self.start_ns, self.end_ns)
+
+
+def straggler_columns(found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]) -> Columns:
+    """Return one row a device and communicator: what it caused and what it suffered.
+
+    Args:
+        found: All collectives.
+        delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
+    """
+    rows = [row for group in _groups(found, delays) for row in _group_rows(group, found)]
+    rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
+    return {name: [row[name] for row in rows] for name in declared("stragglers")}
+
+
+def wait_map_columns(found: MatchedCollectives) -> Columns:
+    """Return waiting by device, communicator and part of the run."""
+    still = [tuple(map(np.zeros_like, one.start_ns)) for one in found.sequences]
+    groups = list(_groups(found, still))
+    waits = [group.waits for group in groups]
+    met = [one.first_start_ns[one.met] for one in waits]
+    every = np.concatenate(met) if met else np.empty(0, dtype=np.int64)
+    if not every.size:
+        return {name: [] for name in declared("wait_map")}
+    first_ns = int(every.min())
+    width_ns = max(-(-(int(every.max()) - first_ns + 1) // _BINS), 1)
+    bins_n = (int(every.max()) - first_ns) // width_ns + 1
+    starts = first_ns + width_ns * np.arange(bins_n)
+    since = [format_ns(float(start - first_ns)) for start in starts]
+    rows = []
+    for group, one in zip(groups, waits, strict=True):
+        part = (one.first_start_ns[one.met] - first_ns) // width_ns
+        for place, owner in enumerate(group.owners):
+            suffered = (one.last_start_ns - group.start_ns[place])[one.met]
+            caused = _caused(one, group, place)[one.met]
+            rows.append(
+                {
+                    "communicator": np.full(bins_n, communicator(found.devices, group.owners)),
+                    "rank": np.full(bins_n, found.devices[owner].rank.number),
+                    "file": np.full(bins_n, found.devices[owner].rank.file),
+                    "device_id": np.full(bins_n, found.devices[owner].device_id),
+                    "bin_start_ns": starts,
+                    "since_first": np.array(since),
+                    "caused_wait_ns": summed(part, caused, bins_n),
+                    "suffered_wait_ns": summed(part, suffered, bins_n),
+                }
+            )
+    return {
+        name: np.concatenate([row[name].astype(_dtype(name)) for row in rows])
+        for name in declared("wait_map")
+    }
+
+
+_TEXTS: Final = frozenset({"communicator", "file", "since_first"})
+
+
+def _dtype(name: str) -> type:
+    return object if name in _TEXTS else np.int64
+
+
+def _groups(found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]) -> Iterator[_Group]:
+    """Yield communicators: sequences of the same devices are one, as far as a trace can tell."""
+    by_owners: dict[tuple[int, ...], list[tuple[Sequenced, tuple[IntArray, ...]]]] = {}
+    for one, late in zip(found.sequences, delays, strict=True):
+        if len(one):
+            by_owners.setdefault(one.owners, []).append((one, late))
+    for owners, both in sorted(by_owners.items(), key=lambda item: item[0]):
+        own = [one for one, _ in both]
+        firsts = np.concatenate([one.waits.first_start_ns for one in own])
+        order = np.argsort(firsts, kind="stable")
+        places = range(len(owners))
+        yield _Group(
+            owners,
+            tuple(np.concatenate([one.start_ns[place] for one in own])[order] for place in places),
+            tuple(np.concatenate([one.end_ns[place] for one in own])[order] for place in places),
+            tuple(np.concatenate([one.ahead_ns[place] for one in own])[order] for place in places),
+            np.concatenate([np.full(len(one), one.residual_ns) for one in own])[order],
+            tuple(np.concatenate([late[place] for _, late in both])[order] for place in places),
+        )
+
+
+def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]]:
+    waits = group.waits
+    members = member_waits(waits, group.start_ns, group.residual_ns)
+    net, net_starts = without_profiler(waits, group.start_ns, group.end_ns, group.delay_ns)
+    judged = member_waits(net, net_starts, group.residual_ns)
+    profiler_ns = profiler_waits_ns(waits, net)
+    met = waits.met
+    wait_ns = sum((one.caused_ns for one in members), np.zeros(THIRDS, dtype=np.int64))
+    common = {
+        "communicator": communicator(found.devices, group.owners),
+        "ranks_n": len(group.owners),
+        "collectives_n": int(met.sum()),
+        "wait_ns": int(wait_ns.sum()),
+        "span_ns": int(waits.last_end_ns.max() - waits.first_start_ns.min()),
+        "residual_ns": int(group.residual_ns.max()),
+    }
+    # Where most latenesses are noise, it cannot be said of the others that they are none.
+    untold = sum(one.unclear_n for one in members) > sum(int(one.late_n.sum()) for one in members)
+    untold &= bool(group.residual_ns.any())
+    rows = [
+        {
+            **common,
+            "rank": found.devices[owner].rank.number,
+            "file": found.devices[owner].rank.file,
+            "device_id": found.devices[owner].device_id,
+            **_member(one, common, wait_ns),
+            "pattern": _pattern(mine, judged, untold),
+            "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
+            **_worst(mine, net, group, place),
+            "burst_start_ns": None,
+            "burst_end_ns": None,
+        }
+        for place, (owner, one, mine) in enumerate(zip(group.owners, members, judged, strict=True))
+    ]
+    for place, row in enumerate(rows):
+        if row["pattern"] == TRANSIENT and row["caused_wait_ns"]:
+            row |= _burst(waits, group, place)
+    return rows
+
+
+def _pattern(one: MemberWaits, everyone: Sequence[MemberWaits], untold: bool) -> str:
+    """Return how a rank is late, judged without what the profiler made it late by."""
+    wait_ns = sum((other.caused_ns for other in everyone), np.zeros(THIRDS, dtype=np.int64))
+    pattern = lateness_pattern(
+        one.late_n, one.unclear_n, one.caused_ns, wait_ns, one.lateness_ns.size, len(everyone)
+    )
+    return INCONCLUSIVE if untold and pattern == NONE else pattern
+
+
+def _member(one: MemberWaits, common: dict[str, Any], wait_ns: IntArray) -> dict[str, Any]:
+    n = common["collectives_n"]
+    caused_ns, late_n = int(one.caused_ns.sum()), int(one.late_n.sum())
+    late_pct = percent(one.late_n, third_sizes(n))
+    caused_pct = percent(one.caused_ns, wait_ns)
+    known = one.lateness_ns.size > 0
+    return {
+        "late_n": late_n,
+        "late_pct": 100.0 * late_n / n if n else None,
+        "unclear_n": one.unclear_n,
+        "caused_wait_ns": caused_ns,
+        "caused_pct": 100.0 * caused_ns / common["wait_ns"] if common["wait_ns"] else None,
+        "avoidable_wait_ns": one.avoidable_ns,
+        "suffered_wait_ns": one.suffered_ns,
+        "lateness_p50_ns": float(np.median(one.lateness_ns)) if known else None,
+        "lateness_max_ns": int(one.lateness_ns.max()) if known else None,
+        **{f"late_{third}_third_pct": late_pct[at] for at, third in enumerate(_THIRDS)},
+        **{f"caused_{third}_third_pct": caused_pct[at] for at, third in enumerate(_THIRDS)},
+    }
+
+
+def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[str, Any]:
+    """Return the collective in which it was late by most without the profiler, in its own clock."""
+    if one.worst < 0:
+        return dict.fromkeys(("worst_late_by_ns", "window_start_ns", "window_end_ns"))
+    ahead_ns = int(group.ahead_ns[place][one.worst])
+    return {
+        "worst_late_by_ns": int(waits.late_by_ns[one.worst]),
+        # From when the others were there, so that the window shows what it did instead.
+        "window_start_ns": int(waits.first_start_ns[one.worst]) + ahead_ns,
+        "window_end_ns": int(group.end_ns[place][one.worst]) + ahead_ns,
+    }
+
+
+def _burst(waits: Waits, group: _Group, place: int) -> dict[str, int]:
+    """Return the shortest time in which it caused most of its waiting, in its report's own clock.
+
+    Args:
+        waits: Of the group; the rank caused some of it.
+        group: The communicator.
+        place: The rank.
+    """
+    caused = _caused(waits, group, place)[waits.met]
+    starts, ends = waits.first_start_ns[waits.met], group.end_ns[place][waits.met]
+    until = np.cumsum(caused)
+    before = until - caused
+    # From each collective on, the first at which enough has come together.
+    last = np.searchsorted(until, before + -(-_MOST_OF_IT * int(until[-1]) // 100))
+    first = np.flatnonzero(last < until.size)
+    shortest = int(first[(ends[last[first]] - starts[first]).argmin()])
+    ahead_ns = group.ahead_ns[place][waits.met]
+    return {
+        "burst_start_ns": int(starts[shortest] + ahead_ns[shortest]),
+        "burst_end_ns": int(ends[last[shortest]] + ahead_ns[last[shortest]]),
+    }
+
+
+def _caused(waits: Waits, group: _Group, place: int) -> IntArray:
+    """Return the waiting that one rank caused in each collective."""
+    return _shared(waits.wait_ns, waits, group, place)
+
+
+def _shared(part_ns: IntArray, waits: Waits, group: _Group, place: int) -> IntArray:
+    """Return one rank's part of what the last ranks caused in each collective."""
+    each, odd = np.divmod(part_ns, waits.late_n)
+    share = each + np.where(waits.late == place, odd, 0)
+    return np.where(group.start_ns[place] == waits.last_start_ns, share, 0)

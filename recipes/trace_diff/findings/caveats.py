@@ -1,0 +1,47 @@
+"""What to know before reading a comparison: what differs, and what its significance is worth."""
+
+from __future__ import annotations
+
+from nsys_llm.view.text import counted
+
+from ..tables.checks import DIFFERS, SAME, UNKNOWN
+from .normalization import Tables, both_sides
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    return [*_differences(tables), *_significance(tables), *_windows(tables)]
+
+
+def _differences(tables: Tables) -> list[str]:
+    rows = tables["comparability"]
+    found = []
+    for row in rows[~rows["status"].isin([SAME, UNKNOWN])].to_dict("records"):
+        before, after = both_sides(row)
+        weight = "differ" if row["status"] == DIFFERS else "are not comparable"
+        found.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
+    return found
+
+
+def _significance(tables: Tables) -> list[str]:
+    repeats_n = int(tables["runs"]["tells_noise"].sum())
+    if repeats_n:
+        return [
+            f"Noise is how far the baseline and {counted(repeats_n, 'further run')} of it differ "
+            "among themselves: largest minus smallest value. Few runs show little of it."
+        ]
+    return [
+        "Significance is within-run only: launches of one run are not independent, and two runs of "
+        "the same code may differ by more than chance among launches allows. Give `--baselines` "
+        "further runs of the baseline to know their noise."
+    ]
+
+
+def _windows(tables: Tables) -> list[str]:
+    runs = tables["runs"].set_index("side")
+    if not runs.loc[["baseline", "input"], "steps_n"].isna().any():
+        return []
+    return [
+        "Steps are not counted on both sides, so kernel times are sums over the windows: where a "
+        "capture lasts a given time, a slower run does less in it and its sums may shrink."
+    ]

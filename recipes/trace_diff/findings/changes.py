@@ -1,0 +1,176 @@
+"""What changed, by kind: the clues of which answer and findings are made. Reads tables only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
+
+from .change import Clue, changed, matters
+from .kernel_changes import kernel_clues, work_ratio
+from .normalization import Basis, Tables
+from .rank_changes import with_rank
+
+#: Change of the number or bytes of copies, in percent, that is worth a word; ours.
+_COPIES_PCT: Final = 20.0
+_LEAST_COPIES: Final = 5
+#: Percentage points of the windows that idle time has to change by; as in idle_gaps' low findings.
+_IDLE_POINTS: Final = 2.0
+
+#: Percent of a change of waiting from which the profiler's part of it is said; ours.
+_PROFILER_PCT: Final = 5.0
+
+_COMMUNICATION: Final = ("comm_wait", "comm_transfer")
+_KINDS: Final = {
+    "DtoD": "device-to-device copies",
+    "HtoD": "host-to-device copies",
+    "DtoH": "device-to-host copies",
+    "PtoP": "copies between GPUs",
+    "memset": "memory fills",
+}
+
+
+def find_clues(tables: Tables, basis: Basis) -> list[Clue]:
+    """Return all clues, largest first."""
+    found = [
+        *kernel_clues(basis),
+        *_communication(tables, basis),
+        *_copies(tables, basis),
+        *_idle(tables, basis),
+    ]
+    found = with_rank(found, tables, basis)
+    return sorted(found, key=lambda clue: (-abs(clue.impact_ns), clue.rule, clue.name or ""))
+
+
+def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
+    kernels = basis.kernels
+    talks = kernels[kernels["communication"]]
+    change_ns = float(talks["change"].sum())
+    if not matters(change_ns, basis):
+        return
+    rows = tables["collectives"]
+    whole = rows[rows["communicator"] == "all"]
+    text = f"communication takes {changed(change_ns)}"
+    metrics, a_step = tables["metrics"].set_index("metric")["change"], basis.per_step
+    changes = metrics[[f"{one}_per_step" if a_step else one for one in _COMMUNICATION]]
+    # Where one of the runs has no collective that was matched, there is nothing to compare.
+    if whole.empty or changes.isna().any():
+        yield Clue("communication", change_ns, text, ("kernels",), None, "communication")
+        return
+    one = whole.iloc[0]
+    wait_ns, transfer_ns = map(float, changes)
+    waits, late = abs(wait_ns) > abs(transfer_ns), ""
+    most_ns = wait_ns if waits else transfer_ns
+    # What is not matched is neither, as far as anyone knows.
+    told = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
+    brief = f"{'waiting for late ranks' if waits else 'transfer'} {changed(most_ns)}"
+    profiler_ns, of_it = _profiler_ns(one, basis) if waits else 0.0, ""
+    if 100 * abs(profiler_ns) >= _PROFILER_PCT * abs(most_ns) and profiler_ns:
+        of_it = f", {changed(profiler_ns)} of it the profiler's own work"
+    brief += of_it
+    if told and waits and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
+        brief += f", most for rank {one['input_late_rank']}"
+        late = f"; most of the waiting is for rank {one['input_late_rank']}"
+        if not pd.isna(one["baseline_late_rank"]):
+            same = one["baseline_late_rank"] == one["input_late_rank"]
+            late += ", as before" if same else f", and was for rank {one['baseline_late_rank']}"
+    rule = ("waiting" if waits else "transfer") if told else "communication"
+    if rule == "waiting" and 2 * profiler_ns / wait_ns >= 1:
+        rule = "profiler_wait"
+    yield Clue(
+        rule,
+        change_ns,
+        f"{text}: waiting for late ranks {changed(wait_ns)}{of_it}, "
+        f"transfer {changed(transfer_ns)}{late}",
+        ("collectives", "kernels"),
+        None,
+        "communication",
+        brief=f"{text} ({brief})",
+    )
+
+
+def _profiler_ns(row: Any, basis: Basis) -> float:
+    """Return the change of waiting that was the profiler's own work, on the scale of the basis."""
+    before, after = (
+        int(row[f"{side}_profiler_ns"]) / share
+        for side, share in zip(("baseline", "input"), basis.shares, strict=True)
+    )
+    return after - before
+
+
+def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:
+    """Yield kinds of copies whose number or bytes changed beyond what everything did."""
+    alike = work_ratio(basis)
+    rows = tables["memops"]
+    often = set(rows.loc[rows["kind"].duplicated(), "kind"])
+    for row in rows.to_dict("records"):
+        before, after = row["baseline_operations_n"], row["input_operations_n"]
+        expected = before * alike
+        apart_n = abs(after - expected)
+        if apart_n < _LEAST_COPIES or 100 * apart_n < _COPIES_PCT * max(expected, 1):
+            continue
+        kind = _KINDS.get(row["kind"], f"{quoted(row['kind'])} copies")
+        name = str(row["kind"])
+        if row["kind"] in often:
+            between = _between(row)
+            kind, name = f"{kind} ({between})", f"{name} {between}"
+        steps = basis.shares
+        more = after / before * steps[0] / steps[1] - 1 if before else 0.0
+        share = f" ({100 * more:+.0f} %)" if before else ""
+        sizes = (row["baseline_size_bytes"], row["input_size_bytes"])
+        yield Clue(
+            "copies",
+            row["input_total_ns"] / steps[1] - row["baseline_total_ns"] / steps[0],
+            f"{kind} {_number(before / steps[0])} -> {_number(after / steps[1])}{basis.a_step}"
+            f"{share}, {format_bytes(sizes[0] / steps[0])} -> {format_bytes(sizes[1] / steps[1])}",
+            ("memops",),
+            name,
+            stands_out=row["kind"] == "DtoD" and after > expected,
+        )
+
+
+def _between(row: Any) -> str:
+    """Return the memories of a copy as people say it: `pageable to device`."""
+    found = [row[name] for name in ("source_memory", "target_memory") if not pd.isna(row[name])]
+    return " to ".join(found) or "memory not recorded"
+
+
+def _number(value: float) -> str:
+    return format_count(value) if float(value).is_integer() else f"{value:.3g}"
+
+
+def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
+    metrics = tables["metrics"].set_index("metric")
+    time = "idle_time_per_step" if basis.per_step else "idle_time"
+    share = metrics.loc["idle_pct"]
+    if pd.isna(share["change"]) or pd.isna(metrics.loc[time, "change"]):
+        return
+    if abs(share["change"]) < _IDLE_POINTS:
+        return
+    causes = tables["idle"]
+    # Of their windows, which may differ in length.
+    points = causes["window_change_pp"] * (1 if share["change"] > 0 else -1)
+    most, cause = "", ""
+    if len(points) and points.max() > 0:
+        one = causes.iloc[int(points.to_numpy().argmax())]
+        point = f"{one['window_change_pp']:+.1f} points"
+        cause = f" (mostly {quoted(one['cause'])})"
+        most = f", mostly {quoted(one['cause'])} ({one['meaning']}; {point})"
+    idle = metrics.loc["idle_time"]
+    if share["change"] > 0 and idle["input"] / work_ratio(basis) <= idle["baseline"]:
+        most += "; there is no more idle time for as much work, the windows are shorter"
+    text = (
+        f"the GPUs are idle for {format_percent(share['input'])} of their windows instead of "
+        f"{format_percent(share['baseline'])}"
+    )
+    yield Clue(
+        "more_idle" if share["change"] > 0 else "less_idle",
+        float(metrics.loc[time, "change"]),
+        f"{text}{most}",
+        ("idle", "metrics"),
+        stands_out=bool(share["change"] > 0),
+        brief=f"{text}{cause}",
+    )

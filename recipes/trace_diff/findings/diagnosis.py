@@ -1,0 +1,143 @@
+"""What the clues point to together, in a sentence each. Rules of thumb, and told as such."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.view.text import format_percent, quoted
+
+from .change import Clue
+from .kernel_changes import work_ratio
+from .normalization import Basis, Tables
+
+#: Numbers of launches that differ by less are the same; ours.
+_SAME_LAUNCHES_PCT: Final = 1.0
+#: Everything got slower alike: the ratio of so much of the kernel time lies within this of the
+#: common one, which is at least that far from 1; ours.
+_ALIKE_PCT: Final = 3.0
+_ALIKE_SHARE_PCT: Final = 80.0
+_LEAST_SLOWDOWN_PCT: Final = 5.0
+
+#: What chooses the path of these is attention's backend.
+_WORK: Final = {"kv_cache": "attention"}
+
+#: Kernels that merge the results of attention over parts of the keys: vLLM's and FlashInfer's
+#: cascade attention, FlashAttention's split keys.
+_MERGES_ATTENTION: Final = re.compile(
+    r"merge_attn_states|MergeStates?Kernel|splitkv_combine|FlashAttnFwdCombine"
+)
+
+#: Causes of idle time that lie on the host.
+_HOST_CAUSES: Final = ("host_no_cuda", "launch_api", "other_api", "launch_latency")
+
+
+def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[tuple[str, str]]:
+    """Yield what the clues point to as (rule, text), most telling first; nothing where nowhere."""
+    rules = {clue.rule for clue in clues}
+    comparable = not basis.other_work and not basis.other_programs
+    if comparable and (path := _another_path(basis, clues)):
+        yield "another_path", path
+    if comparable and (slow := _slower_throughout(basis)):
+        yield "slower_throughout", slow
+    if "waiting" in rules:
+        waiting = next(clue for clue in clues if clue.rule == "waiting")
+        if waiting.impact_ns > 0:
+            yield (
+                "late_peer",
+                "The longer communication is a late peer and not the network: look at what the "
+                "late rank does before its collectives.",
+            )
+    if "more_idle" in rules:
+        if _graphs_lost(tables):
+            yield (
+                "graphs_lost",
+                "The baseline ran CUDA graphs and the input launches kernels one by one: that is "
+                "where the idle time comes from.",
+            )
+        elif cause := _host_bound(tables, basis):
+            yield (
+                "host_bound",
+                f"The GPU waits for the host more than before ({quoted(cause)}): what slowed down "
+                "is the code that launches, not the kernels.",
+            )
+
+
+def _another_path(basis: Basis, clues: Sequence[Clue]) -> str | None:
+    """The same number of launches, other kernels, and work that moved: another code path."""
+    replaced = [clue for clue in clues if clue.rule == "other_kernels" and clue.stands_out]
+    more = [clue for clue in clues if clue.rule in ("slower_calls", "other_sizes")]
+    longer = [clue for clue in more if clue.stands_out and clue.impact_ns > 0]
+    copies = [clue for clue in clues if clue.rule == "copies" and clue.stands_out]
+    before, after = (float(basis.kernels[name].sum()) for name in ("baseline_n", "input_n"))
+    same = before and 100 * abs(after - before) <= _SAME_LAUNCHES_PCT * before
+    if not same or not replaced or not (longer or copies):
+        return None
+    signs = []
+    if longer:
+        signs.append(f"{quoted(longer[0].name)} does more in the same calls")
+    if copies:
+        signs.append("there are more copies inside the device")
+    signs.append(f"{quoted(replaced[0].category)} work went to other kernels")
+    telling, parts = _telling(basis), ""
+    if telling is not None:
+        parts = f" The new {quoted(telling)} says that attention is computed in parts and merged."
+    about = str((longer[0] if longer else replaced[0]).category)
+    of_what = _WORK.get(about, about)
+    return (
+        f"As many launches as before, but {', '.join(signs[:-1])} and {signs[-1]}: a different "
+        f"path was taken through the same model, not more of the same work.{parts} Compare what "
+        f"chooses the path of {of_what}: batch size, prompt lengths, backend and its switches, "
+        "cascade attention for one."
+    )
+
+
+def _telling(basis: Basis) -> str | None:
+    """Return a new kernel that merges parts of attention; None if there is none."""
+    kernels = basis.kernels
+    new = kernels.loc[kernels["status"] == "new", "name"]
+    return next((str(name) for name in new if _MERGES_ATTENTION.search(str(name))), None)
+
+
+def _slower_throughout(basis: Basis) -> str | None:
+    kernels = basis.kernels
+    own = kernels[
+        (kernels["status"] == "both") & ~kernels["communication"] & kernels["ratio"].notna()
+    ]
+    total = float(own["before"].sum())
+    # Another grid is another problem, whatever the machine does.
+    own = own[~(own["moved"] | own["resized"])]
+    if len(own) < 3 or not total:
+        return None
+    common = float((own["ratio"] * own["before"]).sum() / max(own["before"].sum(), 1))
+    apart = 100 * (own["ratio"] / common - 1).abs()
+    alike = float(own.loc[apart <= _ALIKE_PCT, "before"].sum())
+    moved = 100 * abs(common - 1)
+    if moved < _LEAST_SLOWDOWN_PCT or 100 * alike < _ALIKE_SHARE_PCT * total:
+        return None
+    what = "slower" if common > 1 else "faster"
+    return (
+        f"Nearly all kernels are {what} by about {format_percent(moved)}: that is the machine - "
+        "clocks, power or heat, another GPU, the profiler - rather than the code."
+    )
+
+
+def _graphs_lost(tables: Tables) -> bool:
+    apis = tables["apis"]
+    graphs = apis[apis["class"] == "graph_launch"]
+    before, after = (int(graphs[f"{side}_calls_n"].sum()) for side in ("baseline", "input"))
+    return before > 0 and after == 0
+
+
+def _host_bound(tables: Tables, basis: Basis) -> str | None:
+    """Return the cause on the host that most of the additional idle time has, for as much work."""
+    idle = tables["idle"]
+    more = idle["input_total_ns"].astype("float64") / work_ratio(basis) - idle["baseline_total_ns"]
+    found = idle.assign(more_ns=more.astype("float64")).query("more_ns > 0")
+    host: pd.DataFrame = found[found["cause"].isin(_HOST_CAUSES)]
+    if host.empty or 2 * host["more_ns"].sum() <= found["more_ns"].sum():
+        return None
+    return str(host.sort_values("more_ns", ascending=False, kind="stable")["cause"].iloc[0])

@@ -1,0 +1,96 @@
+"""Kernels that are launched at other sizes: another problem, not a slower or faster kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.view.text import format_count, format_ns, quoted
+
+from .change import STANDS_OUT, Clue, changed, matters
+from .normalization import Basis
+
+#: Launches are split or merged if there are so many times as many, or as few; ours.
+_SPLIT_RATIO: Final = 1.5
+#: The grids of all launches together are the same within this percentage; ours.
+_SAME_GRID_PCT: Final = 1.0
+
+
+def size_clues(basis: Basis) -> Iterator[Clue]:
+    """Yield kernels of which launch sizes changed: split launches, and other problem sizes."""
+    kernels = basis.kernels
+    own = kernels[(kernels["moved"] | kernels["resized"]) & ~kernels["communication"]]
+    for row, is_split in zip(own.to_dict("records"), split_kernels(own), strict=True):
+        clue = _split(row, basis) if is_split else _resized(row, basis)
+        if matters(clue.impact_ns, basis):
+            yield clue
+
+
+def split_kernels(kernels: pd.DataFrame) -> pd.Series:
+    """Tell which kernels launch as many threads in all on both sides, in more or fewer launches."""
+    ratio = kernels["input_n"] / kernels["baseline_n"]
+    grids = kernels["input_threads"] / kernels["baseline_threads"]
+    found = kernels["resized"] & (100 * (grids - 1).abs() <= _SAME_GRID_PCT)
+    return found & ((ratio >= _SPLIT_RATIO) | (ratio <= 1 / _SPLIT_RATIO))
+
+
+def _split(row: Any, basis: Basis) -> Clue:
+    more = row["input_n"] > row["baseline_n"]
+    how = "split into more, smaller" if more else "merged into fewer, larger"
+    return Clue(
+        "split_launches" if more else "merged_launches",
+        row["change"],
+        f"{named_kernel(row)} is {how} launches of the same total grid: {calls_of(row, basis)}, "
+        f"{row['geometry']} ({changed(row['change'])})",
+        ("kernels", "configs"),
+        row["name"],
+        row["category"],
+    )
+
+
+def _resized(row: Any, basis: Basis) -> Clue:
+    if row["resized"]:
+        impact_ns = row["change"]
+        text = (
+            f"{named_kernel(row)} runs at another size ({row['geometry']}) in "
+            f"{calls_of(row, basis)}, {format_ns(row['before'])} -> {format_ns(row['after'])} "
+            f"({changed(impact_ns)})"
+        )
+    else:
+        impact_ns = row["size"]
+        text = (
+            f"{named_kernel(row)} runs at other sizes in a part of {calls_of(row, basis)} "
+            f"({row['geometry']}), which makes {changed(impact_ns)}"
+        )
+    return Clue(
+        "other_sizes",
+        impact_ns,
+        text,
+        ("configs", "kernels"),
+        row["name"],
+        row["category"],
+        stands_out=row["baseline_n"] == row["input_n"]
+        and not 1 / STANDS_OUT < row["ratio"] < STANDS_OUT,
+    )
+
+
+def named_kernel(row: Any) -> str:
+    """Return the name of a kernel, with what it does where that is known."""
+    operation = row["operation"]
+    return quoted(row["name"]) + ("" if pd.isna(operation) else f" ({operation})")
+
+
+def calls_of(row: Any, basis: Basis) -> str:
+    """Return how many calls both sides have, in words."""
+    before, after = row["baseline_n"], row["input_n"]
+    a_step = basis.a_step
+    if before == after:
+        return f"the same {number_of(before)} calls{a_step}"
+    return f"{number_of(after)} calls{a_step} instead of {number_of(before)}"
+
+
+def number_of(value: float) -> str:
+    """Return a number of calls, which may be one of a step and so no integer."""
+    return format_count(value) if float(value).is_integer() else f"{value:.3g}"

@@ -1,0 +1,168 @@
+"""What one rank, or many on several sides, are reduced to: integers and strings only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.lanes import LaneRows
+from nsys_llm.analyses.collectives.profiler import HeldDevices
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import RankKey
+
+from .per_rank.launches import Key
+from .per_rank.steps import StepCount
+
+
+def _none() -> IntArray:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class NamedSums:
+    """Sums by name; arrays of shape (names,).
+
+    Attributes:
+        names: Each once.
+        calls_n: Calls or operations that start in the window.
+        total_ns: Time in them inside the window.
+    """
+
+    names: tuple[str, ...] = ()
+    calls_n: IntArray = field(default_factory=_none)
+    total_ns: IntArray = field(default_factory=_none)
+
+
+@dataclass(frozen=True)
+class MoveSums:
+    """Copies and fills of one rank by kind; arrays of shape (kinds,).
+
+    Attributes:
+        kind: Packed code, see `nsys_llm.taxonomy.memory_kinds.MoveKind`.
+        moves_n: Operations that start in the window.
+        total_ns: Time in them inside the window.
+        size_bytes: What the first of these move, as far as sizes are recorded.
+    """
+
+    kind: IntArray = field(default_factory=_none)
+    moves_n: IntArray = field(default_factory=_none)
+    total_ns: IntArray = field(default_factory=_none)
+    size_bytes: IntArray = field(default_factory=_none)
+
+
+@dataclass(frozen=True)
+class DeviceSums:
+    """One device of one rank.
+
+    Attributes:
+        window_ns: Length of its window.
+        communication_ns: Time with communication running.
+        exposed_ns: The part of it in which nothing but copies runs beside it.
+        copy_ns: Time with a copy or fill running.
+        busy_ns: Time with anything running.
+        idle_ns: Shape (causes,), idle time by cause (see `nsys_llm.taxonomy.idle_causes`), the
+        profiler's
+            share last; None where it is not known.
+    """
+
+    device_id: int
+    window_ns: int
+    communication_ns: int
+    exposed_ns: int
+    copy_ns: int
+    busy_ns: int
+    idle_ns: IntArray | None
+
+
+@dataclass(frozen=True)
+class RankSums:
+    """One rank.
+
+    Attributes:
+        kernels: By shown name.
+        moves: Copies and fills.
+        apis: CUDA API calls by function.
+        phases: GPU time by phase.
+        devices: Sorted by id.
+        steps: How many steps it did.
+        lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
+        held: When its devices were idle because of the profiler.
+        graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
+        whole_graphs_n: CUDA graphs that were traced as a whole: kernels that are not seen.
+        opaque_launches_n: Graph launches whose work is not in the report.
+    """
+
+    kernels: NamedSums
+    moves: MoveSums
+    apis: NamedSums
+    phases: NamedSums
+    devices: tuple[DeviceSums, ...]
+    steps: StepCount
+    lanes: tuple[LaneRows, ...]
+    held: HeldDevices
+    graph_nodes_n: int
+    whole_graphs_n: int
+    opaque_launches_n: int
+
+
+@dataclass(frozen=True)
+class SidePart:
+    """The ranks of one side.
+
+    Attributes:
+        ranks: Each by itself.
+        keys: Kernels by name and configuration over all ranks, sorted.
+        total_ns: Shape (keys,), time inside the window.
+        counts: How often which duration; groups are positions in `keys`.
+        phase_steps: How often a phase took how long in a step.
+    """
+
+    ranks: Mapping[RankKey, RankSums] = field(default_factory=dict)
+    keys: tuple[Key, ...] = ()
+    total_ns: IntArray = field(default_factory=_none)
+    counts: ValueCounts = field(default_factory=ValueCounts.empty)
+    phase_steps: NamedCounts = field(default_factory=NamedCounts)
+
+
+@dataclass(frozen=True)
+class DiffPartial:
+    """All sides; see `nsys_llm.trace.sides`."""
+
+    sides: Mapping[str, SidePart] = field(default_factory=dict)
+
+
+def merged(parts: Sequence[DiffPartial]) -> DiffPartial:
+    """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
+    sides = sorted({side for part in parts for side in part.sides})
+    return DiffPartial(
+        {
+            side: _merged_side([part.sides[side] for part in parts if side in part.sides])
+            for side in sides
+        }
+    )
+
+
+def _merged_side(parts: Sequence[SidePart]) -> SidePart:
+    keys = tuple(sorted({key for part in parts for key in part.keys}))
+    place = {key: index for index, key in enumerate(keys)}
+    total_ns = np.zeros(len(keys), dtype=np.int64)
+    counts = []
+    for part in parts:
+        code = np.array([place[key] for key in part.keys], dtype=np.int64)
+        total_ns[code] += part.total_ns
+        if part.counts.group.size:
+            counts.append(
+                ValueCounts(code[part.counts.group], part.counts.value, part.counts.count)
+            )
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return SidePart(
+        {key: ranks[key] for key in sorted(ranks)},
+        keys,
+        total_ns,
+        ValueCounts.merge(counts),
+        NamedCounts.merge([part.phase_steps for part in parts]),
+    )

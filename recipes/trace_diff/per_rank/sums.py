@@ -1,0 +1,135 @@
+"""Reduces one rank to the sums that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.lanes import map_collectives
+from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
+from nsys_llm.analyses.device.device_overlap import DeviceOverlap, map_overlap, map_spans
+from nsys_llm.analyses.device.gap_sums import sum_gaps
+from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.memop_rows import LARGEST_SIZE_BYTES, memop_table
+from nsys_llm.analyses.device.missing_work import find_unseen
+from nsys_llm.analyses.nvtx.phase_times import phase_times
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import distinct_codes, summed
+from nsys_llm.numeric.intervals import IntArray, total_length_ns
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.device_ops import DeviceOps, op_names
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+from ..partials import DeviceSums, DiffPartial, MoveSums, NamedSums, RankSums, SidePart
+from .launches import Launches, coded_launches
+from .steps import count_steps, phase_counts
+
+
+def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> DiffPartial:
+    """Reduce one rank; its key names the side.
+
+    Args:
+        trace: Its rows and windows.
+        rank: Its key.
+        options: base and mangled choose the names of kernels; see `count_steps` for others.
+    """
+    kernels = trace.tables["kernels"]
+    launches = coded_launches(kernels, trace.strings, options)
+    keys_n = len(launches.keys)
+    inside = trace.starts_inside(kernels)
+    total_ns = summed(launches.key, trace.clipped_ns(kernels), keys_n)
+    durations = kernels["end_ns"] - kernels["start_ns"]
+    counts = ValueCounts.from_values(launches.key[inside], durations[inside])
+    times = phase_times(trace, options)
+    opaque_n = find_unseen(trace).opaque_launches_n
+    lanes = map_collectives(trace, rank).ranks.get(rank, ())
+    sums = RankSums(
+        kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
+        moves=_moves(trace),
+        apis=_apis(trace),
+        phases=NamedSums(times.phases, times.ops_n, times.gpu_ns),
+        devices=_devices(trace, launches, options, idle_known=opaque_n == 0),
+        steps=count_steps(trace, launches, times, options),
+        lanes=lanes,
+        held=map_held(trace, rank) if lanes else HeldDevices(),
+        graph_nodes_n=_graph_nodes_n(trace),
+        whole_graphs_n=len(trace.tables["graph_traces"]),
+        opaque_launches_n=opaque_n,
+    )
+    phases = phase_counts(trace, times, options)
+    part = SidePart({rank: sums}, launches.keys, total_ns, counts, phases)
+    return DiffPartial({rank.side: part})
+
+
+def _by_name(launches: Launches, launches_n: IntArray, total_ns: IntArray) -> NamedSums:
+    names = tuple(sorted({key[0] for key in launches.keys}))
+    place = {name: index for index, name in enumerate(names)}
+    code = np.array([place[key[0]] for key in launches.keys], dtype=np.int64)
+    return NamedSums(
+        names, summed(code, launches_n, len(names)), summed(code, total_ns, len(names))
+    )
+
+
+def _moves(trace: RankTrace) -> MoveSums:
+    moves = memop_table(trace)
+    inside = trace.starts_inside(moves)
+    known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)
+    kinds, kind = distinct_codes(moves["kind"])
+    return MoveSums(
+        kind=kinds,
+        moves_n=np.bincount(kind[inside], minlength=kinds.size).astype(np.int64),
+        total_ns=summed(kind, trace.clipped_ns(moves), kinds.size),
+        size_bytes=summed(kind[known], moves["size_bytes"][known], kinds.size),
+    )
+
+
+def _apis(trace: RankTrace) -> NamedSums:
+    calls, _ = trace.host_calls("api_calls")
+    names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
+    inside = trace.starts_inside(calls)
+    return NamedSums(
+        names,
+        np.bincount(code[inside], minlength=len(names)).astype(np.int64),
+        summed(code, trace.clipped_ns(calls), len(names)),
+    )
+
+
+def _devices(
+    trace: RankTrace, launches: Launches, options: Mapping[str, Any], *, idle_known: bool
+) -> tuple[DeviceSums, ...]:
+    names, host = op_names(trace, options), HostLine.of(trace)
+    overlap = map_overlap(map_spans(trace, launches.communicates()))
+    return tuple(
+        _device(one, DeviceOps.of(trace, one.device_id, names), host, idle_known=idle_known)
+        for one in overlap
+    )
+
+
+def _device(
+    overlap: DeviceOverlap, ops: DeviceOps, host: HostLine, *, idle_known: bool
+) -> DeviceSums:
+    idle_ns = None
+    if idle_known:
+        idle_ns = sum_gaps(ops.gaps, ops.launch_row, host).time_ns.sum(axis=1)
+    parts = overlap.parts
+    return DeviceSums(
+        device_id=overlap.device_id,
+        window_ns=total_length_ns(ops.windows_ns),
+        communication_ns=overlap.communication_ns,
+        exposed_ns=parts.communication_only_ns + parts.communication_copy_ns,
+        copy_ns=overlap.copy_ns,
+        busy_ns=overlap.busy_ns,
+        idle_ns=idle_ns,
+    )
+
+
+def _graph_nodes_n(trace: RankTrace) -> int:
+    """Return how many operations ran inside CUDA graphs and were traced one by one."""
+    ops = (trace.tables[name] for name in ("kernels", "memcpys", "memsets"))
+    nodes = [op["graph_node_id"] for op in ops]
+    return sum(int(((one != NULL_INT) & (one != 0)).sum()) for one in nodes)

@@ -1,0 +1,177 @@
+"""Collectives of each run: waiting, transfer and leaving, by communicator and operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.matched import (
+    MatchedCollectives,
+    Sequenced,
+    communicator,
+    match_collectives,
+)
+from nsys_llm.analyses.collectives.profiler import (
+    delays_ns,
+    merged_held,
+    profiler_waits_ns,
+    without_profiler,
+)
+from nsys_llm.analyses.collectives.waits import member_waits
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns
+
+from .kernels import by_change
+from .runs import Run, Runs
+
+#: Stands for all communicators, and for all operations.
+ALL: Final = "all"
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Matched collectives that there is an instant at which all ranks are in.
+
+    Attributes:
+        collectives_n: All of them, those without such an instant too.
+        total_ns: wait_ns + transfer_ns + leaving_ns, in kernels of all ranks.
+        caused_ns: Waiting that each rank caused, by its number.
+        profiler_ns: Part of wait_ns that was the profiler's, see
+            `nsys_llm.analyses.collectives.profiler`.
+    """
+
+    collectives_n: int
+    total_ns: int
+    wait_ns: int
+    transfer_ns: int
+    caused_ns: Mapping[int, int]
+    profiler_ns: int = 0
+
+    @property
+    def leaving_ns(self) -> int:
+        """What is neither waiting nor transfer."""
+        return self.total_ns - self.wait_ns - self.transfer_ns
+
+    @property
+    def late(self) -> tuple[int | None, int]:
+        """The rank that caused most waiting, and how much; None where nobody waited."""
+        if not any(self.caused_ns.values()):
+            return None, 0
+        rank = min(self.caused_ns, key=lambda one: (-self.caused_ns[one], one))
+        return rank, self.caused_ns[rank]
+
+
+@dataclass(frozen=True)
+class CollectiveSums:
+    """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
+
+    by_key: Mapping[Key, Sums]
+
+    def wait(self) -> Fraction:
+        """Return the waiting of all collectives."""
+        return Fraction(sum(one.wait_ns for key, one in self.by_key.items() if key != (ALL, ALL)))
+
+    def transfer(self) -> Fraction:
+        """Return their transfer, times ranks."""
+        return Fraction(
+            sum(one.transfer_ns for key, one in self.by_key.items() if key != (ALL, ALL))
+        )
+
+
+def sum_collectives(run: Run, options: Mapping[str, Any]) -> CollectiveSums:
+    """Match the collectives of a run, and add them up.
+
+    Args:
+        run: One side.
+        options: disable_alignment.
+    """
+    lanes = CollectivesPartial({rank.key: sums.lanes for rank, sums in run.ranks if sums.lanes})
+    found = match_collectives(lanes, [rank for rank, _ in run.ranks], options)
+    delays = delays_ns(found, merged_held([sums.held for _, sums in run.ranks]))
+    parts: dict[Key, list[Sums]] = {}
+    for one, late_ns in zip(found.sequences, delays, strict=True):
+        key = communicator(found.devices, one.owners), one.operation
+        parts.setdefault(key, []).append(_summed(one, found, late_ns))
+    by_key = {key: _together(some) for key, some in parts.items()}
+    if by_key:
+        by_key[ALL, ALL] = _together(list(by_key.values()))
+    return CollectiveSums(by_key)
+
+
+def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Columns:
+    """Return the table collectives."""
+    before, after = (sums[run.side].by_key for run in (runs.baseline, runs.input))
+    keys = sorted({*before, *after}, key=lambda key: (key != (ALL, ALL), key))
+    sides = [[side.get(key, _NOTHING) for key in keys] for side in (before, after)]
+    columns: Columns = {
+        "communicator": [key[0] for key in keys],
+        "operation": [key[1] for key in keys],
+    }
+    for name, rows in zip(("baseline", "input"), sides, strict=True):
+        late = [one.late for one in rows]
+        columns |= {
+            f"{name}_collectives_n": [one.collectives_n for one in rows],
+            f"{name}_late_rank": pd.array([rank for rank, _ in late], dtype="Int64"),
+            f"{name}_late_wait_ns": [ns for _, ns in late],
+        }
+        for part in ("total", "wait", "transfer", "leaving"):
+            values = [getattr(one, f"{part}_ns") for one in rows]
+            columns[f"{name}_{part}_ns"] = np.array(values, dtype=np.int64)
+    for name, rows in zip(("baseline", "input"), sides, strict=True):
+        columns[f"{name}_profiler_ns"] = np.array([one.profiler_ns for one in rows], np.int64)
+    for part in ("total", "wait", "transfer", "leaving"):
+        change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
+        columns["change_ns" if part == "total" else f"{part}_change_ns"] = change
+    return _all_first(by_change(columns, "communicator"))
+
+
+_NOTHING: Final = Sums(0, 0, 0, 0, {})
+
+
+def _all_first(columns: Columns) -> Columns:
+    frame = pd.DataFrame(columns)
+    order = np.argsort((frame["communicator"] != ALL).to_numpy(), kind="stable")
+    return {name: frame[name].iloc[order].array for name in frame.columns}
+
+
+def _summed(one: Sequenced, found: MatchedCollectives, late_ns: Sequence[IntArray]) -> Sums:
+    waits, met = one.waits, one.waits.met
+    net, _ = without_profiler(waits, one.start_ns, one.end_ns, late_ns)
+    residual = np.full(len(one), one.residual_ns, dtype=np.int64)
+    caused: dict[int, int] = {}
+    members = member_waits(waits, one.start_ns, residual)
+    for owner, member in zip(one.owners, members, strict=True):
+        number = found.devices[owner].rank.number
+        if number is not None:
+            caused[number] = caused.get(number, 0) + int(member.caused_ns.sum())
+    return Sums(
+        len(one),
+        int(waits.total_ns[met].sum()),
+        int(waits.wait_ns[met].sum()),
+        int(waits.transfer_ns[met].sum()) * len(one.owners),
+        caused,
+        int(profiler_waits_ns(waits, net).sum()),
+    )
+
+
+def _together(parts: Sequence[Sums]) -> Sums:
+    caused: dict[int, int] = {}
+    for part in parts:
+        for number, ns in part.caused_ns.items():
+            caused[number] = caused.get(number, 0) + ns
+    return Sums(
+        sum(part.collectives_n for part in parts),
+        sum(part.total_ns for part in parts),
+        sum(part.wait_ns for part in parts),
+        sum(part.transfer_ns for part in parts),
+        caused,
+        sum(part.profiler_ns for part in parts),
+    )

@@ -1,0 +1,265 @@
+"""The tables of kernels: by name over all ranks, and by launch configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.effects import Effects, split_change
+from nsys_llm.numeric.grouping import summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, nullable, percent, sorted_columns
+from nsys_llm.taxonomy.categories import Classification
+from nsys_llm.taxonomy.communication import is_communication
+
+from ..per_rank.launches import CONFIG, config_text
+from .config_changes import config_changes, likely_renames
+from .runs import KernelSide, Run, Runs, kernel_side
+from .verdicts import Tests, noise_pct, tested
+
+#: What times are compared as.
+A_STEP: Final = "a step and rank"
+SUMS: Final = "sum over all ranks"
+
+BOTH: Final = "both"
+NEW: Final = "new"
+VANISHED: Final = "vanished"
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NamedKernels:
+    """Kernels by name, over all ranks of both sides; arrays of shape (names,).
+
+    Attributes:
+        names: Sorted.
+        classes: What each name says.
+        communication: Whether it moves data between GPUs.
+        before: The baseline.
+        after: The input.
+        effects: What the changes are made of.
+        tests: Whether they are real.
+        noise: How far medians of runs of the baseline differ; None where that is not known.
+    """
+
+    names: tuple[str, ...]
+    classes: tuple[Classification, ...]
+    communication: npt.NDArray[np.bool_]
+    before: KernelSide
+    after: KernelSide
+    effects: Effects
+    tests: Tests
+    noise: FloatArray | None
+
+    @property
+    def status(self) -> npt.NDArray[np.object_]:
+        """Which sides have it."""
+        return status_of(self.before, self.after)
+
+
+def named_kernels(
+    runs: Runs, classes: Mapping[str, Classification], options: Mapping[str, Any]
+) -> NamedKernels:
+    """Compare kernels by name.
+
+    Args:
+        runs: All runs.
+        classes: What each shown name says.
+        options: alpha and min_effect.
+    """
+    names = runs.names
+    before, after = runs.baseline.kernels(names), runs.input.kernels(names)
+    noise = noise_pct(before, [_known(run, names) for run in runs.noise])
+    full = {key[0]: key[1] for run in (runs.baseline, runs.input) for key in run.part.keys}
+    return NamedKernels(
+        names,
+        tuple(classes[name] for name in names),
+        np.array([is_communication(full[name]) for name in names], dtype=bool),
+        before,
+        after,
+        split_change(before.launches_n, before.total_ns, after.launches_n, after.total_ns),
+        tested(before, after, noise, options),
+        noise,
+    )
+
+
+def kernel_columns(kernels: NamedKernels, runs: Runs) -> Columns:
+    """Return the table kernels, largest change first, as the answer compares them."""
+    status = kernels.status
+    columns = {
+        "name": list(kernels.names),
+        "category": [one.category for one in kernels.classes],
+        "operation": [one.operation for one in kernels.classes],
+        "communication": kernels.communication,
+        "status": status,
+        **change_columns(kernels.before, kernels.after, kernels.effects),
+        **_mean_columns(kernels.before, kernels.after),
+        **test_columns(kernels.before, kernels.after, kernels.tests),
+        "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
+        **(steps := _step_columns(kernels, runs.steps)),
+        **_compared_columns(kernels, runs.steps, steps),
+        "config_change": config_changes(kernels.names, status.tolist(), runs),
+        "outcome": np.where(status == BOTH, kernels.tests.verdict, status),
+        "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
+    }
+    return by_change(columns, "name", "compared_change_ns")
+
+
+def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
+    """Return the table configs: by name and configuration, effects of their own."""
+    both = (runs.baseline, runs.input)
+    keys = sorted({(key[0], *key[2:]) for run in both for key in run.part.keys})
+    before, after = (_by_config(run, keys) for run in both)
+    tests = tested(before, after, None, options)
+    effects = split_change(before.launches_n, before.total_ns, after.launches_n, after.total_ns)
+    texts = [config_text(key[1:]) for key in keys]
+    sizes = {
+        _COLUMN_OF.get(name, name): nullable(np.array([key[i] for key in keys], dtype=np.int64))
+        for i, name in enumerate(CONFIG, 1)
+    }
+    columns = {
+        "name": [key[0] for key in keys],
+        "config": texts,
+        "label": [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)],
+        **sizes,
+        "status": status_of(before, after),
+        **change_columns(before, after, effects),
+        **test_columns(before, after, tests),
+    }
+    return by_change(columns, "label")
+
+
+_COLUMN_OF: Final = {"registers_per_thread": "registers"}
+
+
+def status_of(before: KernelSide, after: KernelSide) -> npt.NDArray[np.object_]:
+    """Tell which sides have each row: launches that start in the window, or time in it."""
+    had = (before.launches_n > 0) | (before.total_ns > 0)
+    has = (after.launches_n > 0) | (after.total_ns > 0)
+    status = np.full(had.shape, BOTH, dtype=object)
+    status[has & ~had] = NEW
+    status[had & ~has] = VANISHED
+    return status
+
+
+def change_columns(before: KernelSide, after: KernelSide, effects: Effects) -> Columns:
+    """Return launches and times of both sides, and what the changes are made of."""
+    return {
+        "baseline_launches_n": before.launches_n,
+        "input_launches_n": after.launches_n,
+        "baseline_total_ns": before.total_ns,
+        "input_total_ns": after.total_ns,
+        "change_ns": effects.change,
+        "change_pct": percent(effects.change, before.total_ns),
+        "count_effect_ns": effects.count,
+        "per_call_effect_ns": effects.per_call,
+    }
+
+
+def test_columns(before: KernelSide, after: KernelSide, tests: Tests) -> Columns:
+    """Return medians and what the tests say of them."""
+    return {
+        "baseline_p50_ns": _medians(before),
+        "input_p50_ns": _medians(after),
+        "p50_change_pct": tests.p50_change_pct,
+        "p_value": tests.p_value,
+        "q_value": tests.q_value,
+        "shift": tests.shift,
+        "verdict": tests.verdict,
+    }
+
+
+def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns:
+    """Order rows by the size of their change, whichever way it goes."""
+    size = np.abs(columns[change])
+    ordered = sorted_columns({**columns, "size": size}, "-size", name)
+    del ordered["size"]
+    return ordered
+
+
+def _known(run: Run, names: Sequence[str]) -> KernelSide:
+    """Return those kernels of a run that have one of the names."""
+    place = {name: index for index, name in enumerate(names)}
+    code = np.array([place.get(key[0], len(names)) for key in run.part.keys], dtype=np.int64)
+    return _grouped(run, code, len(names))
+
+
+def _by_config(run: Run, keys: Sequence[tuple[Any, ...]]) -> KernelSide:
+    place = {key: index for index, key in enumerate(keys)}
+    own = [(key[0], *key[2:]) for key in run.part.keys]
+    code = np.array([place[key] for key in own], dtype=np.int64)
+    return _grouped(run, code, len(keys))
+
+
+def _grouped(run: Run, code: IntArray, groups_n: int) -> KernelSide:
+    """Return the kernels of a run by a code of their keys; codes of `groups_n` are left out."""
+    total_ns = summed(code, run.part.total_ns, groups_n + 1)[:groups_n]
+    counts = run.part.counts
+    if counts.group.size:
+        counts = counts.regrouped(code)
+        own = counts.group < groups_n
+        counts = ValueCounts(counts.group[own], counts.value[own], counts.count[own])
+    return kernel_side(counts, total_ns)
+
+
+def _medians(side: KernelSide) -> FloatArray:
+    return np.where(side.launches_n > 0, side.twice_p50 / 2.0, np.nan)
+
+
+def _means(side: KernelSide) -> FloatArray:
+    n = side.launches_n
+    return np.where(n > 0, side.total_ns / np.where(n > 0, n, 1), np.nan)
+
+
+def _mean_columns(before: KernelSide, after: KernelSide) -> Columns:
+    first, second = _means(before), _means(after)
+    return {
+        "baseline_mean_ns": first,
+        "input_mean_ns": second,
+        "mean_ratio": np.where(first > 0, second / np.where(first > 0, first, 1.0), np.nan),
+    }
+
+
+def _step_columns(kernels: NamedKernels, steps: tuple[int, int] | None) -> Columns:
+    names = (
+        "baseline_step",
+        "input_step",
+        "step_change",
+        "step_count_effect",
+        "step_per_call_effect",
+    )
+    if steps is None:
+        nothing = np.full(len(kernels.names), np.nan)
+        return {f"{name}_ns": nothing for name in names}
+    (before_n, after_n), before, after = steps, kernels.before, kernels.after
+    first, second = before.total_ns / before_n, after.total_ns / after_n
+    change = second - first
+    fewer = after.launches_n / after_n - before.launches_n / before_n
+    on_both = (before.launches_n > 0) & (after.launches_n > 0)
+    mean = before.total_ns / np.where(on_both, before.launches_n, 1)
+    count = np.where(on_both, fewer * mean, change)
+    columns = (first, second, change, count, change - count)
+    return {f"{name}_ns": column for name, column in zip(names, columns, strict=True)}
+
+
+def _compared_columns(
+    kernels: NamedKernels, steps: tuple[int, int] | None, by_step: Columns
+) -> Columns:
+    """Return both sides as they are compared: per step where steps differ in number, else sums."""
+    if steps is not None and steps[0] != steps[1]:
+        basis, sides = A_STEP, (by_step["baseline_step_ns"], by_step["input_step_ns"])
+    else:
+        basis, sides = SUMS, (kernels.before.total_ns, kernels.after.total_ns)
+    before, after = (side.astype(np.float64) for side in sides)
+    return {
+        "basis": [basis] * len(kernels.names),
+        "baseline_compared_ns": before,
+        "input_compared_ns": after,
+        "compared_change_ns": after - before,
+    }

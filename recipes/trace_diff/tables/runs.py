@@ -1,0 +1,275 @@
+"""The runs that are compared, each with its ranks and their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from nsys_llm.numeric.distributions import PERCENTS, OrderStatistics, ValueCounts
+from nsys_llm.numeric.grouping import summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.tails import twice_medians
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.sides import BASELINE, COMPARED, INPUT
+
+from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart
+
+
+@dataclass(frozen=True)
+class KernelSide:
+    """Kernels of one side by name; arrays of shape (names,).
+
+    Attributes:
+        launches_n: Launches that start in the window.
+        total_ns: Time inside the window.
+        counts: How often which duration, by name.
+        twice_p50: Twice the median; 0 without a launch.
+    """
+
+    launches_n: IntArray
+    total_ns: IntArray
+    counts: ValueCounts
+    twice_p50: IntArray
+
+
+@dataclass(frozen=True)
+class Run:
+    """One side.
+
+    Attributes:
+        side: Its name.
+        part: What its ranks were reduced to together.
+        ranks: Those with GPU work, in order of number.
+        others: Reports without GPU work, and those that could not be read.
+    """
+
+    side: str
+    part: SidePart
+    ranks: tuple[tuple[Rank, RankSums], ...]
+    others: tuple[Rank, ...]
+
+    @cached_property
+    def devices(self) -> tuple[DeviceSums, ...]:
+        """All devices of all ranks."""
+        return tuple(device for _, sums in self.ranks for device in sums.devices)
+
+    def total(self, of: Callable[[DeviceSums], int]) -> int:
+        """Return the sum of something over all devices."""
+        return sum(of(device) for device in self.devices)
+
+    @cached_property
+    def window_ns(self) -> int:
+        """Windows of all devices together."""
+        return self.total(lambda one: one.window_ns)
+
+    @cached_property
+    def gpus(self) -> frozenset[str]:
+        """Names of the GPUs that its reports tell of."""
+        facts = (rank.facts for rank, _ in self.ranks)
+        return frozenset(gpu for one in facts if one is not None for gpu in one.gpus)
+
+    @cached_property
+    def gpu_ns(self) -> int:
+        """Time in kernels, copies, fills and whole graphs."""
+        return sum(total for _, total in self.summed_names(lambda sums: sums.phases).values())
+
+    @cached_property
+    def outside_ns(self) -> int | None:
+        """The part of that which no step launched; None where steps are no ranges."""
+        found = [sums.steps.outside_ns for _, sums in self.ranks]
+        known = [ns for ns in found if ns is not None]
+        return sum(known) if len(known) == len(found) else None
+
+    @property
+    def outside_pct(self) -> float | None:
+        """The same in percent."""
+        if self.outside_ns is None or not self.gpu_ns:
+            return None
+        return 100.0 * self.outside_ns / self.gpu_ns
+
+    @cached_property
+    def kernel_ns(self) -> int:
+        """Time in kernels."""
+        return int(self.part.total_ns.sum())
+
+    @cached_property
+    def launches_n(self) -> int:
+        """Kernels that start in the windows."""
+        return int(self.part.counts.count.sum())
+
+    @cached_property
+    def whole_graphs_n(self) -> int:
+        """CUDA graphs that were traced as a whole, so that their kernels are not seen."""
+        return sum(sums.whole_graphs_n for _, sums in self.ranks)
+
+    @cached_property
+    def steps_n(self) -> int | None:
+        """Steps of all ranks together; None where one of them cannot count its own."""
+        found = [sums.steps.steps_n for _, sums in self.ranks]
+        known = [n for n in found if n is not None]
+        return sum(known) if found and len(known) == len(found) and sum(known) else None
+
+    @property
+    def step(self) -> str | None:
+        """What its steps are; None where they are not counted."""
+        steps = sorted({sums.steps.step or "" for _, sums in self.ranks})
+        return ", ".join(steps) if self.steps_n is not None else None
+
+    @property
+    def step_note(self) -> str | None:
+        """Why steps are not counted."""
+        notes = dict.fromkeys(sums.steps.note for _, sums in self.ranks if sums.steps.note)
+        return "; ".join(notes) or ("no step is in the window" if self.steps_n is None else None)
+
+    @cached_property
+    def step_numbers(self) -> dict[str, tuple[int, int]]:
+        """What the names of steps say that they do: by label, steps that have it and its sum."""
+        found: dict[str, tuple[int, int]] = {}
+        for _, sums in self.ranks:
+            for label, steps_n, total in sums.steps.numbers:
+                before = found.get(label, (0, 0))
+                found[label] = before[0] + steps_n, before[1] + total
+        return found
+
+    @cached_property
+    def tokens_n(self) -> int | None:
+        """Tokens of all steps of all ranks, by the names of steps; None where one tells none."""
+        found = [sums.steps.tokens_n for _, sums in self.ranks]
+        total = sum(n for n in found if n is not None)
+        return total if None not in found and total else None
+
+    @cached_property
+    def idle_ns(self) -> IntArray | None:
+        """Idle time by cause, all devices; None where that of one of them is not known."""
+        found = [device.idle_ns for device in self.devices if device.idle_ns is not None]
+        return np.sum(found, axis=0) if found and len(found) == len(self.devices) else None
+
+    def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
+        """Return a percentile of what a phase takes in the steps that have it, exact.
+
+        Args:
+            phase: Its name.
+            percent: One of `nsys_llm.numeric.distributions.PERCENTS`.
+        """
+        names, counts = self.part.phase_steps.names, self.part.phase_steps.counts
+        if phase not in names:
+            return None
+        group, place = names.index(phase), PERCENTS.index(percent)
+        if not (counts.group == group).any():
+            return None
+        order = self._phase_order
+        low, high = int(order.low[group, place]), int(order.high[group, place])
+        return low + Fraction((high - low) * int(order.hundredths[group, place]), 100)
+
+    @cached_property
+    def _phase_order(self) -> OrderStatistics:
+        steps = self.part.phase_steps
+        return steps.counts.order_statistics(len(steps.names))
+
+    def kernels(self, names: Sequence[str]) -> KernelSide:
+        """Return the kernels of these names, which hold all that the side has."""
+        place = {name: index for index, name in enumerate(names)}
+        code = np.array([place[key[0]] for key in self.part.keys], dtype=np.int64)
+        counts = self.part.counts.regrouped(code) if code.size else ValueCounts.empty()
+        return kernel_side(counts, summed(code, self.part.total_ns, len(names)))
+
+    def summed_names(self, of: Callable[[RankSums], NamedSums]) -> dict[str, tuple[int, int]]:
+        """Return calls and time by name over all ranks."""
+        found: dict[str, tuple[int, int]] = {}
+        for _, sums in self.ranks:
+            one = of(sums)
+            rows = zip(one.names, one.calls_n.tolist(), one.total_ns.tolist(), strict=True)
+            for name, calls, total in rows:
+                before = found.get(name, (0, 0))
+                found[name] = before[0] + calls, before[1] + total
+        return found
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Baseline and input, and further runs of the baseline."""
+
+    baseline: Run
+    input: Run
+    repeats: tuple[Run, ...]
+
+    @property
+    def all(self) -> tuple[Run, ...]:
+        """Every run."""
+        return (self.baseline, self.input, *self.repeats)
+
+    @cached_property
+    def noise(self) -> tuple[Run, ...]:
+        """The further runs that tell noise: whole, not empty, with as many ranks and like GPUs."""
+        return tuple(
+            run
+            for run in self.repeats
+            if run.launches_n
+            and len(run.ranks) == len(self.baseline.ranks)
+            and all(rank.facts is not None for rank in run.others)
+            and run.gpus == self.baseline.gpus
+        )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Kernel names of baseline and input, sorted."""
+        keys = (*self.baseline.part.keys, *self.input.part.keys)
+        return tuple(sorted({key[0] for key in keys}))
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """Steps of the baseline and of the input; None unless both count the same thing."""
+        before, after = self.baseline, self.input
+        if before.steps_n is None or after.steps_n is None or before.step != after.step:
+            return None
+        return before.steps_n, after.steps_n
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, tuple[Rank, RankSums], tuple[Rank, RankSums]], ...]:
+        """Ranks that baseline and input have both, by number."""
+        before = {rank.number: (rank, sums) for rank, sums in self.baseline.ranks}
+        after = {rank.number: (rank, sums) for rank, sums in self.input.ranks}
+        return tuple(
+            (number, before[number], after[number])
+            for number in sorted(n for n in before if n is not None and n in after)
+            if number is not None
+        )
+
+
+def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
+    """Return kernels by group, with their medians."""
+    order = counts.order_statistics(total_ns.size)
+    launches_n = counts.moments(total_ns.size).n
+    return KernelSide(launches_n, total_ns, counts, twice_medians(order))
+
+
+def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
+    """Return the runs behind a partial.
+
+    Args:
+        partial: Of all sides.
+        ranks: All of them, those without GPU work and those that could not be read too.
+    """
+    sides = [*COMPARED, *sorted({rank.key.side for rank in ranks} - set(COMPARED), key=_number)]
+    found: Mapping[str, Run] = {side: _run(side, partial, ranks) for side in sides}
+    repeats = tuple(run for side, run in found.items() if side not in COMPARED)
+    return Runs(found[BASELINE], found[INPUT], repeats)
+
+
+def _number(side: str) -> int:
+    return int(side.rpartition("-")[2])
+
+
+def _run(side: str, partial: DiffPartial, ranks: Sequence[Rank]) -> Run:
+    part = partial.sides.get(side, SidePart())
+    own = [rank for rank in ranks if rank.key.side == side]
+    return Run(
+        side,
+        part,
+        tuple((rank, part.ranks[rank.key]) for rank in own if rank.key in part.ranks),
+        tuple(rank for rank in own if rank.key not in part.ranks),
+    )

@@ -1,0 +1,240 @@
+"""Tables of sums that are compared: categories, copies, API calls, phases, idle time, runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.effects import split_change
+from nsys_llm.numeric.grouping import summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, nullable, percent
+from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
+from nsys_llm.taxonomy.memory_kinds import MoveKind
+
+from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change
+from .runs import Run, Runs
+
+
+def category_columns(kernels: NamedKernels) -> Columns:
+    """Return the table categories: sums over the kernels of each."""
+    categories = sorted({one.category for one in kernels.classes})
+    place = {name: index for index, name in enumerate(categories)}
+    code = np.array([place[one.category] for one in kernels.classes], dtype=np.int64)
+    status, effects = kernels.status, kernels.effects
+
+    def total(values: IntArray) -> IntArray:
+        return summed(code, values, len(categories))
+
+    def where(wanted: str) -> IntArray:
+        return (status == wanted).astype(np.int64)
+
+    before_ns, after_ns = total(kernels.before.total_ns), total(kernels.after.total_ns)
+    change_ns = total(effects.change)
+    columns = {
+        "category": categories,
+        "kernels_n": total(where(BOTH)),
+        "new_n": total(where(NEW)),
+        "vanished_n": total(where(VANISHED)),
+        "baseline_launches_n": total(kernels.before.launches_n),
+        "input_launches_n": total(kernels.after.launches_n),
+        "baseline_total_ns": before_ns,
+        "input_total_ns": after_ns,
+        "change_ns": change_ns,
+        "change_pct": percent(change_ns, before_ns),
+        "count_effect_ns": total(effects.count),
+        "per_call_effect_ns": total(effects.per_call),
+        "new_ns": total(effects.change * where(NEW)),
+        "vanished_ns": total(effects.change * where(VANISHED)),
+        "baseline_share_pct": percent(before_ns, int(before_ns.sum())),
+        "input_share_pct": percent(after_ns, int(after_ns.sum())),
+    }
+    return by_change(columns, "category")
+
+
+def memop_columns(runs: Runs) -> Columns:
+    """Return the table memops."""
+    sides = [_moves(run) for run in (runs.baseline, runs.input)]
+    codes = sorted(set(sides[0]) | set(sides[1]))
+    (n0, t0, b0), (n1, t1, b1) = (_lined_up(side, codes) for side in sides)
+    effects = split_change(n0, t0, n1, t1)
+    kinds = [MoveKind.of(code) for code in codes]
+    columns = {
+        "kind": [one.kind for one in kinds],
+        "source_memory": [one.source for one in kinds],
+        "target_memory": [one.target for one in kinds],
+        "baseline_operations_n": n0,
+        "input_operations_n": n1,
+        "operations_change_pct": percent(n1 - n0, n0),
+        "baseline_size_bytes": b0,
+        "input_size_bytes": b1,
+        "size_change_pct": percent(b1 - b0, b0),
+        **_change_columns(t0, t1),
+        "count_effect_ns": effects.count,
+        "per_call_effect_ns": effects.per_call,
+    }
+    return by_change(columns, "kind")
+
+
+def api_columns(runs: Runs) -> Columns:
+    """Return the table apis."""
+    sides = [run.summed_names(lambda sums: sums.apis) for run in (runs.baseline, runs.input)]
+    names = sorted(set(sides[0]) | set(sides[1]))
+    (n0, t0), (n1, t1) = (_named(side, names) for side in sides)
+    effects = split_change(n0, t0, n1, t1)
+    columns = {
+        "api": names,
+        "class": [classify_api(name) for name in names],
+        "baseline_calls_n": n0,
+        "input_calls_n": n1,
+        **_change_columns(t0, t1),
+        "count_effect_ns": effects.count,
+        "per_call_effect_ns": effects.per_call,
+    }
+    return by_change(columns, "api")
+
+
+def phase_columns(runs: Runs) -> Columns:
+    """Return the table phases: GPU time by phase, and how it is spread over the steps."""
+    both = (runs.baseline, runs.input)
+    sides = [run.summed_names(lambda sums: sums.phases) for run in both]
+    names = sorted(
+        name
+        for name in set(sides[0]) | set(sides[1])
+        if any(side.get(name, (0, 0)) != (0, 0) for side in sides)
+    )
+    (n0, t0), (n1, t1) = (_named(side, names) for side in sides)
+    effects = split_change(n0, t0, n1, t1)
+    columns = {
+        "phase": names,
+        "baseline_operations_n": n0,
+        "input_operations_n": n1,
+        **_change_columns(t0, t1),
+        "count_effect_ns": effects.count,
+        "per_call_effect_ns": effects.per_call,
+        **_step_columns(runs, names, t0, t1),
+    }
+    return by_change(columns, "phase")
+
+
+def idle_columns(runs: Runs) -> Columns:
+    """Return the table idle; without rows where no side knows its idle time."""
+    sides = [run.idle_ns for run in (runs.baseline, runs.input)]
+    codes = [
+        code
+        for code in range(IDLE_CAUSES_N)
+        if any(side is not None and side[code] for side in sides)
+    ]
+    times = [
+        np.array([NULL_INT if side is None else side[code] for code in codes], dtype=np.int64)
+        for side in sides
+    ]
+    known = sides[0] is not None and sides[1] is not None
+    windows = [run.total(lambda one: one.window_ns) for run in (runs.baseline, runs.input)]
+    shares = [
+        np.full(len(codes), np.nan) if side is None else percent(time, window)
+        for side, time, window in zip(sides, times, windows, strict=True)
+    ]
+    change = times[1] - times[0] if known else np.full(len(codes), NULL_INT, dtype=np.int64)
+    columns = {
+        "cause": [CAUSE_NAMES[code] for code in codes],
+        "meaning": [CAUSES[CAUSE_NAMES[code]] for code in codes],
+        "baseline_total_ns": nullable(times[0]),
+        "input_total_ns": nullable(times[1]),
+        "baseline_window_pct": shares[0],
+        "input_window_pct": shares[1],
+        "window_change_pp": shares[1] - shares[0],
+    }
+    ordered = by_change({**columns, "change_ns": change}, "cause")
+    return {**ordered, "change_ns": nullable(ordered["change_ns"].to_numpy(np.int64))}
+
+
+def run_columns(runs: Runs) -> Columns:
+    """Return the table runs."""
+    rows = [{**_run_row(run), "tells_noise": run in runs.noise} for run in runs.all]
+    columns: Columns = {name: [row[name] for row in rows] for name in rows[0]}
+    nulls = ("steps_n", "tokens_n", "idle_ns")
+    return {**columns, **{name: pd.array(columns[name], dtype="Int64") for name in nulls}}
+
+
+def idle_total_ns(run: Run) -> int | None:
+    """Return the idle time of a run, without what the profiler took."""
+    return None if run.idle_ns is None else int(run.idle_ns[:IDLE_CAUSES_N].sum())
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    window_ns, idle_ns = run.total(lambda one: one.window_ns), idle_total_ns(run)
+    reports = {rank.key.path for rank, _ in run.ranks} | {rank.key.path for rank in run.others}
+    apis = run.summed_names(lambda sums: sums.apis)
+    return {
+        "side": run.side,
+        "reports_n": len(reports),
+        "ranks_n": len(run.ranks),
+        "window_ns": window_ns,
+        "steps_n": run.steps_n,
+        "step": run.step,
+        "step_note": run.step_note,
+        "tokens_n": run.tokens_n,
+        "launches_n": run.launches_n,
+        "whole_graphs_n": run.whole_graphs_n,
+        "kernel_ns": run.kernel_ns,
+        "communication_ns": run.total(lambda one: one.communication_ns),
+        "exposed_communication_ns": run.total(lambda one: one.exposed_ns),
+        "copy_ns": run.total(lambda one: one.copy_ns),
+        "busy_ns": run.total(lambda one: one.busy_ns),
+        "idle_ns": idle_ns,
+        "idle_pct": 100.0 * idle_ns / window_ns if idle_ns is not None and window_ns else np.nan,
+        "api_ns": sum(total for _, total in apis.values()),
+    }
+
+
+def _moves(run: Run) -> dict[int, tuple[int, int, int]]:
+    found: dict[int, tuple[int, int, int]] = {}
+    for _, sums in run.ranks:
+        one = sums.moves
+        columns = (one.moves_n, one.total_ns, one.size_bytes)
+        rows = zip(one.kind.tolist(), *(column.tolist() for column in columns), strict=True)
+        for code, n, total_ns, size in rows:
+            before = found.get(code, (0, 0, 0))
+            found[code] = before[0] + n, before[1] + total_ns, before[2] + size
+    return found
+
+
+def _lined_up(found: Mapping[int, tuple[int, int, int]], codes: list[int]) -> list[IntArray]:
+    rows = [found.get(code, (0, 0, 0)) for code in codes]
+    return [np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)]
+
+
+def _named(found: Mapping[str, tuple[int, int]], names: list[str]) -> list[IntArray]:
+    rows = [found.get(name, (0, 0)) for name in names]
+    return [np.array([row[i] for row in rows], dtype=np.int64) for i in range(2)]
+
+
+def _change_columns(before: IntArray, after: IntArray) -> Columns:
+    change = after - before
+    return {
+        "baseline_total_ns": before,
+        "input_total_ns": after,
+        "change_ns": change,
+        "change_pct": percent(change, before),
+    }
+
+
+def _step_columns(runs: Runs, names: list[str], before: IntArray, after: IntArray) -> Columns:
+    """Return what a phase takes a step and rank, and the percentiles over steps that have it."""
+    nothing = np.full(len(names), np.nan)
+    steps = runs.steps
+    mean = (nothing, nothing) if steps is None else (before / steps[0], after / steps[1])
+    columns: Columns = {"baseline_step_ns": mean[0], "input_step_ns": mean[1]}
+    for side, run in (("baseline", runs.baseline), ("input", runs.input)):
+        for one in (50, 99):
+            found = [run.phase_percentile(name, one) for name in names]
+            values = [math.nan if value is None else float(value) for value in found]
+            columns[f"{side}_p{one}_ns"] = np.array(values, dtype=np.float64)
+    return columns

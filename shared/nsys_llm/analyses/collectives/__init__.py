@@ -1,0 +1,1 @@
+"""Collectives of all ranks: matched, on one clock, with who waited for whom."""

@@ -1,0 +1,218 @@
+"""All ranks' communication kernels matched, on one clock; what the tables are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
+from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks, residual_ns
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
+from nsys_llm.analyses.collectives.matching import Lane, Matched
+from nsys_llm.analyses.collectives.p2p_matching import match_communication
+from nsys_llm.analyses.collectives.waits import Waits, collective_waits
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.collective_names import operation_of
+from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
+
+#: Where a rank's clock comes from, for ranks that no collective links with others.
+_OFF: Final = "off"
+_UNKNOWN: Final = "none"
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of one rank, in the order of ranks: what takes part in collectives.
+
+    Attributes:
+        rank: Its rank.
+        device_id: CUDA device id.
+        clock: Position of its report's clock.
+        lanes: Its communication kernels.
+    """
+
+    rank: Rank
+    device_id: int
+    clock: int
+    lanes: tuple[LaneRows, ...]
+
+
+@dataclass(frozen=True)
+class Sequenced:
+    """One sequence of matched collectives, its times on the clock of the root report.
+
+    Attributes:
+        matched: The lanes; their owners are positions in `MatchedCollectives.devices`.
+        start_ns: For each lane, shape (collectives,).
+        end_ns: Likewise.
+        residual_ns: By how much the ends disagree between reports; 0 within one report.
+        ahead_ns: For each lane, its report's own clock minus the root's; shape (collectives,).
+    """
+
+    matched: Matched
+    start_ns: tuple[IntArray, ...]
+    end_ns: tuple[IntArray, ...]
+    residual_ns: int
+    ahead_ns: tuple[IntArray, ...]
+
+    @property
+    def kernel(self) -> str:
+        """What all of them run."""
+        return self.matched.lanes[0].kernel
+
+    @property
+    def operation(self) -> str:
+        """The operation of that kernel."""
+        return operation_of(self.kernel)
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """Devices that take part, by position."""
+        return tuple(lane.owner for lane in self.matched.lanes)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Waiting and transfer of each collective."""
+        return collective_waits(self.start_ns, self.end_ns)
+
+    def __len__(self) -> int:
+        return self.start_ns[0].size
+
+
+@dataclass(frozen=True)
+class MatchedCollectives:
+    """Everything that the tables are made of.
+
+    Attributes:
+        devices: All devices of all ranks that communicate.
+        sequences: In the order of kernel and first device.
+        clocks: How each clock was fitted; reports of one session share one.
+        sources: For each clock, what its offset rests on.
+        shift_ns: For each clock, itself minus the root's, in the middle of its collectives.
+    """
+
+    devices: tuple[Device, ...]
+    sequences: tuple[Sequenced, ...]
+    clocks: tuple[ClockFit, ...]
+    sources: tuple[str, ...]
+    shift_ns: tuple[int, ...]
+
+
+def match_collectives(
+    partial: CollectivesPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> MatchedCollectives:
+    """Match the collectives of all ranks and align their clocks.
+
+    Args:
+        partial: All ranks.
+        ranks: Those with GPU work, in order.
+        options: disable_alignment takes all times as they are, as those of one clock.
+    """
+    aligned = not options["disable_alignment"]
+    facts = {rank.key.path: rank.facts for rank in ranks if rank.facts is not None}
+    known_ns, source = clock_offsets(facts) if aligned else ({}, None)
+    clock_of = one_clock({rank.key.path: rank.facts for rank in ranks})
+    coarse_ns = [0] * len(set(clock_of.values()))
+    for path, clock in clock_of.items():
+        coarse_ns[clock] = known_ns.get(path, 0)
+    devices = _devices(partial, ranks, clock_of)
+    lanes = [
+        Lane(
+            owner=place,
+            clock=device.clock if aligned else 0,
+            kernel=lane.kernel,
+            stream=lane.stream_id,
+            track=_track(lane, coarse_ns[device.clock]),
+        )
+        for place, device in enumerate(devices)
+        for lane in device.lanes
+        if lane.start_ns.size
+    ]
+    trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
+    matched = match_communication(lanes, trust_ns, len(coarse_ns))
+    meetings = [_meeting(one) for one in matched]
+    fits = fit_clocks(meetings, len(coarse_ns))
+    # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
+    ahead_ns = [
+        fits[clock].offset_ns - coarse_ns[clock] + coarse_ns[fits[clock].root]
+        for clock in range(len(coarse_ns))
+    ]
+    shown = [
+        _sequenced(one, meeting, fits, coarse_ns)
+        for one, meeting in zip(matched, meetings, strict=True)
+    ]
+    sources = _sources(fits, source or _UNKNOWN if aligned else _OFF)
+    return MatchedCollectives(
+        tuple(devices), tuple(shown), tuple(fits), tuple(sources), tuple(ahead_ns)
+    )
+
+
+def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
+    """Return what a communicator is called by its ranks: `0-7`, or `0/0, 0/1` with devices."""
+    ranks = [devices[owner].rank.number for owner in owners]
+    if len(set(ranks)) < len(ranks):
+        return ", ".join(f"{devices[one].rank.number}/{devices[one].device_id}" for one in owners)
+    numbers = [-1 if number is None else number for number in ranks]
+    return _runs(numbers)
+
+
+def _devices(
+    partial: CollectivesPartial, ranks: Sequence[Rank], clock_of: Mapping[str, int]
+) -> list[Device]:
+    devices = []
+    for rank in ranks:
+        lanes = partial.ranks.get(rank.key, ())
+        for device_id in sorted({lane.device_id for lane in lanes}):
+            own = tuple(lane for lane in lanes if lane.device_id == device_id)
+            devices.append(Device(rank, device_id, clock_of[rank.key.path], own))
+    return devices
+
+
+def _track(lane: LaneRows, coarse_ns: int) -> Track:
+    return Track.ordered(lane.start_ns + coarse_ns, lane.end_ns + coarse_ns)
+
+
+def _meeting(matched: Matched) -> Meeting:
+    pairs = list(zip(matched.lanes, matched.rows, strict=True))
+    ends = tuple(lane.track.end_ns[rows] for lane, rows in pairs)
+    return Meeting(tuple(lane.clock for lane, _ in pairs), ends)
+
+
+def _sequenced(
+    matched: Matched,
+    meeting: Meeting,
+    fits: Sequence[ClockFit],
+    coarse_ns: Sequence[int],
+) -> Sequenced:
+    starts, ends, aheads = [], [], []
+    for lane, rows in zip(matched.lanes, matched.rows, strict=True):
+        fit, end_ns = fits[lane.clock], lane.track.end_ns[rows]
+        # As of the end for the start too: a duration stays what its report has.
+        back_ns = fit.line.ahead_ns(end_ns) + coarse_ns[fit.root]
+        starts.append(lane.track.start_ns[rows] - back_ns)
+        ends.append(end_ns - back_ns)
+        aheads.append(back_ns - coarse_ns[lane.clock])
+    residual = residual_ns(meeting, [fit.line for fit in fits]) if matched.rows[0].size else 0
+    return Sequenced(matched, tuple(starts), tuple(ends), residual, tuple(aheads))
+
+
+def _sources(fits: Sequence[ClockFit], otherwise: str) -> list[str]:
+    """Return what each clock's offset rests on."""
+    linked = {fit.root for clock, fit in enumerate(fits) if fit.root != clock or len(fits) == 1}
+    return [
+        "collectives" if fit.root != clock else "reference" if clock in linked else otherwise
+        for clock, fit in enumerate(fits)
+    ]
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as ranges: `0-3, 8`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

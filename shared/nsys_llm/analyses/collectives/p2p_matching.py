@@ -1,0 +1,240 @@
+"""Point-to-point transfers: which send belongs to which receive, when neither names its peer.
+
+A plain trace has one kernel for all sends and receives, and no peer. A member of a collective meets
+all others each time; a stage of a pipeline meets one neighbor at a time, so its transfers are no
+sequence that another rank has as a whole. They are matched one by one: two ranks end a transfer
+together, within what the clocks and the pair's own scatter allow, and neither ends another one with
+somebody else then. What may belong to two peers stays unmatched. A pair of which more than a few
+transfers do is undecided as a whole, so that no sum is made of a part of it.
+
+Not handled: kernels that exchange data with two peers at once (a group of sends and receives of
+both neighbors) end with neither alone, and stay unmatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Track
+from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks
+from nsys_llm.analyses.collectives.matching import Lane, Matched, match_lanes
+from nsys_llm.analyses.collectives.p2p_edges import Edges
+from nsys_llm.analyses.collectives.p2p_pairs import END_SKEW_NS, PeerFit, fit_peers, strides
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.collective_names import SEND_RECV, operation_of
+
+#: Two ranks have but one peer each: what they exchange is a sequence, matched as one.
+_LEAST_OWNERS: Final = 3
+#: Ranks that meet so many others at the same instants, on average, meet as a collective.
+_COLLECTIVE_PEERS: Final = 1.5
+#: From so many on, that is beyond doubt before any transfer is looked at.
+_CROWD: Final = 3.0
+#: Share of each member's transfers that an all-to-all made of them has to hold, in percent.
+_WHOLE_PCT: Final = 90
+#: Share of a pair's time in transfers that may be another one's, from which nothing is said of it.
+_UNDECIDED_PCT: Final = 1.0
+
+
+def match_communication(lanes: Sequence[Lane], trust_ns: int, clocks_n: int) -> list[Matched]:
+    """Match collectives as sequences, and point-to-point transfers pair by pair.
+
+    Args:
+        lanes: Of all devices, none empty.
+        trust_ns: How far apart the clocks of two reports may be.
+        clocks_n: How many reports there are.
+
+    Returns:
+        Collectives first. A set of ranks whose transfers cannot be told apart is there without
+        any of them.
+    """
+    transfers = [lane for lane in lanes if operation_of(lane.kernel) == SEND_RECV]
+    owners = {lane.owner for lane in transfers}
+    if len(owners) < _LEAST_OWNERS:
+        return match_lanes(lanes, trust_ns)
+    rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
+    found = _matched_transfers(transfers, _known_clocks(rest, clocks_n), trust_ns)
+    return [*rest, *found]
+
+
+def _known_clocks(found: Sequence[Matched], clocks_n: int) -> list[ClockFit]:
+    """Return what the collectives say about the clocks."""
+    meetings = []
+    for one in found:
+        ends = [lane.track.end_ns[row] for lane, row in zip(one.lanes, one.rows, strict=True)]
+        meetings.append(Meeting(tuple(lane.clock for lane in one.lanes), tuple(ends)))
+    return fit_clocks(meetings, clocks_n)
+
+
+@dataclass(frozen=True)
+class _Members:
+    """Devices that send and receive, each with all its transfers in one track.
+
+    Attributes:
+        lanes: One a device, in the order of owners; positions below are places in it.
+        sources: For each, the lanes it was made of.
+        known: What collectives say about the clocks.
+        trust_ns: How far apart clocks may be that no collective links.
+    """
+
+    lanes: tuple[Lane, ...]
+    sources: tuple[tuple[Lane, ...], ...]
+    known: Sequence[ClockFit]
+    trust_ns: int
+
+    @property
+    def tracks(self) -> list[Track]:
+        return [lane.track for lane in self.lanes]
+
+    @property
+    def streams(self) -> list[IntArray]:
+        """For each device, which of its lanes each transfer is from."""
+        found = []
+        for own in self.sources:
+            ends = np.concatenate([lane.track.end_ns for lane in own])
+            starts = np.concatenate([lane.track.start_ns for lane in own])
+            lane = np.repeat(np.arange(len(own)), [len(one.track) for one in own])
+            found.append(lane[np.lexsort((starts, ends))])
+        return found
+
+    def expected(self, left: int, right: int) -> tuple[int, int]:
+        """Return by how much the right one's ends should come later, and how wrong that may be."""
+        one, other = (self.lanes[place].clock for place in (left, right))
+        if one == other:
+            return 0, END_SKEW_NS + SAME_CLOCK_NS
+        first, second = self.known[one], self.known[other]
+        if first.root != second.root:
+            return 0, END_SKEW_NS + self.trust_ns
+        doubt_ns = first.residual_ns + second.residual_ns
+        return second.offset_ns - first.offset_ns, END_SKEW_NS + doubt_ns
+
+
+def _matched_transfers(
+    lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int
+) -> list[Matched]:
+    members = _members(lanes, known, trust_ns)
+    fits = _fits(members, members.expected)
+    fits = _fits(members, _linked(members, fits))
+    found: list[Matched] = []
+    for group in _linked_groups(fits, len(members.lanes)):
+        own = [fit for fit in fits if fit.left in group]
+        crowded = 2 * sum(fit.share for fit in own) >= _CROWD * len(group)
+        edges = None if crowded else Edges.of(own, members.tracks, members.streams)
+        if (
+            edges is None
+            or edges.rows_n
+            >= _COLLECTIVE_PEERS * sum(len(members.lanes[place].track) for place in group) / 2
+        ):
+            found += _as_collective(group, members, trust_ns)
+        else:
+            found += _as_pairs(group, own, edges, members)
+    return sorted(found, key=lambda one: [lane.owner for lane in one.lanes])
+
+
+def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) -> _Members:
+    ordered = sorted(lanes, key=lambda lane: (lane.owner, lane.kernel, lane.stream))
+    sources = [tuple(own) for _, own in groupby(ordered, key=lambda lane: lane.owner)]
+    joined = []
+    for own in sources:
+        starts = np.concatenate([lane.track.start_ns for lane in own])
+        ends = np.concatenate([lane.track.end_ns for lane in own])
+        joined.append(replace(own[0], track=Track.ordered(starts, ends)))
+    return _Members(tuple(joined), tuple(sources), known, trust_ns)
+
+
+def _fits(members: _Members, expected: Callable[[int, int], tuple[int, int]]) -> list[PeerFit]:
+    """Return all pairs of ranks that end transfers together."""
+    ranks_n, tracks = len(members.lanes), members.tracks
+    return [
+        fit
+        for stride in strides(ranks_n)
+        for left in range(ranks_n - stride)
+        if (fit := fit_peers(left, left + stride, tracks, *expected(left, left + stride)))
+    ]
+
+
+def _linked(members: _Members, fits: Sequence[PeerFit]) -> Callable[[int, int], tuple[int, int]]:
+    """Return what is expected of a pair once those that meet most have linked the clocks."""
+    clock = [lane.clock for lane in members.lanes]
+    group, ahead_ns = np.arange(len(members.known)), np.zeros(len(members.known), dtype=np.int64)
+    for fit in sorted(fits, key=lambda one: (-one.pairs_n, one.spread_ns, one.left, one.right)):
+        left, right = clock[fit.left], clock[fit.right]
+        if group[left] != group[right]:
+            moved = group == group[right]
+            ahead_ns[moved] += ahead_ns[left] + fit.offset_ns - ahead_ns[right]
+            group[moved] = group[left]
+
+    def expected(left: int, right: int) -> tuple[int, int]:
+        before, reach_ns = members.expected(left, right)
+        one, other = clock[left], clock[right]
+        if group[one] != group[other] or reach_ns <= END_SKEW_NS:
+            return before, reach_ns
+        return int(ahead_ns[other] - ahead_ns[one]), END_SKEW_NS
+
+    return expected
+
+
+def _linked_groups(fits: Sequence[PeerFit], ranks_n: int) -> list[set[int]]:
+    """Return sets of ranks that exchange data with each other, directly or through others."""
+    group = list(range(ranks_n))
+    for fit in fits:
+        low, high = sorted((group[fit.left], group[fit.right]))
+        if low != high:
+            group = [low if one == high else one for one in group]
+    sets = [{at for at, one in enumerate(group) if one == root} for root in sorted(set(group))]
+    return [one for one in sets if len(one) > 1]
+
+
+def _as_collective(group: set[int], members: _Members, trust_ns: int) -> list[Matched]:
+    """Match ranks that meet all together, as an all-to-all of sends and receives does."""
+    lanes = [lane for place in sorted(group) for lane in members.sources[place]]
+    found = match_lanes(lanes, trust_ns)
+    whole = [one for one in found if _is_whole(one)]
+    if len(whole) == len(found) and found:
+        return found
+    return [_undecided(group, members)]
+
+
+def _is_whole(one: Matched) -> bool:
+    """Tell whether an all-to-all is what its lanes consist of; two ranks may be two of others."""
+    return len(one.lanes) >= _LEAST_OWNERS and all(
+        100 * row.size >= _WHOLE_PCT * (len(lane.track) - cut_n)
+        for lane, row, cut_n in zip(one.lanes, one.rows, one.cut_n, strict=True)
+    )
+
+
+def _undecided(group: set[int], members: _Members) -> Matched:
+    """Return the ranks of a group without any of their transfers."""
+    lanes = tuple(members.lanes[place] for place in sorted(group))
+    nothing = tuple(np.empty(0, dtype=np.int64) for _ in lanes)
+    return Matched(lanes, nothing, tuple(0 for _ in lanes))
+
+
+def _as_pairs(
+    group: set[int], fits: Sequence[PeerFit], edges: Edges, members: _Members
+) -> list[Matched]:
+    """Match transfers that have one possible peer each; none of a pair with too many others."""
+    sole, still_open = edges.sole()
+    found, unsure = [], []
+    for number, fit in enumerate(fits):
+        mine = edges.fit == number
+        rows = edges.rows(number, mine & sole)
+        open_ns = _time_ns(fit, edges.rows(number, mine & still_open), members)
+        if 100 * open_ns > _UNDECIDED_PCT * (open_ns + _time_ns(fit, rows, members)):
+            unsure.append(fit)
+        elif rows[0].size:
+            lanes = members.lanes[fit.left], members.lanes[fit.right]
+            found.append(Matched(lanes, rows, (0, 0)))
+    rest = _linked_groups(unsure, len(members.lanes))
+    return [*found, *(_undecided(one, members) for one in rest)]
+
+
+def _time_ns(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> int:
+    """Return the time that both ranks of a pair spend in transfers."""
+    tracks = members.lanes[fit.left].track, members.lanes[fit.right].track
+    own = [(track, np.unique(row)) for track, row in zip(tracks, rows, strict=True)]
+    return sum(int((track.end_ns[row] - track.start_ns[row]).sum()) for track, row in own)

@@ -1,0 +1,150 @@
+"""How late ranks come to collectives because of the profiler. Pure numpy, exact integers.
+
+A buffer flush that holds a launching thread leaves the rank's GPU idle, and the rank comes later to
+its next collective by as much. So the delay of a rank is the time from where it left the collective
+before (of the same ranks) to where it came to this one in which its device was idle because the
+profiler held a call. Without the delays of all ranks some would come earlier; by how much the
+waiting falls then is the profiler's part of it. Before its first collective a rank's delay counts
+from its first operation.
+
+Limits. A delay that passes on through collectives of other ranks is not followed, and a flush that
+the GPU's queue hides delays nothing: the part is what the trace shows, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
+from nsys_llm.analyses.collectives.waits import Waits, collective_waits
+from nsys_llm.analyses.device.profiler_time import held_calls, held_idle
+from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+#: Spans that a device sends, its longest: 0.3 MB. A capture of an hour has some 10,000 flushes.
+MOST_SPANS: Final = 20_000
+_NONE: Final = np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class HeldDevices:
+    """When devices were idle because the profiler held a call of their process.
+
+    Attributes:
+        spans: By rank and CUDA device id: shape (n, 2), sorted and disjoint, the report's clock;
+            devices without any are left out.
+    """
+
+    spans: Mapping[tuple[RankKey, int], IntArray] = field(default_factory=dict)
+
+
+def map_held(trace: RankTrace, rank: RankKey) -> HeldDevices:
+    """Return the spans of one rank's devices."""
+    if "api_calls" not in trace.tables:
+        return HeldDevices()
+    calls, _ = trace.host_calls("api_calls")
+    held = held_calls(trace, calls)
+    if not len(held.spans):
+        return HeldDevices()
+    found = {}
+    for device in trace.device_ids:
+        spans = _longest(held_idle(held.spans, _busy(trace, device)))
+        if len(spans):
+            found[rank, device] = spans
+    return HeldDevices(found)
+
+
+def merged_held(parts: Sequence[HeldDevices]) -> HeldDevices:
+    """Join those of distinct ranks. Associative and commutative; the identity is empty."""
+    return HeldDevices({key: spans for part in parts for key, spans in part.spans.items()})
+
+
+def delays_ns(found: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArray, ...]]:
+    """Return by sequence and lane how much later each rank came because of the profiler.
+
+    Args:
+        found: All matched collectives.
+        held: All ranks.
+
+    Returns:
+        For each of `found.sequences`, for each of its lanes, shape (collectives,).
+    """
+    delays = [tuple(np.zeros_like(start) for start in one.start_ns) for one in found.sequences]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, one in enumerate(found.sequences):
+        if len(one):
+            groups.setdefault(one.owners, []).append(number)
+    for owners, numbers in groups.items():
+        for place, owner in enumerate(owners):
+            device = found.devices[owner]
+            spans = held.spans.get((device.rank.key, device.device_id), _NONE)
+            if not len(spans):
+                continue
+            times = [_own_times(found.sequences[number], place) for number in numbers]
+            starts, ends = np.concatenate(times, axis=1)
+            late = _delays(starts, ends, spans)
+            sizes = np.cumsum([part.shape[1] for part in times])[:-1]
+            for number, part in zip(numbers, np.split(late, sizes), strict=True):
+                delays[number][place][:] = part
+    return delays
+
+
+def without_profiler(
+    waits: Waits,
+    start_ns: Sequence[IntArray],
+    end_ns: Sequence[IntArray],
+    delay: Sequence[IntArray],
+) -> tuple[Waits, list[IntArray]]:
+    """Return the waits as they would be without the delays, and when each rank would come.
+
+    Args:
+        waits: As recorded.
+        start_ns: When each rank comes, as for `collective_waits`.
+        end_ns: When it leaves.
+        delay: See `delays_ns`.
+    """
+    starts = [start - late for start, late in zip(start_ns, delay, strict=True)]
+    return replace(collective_waits(starts, end_ns), met=waits.met), starts
+
+
+def profiler_waits_ns(waits: Waits, net: Waits) -> IntArray:
+    """Return the profiler's part of the waiting in each collective; 0 where ranks do not meet."""
+    less = np.clip(waits.wait_ns - net.wait_ns, 0, np.maximum(waits.wait_ns, 0))
+    return np.where(waits.met, less, 0)
+
+
+def _own_times(one: Sequenced, place: int) -> IntArray:
+    """Return starts and ends of a lane in its report's own clock: shape (2, collectives)."""
+    return np.stack((one.start_ns[place], one.end_ns[place])) + one.ahead_ns[place]
+
+
+def _delays(start_ns: IntArray, end_ns: IntArray, spans: IntArray) -> IntArray:
+    """Return how long a device was held before each collective, after the one before it."""
+    order = np.lexsort((end_ns, start_ns))
+    starts, ends = start_ns[order], np.maximum.accumulate(end_ns[order])
+    left = np.concatenate(([min(int(spans[0, 0]), int(starts[0]))], ends[:-1]))
+    late = np.empty_like(starts)
+    late[order] = covered_ns(starts, spans) - covered_ns(np.minimum(left, starts), spans)
+    return late
+
+
+def _busy(trace: RankTrace, device: int) -> IntArray:
+    """Return when a device ran anything: shape (n, 2), sorted and disjoint."""
+    if trace.device_ids == (device,):
+        return trace.gpu_busy
+    ops = [op for name, op in trace.unfiltered.items() if name in OP_TABLES and len(op)]
+    own = [op.take(op["device_id"] == device) for op in ops]
+    starts = np.concatenate([_NONE[:, 0], *(op["start_ns"] for op in own)])
+    return union_intervals(starts, np.concatenate([_NONE[:, 0], *(op["end_ns"] for op in own)]))
+
+
+def _longest(spans: IntArray) -> IntArray:
+    if len(spans) <= MOST_SPANS:
+        return spans
+    order = np.argsort(spans[:, 0] - spans[:, 1], kind="stable")[:MOST_SPANS]
+    return spans[np.sort(order)]

@@ -1,0 +1,1 @@
+"""Gaps of a device, what caused them, and what overlaps on it."""

@@ -1,0 +1,149 @@
+"""What the host of one rank did, as the causes of idle time need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.profiler_time import profiler_spans
+from nsys_llm.analyses.device.thread_calls import ThreadCalls
+from nsys_llm.numeric.grouping import distinct, distinct_codes
+from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
+from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
+from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, overhead_kind
+from nsys_llm.trace.launch_clocks import early_starts
+from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
+
+
+@dataclass(frozen=True)
+class DriverWork:
+    """What the driver recorded as its own on one thread: shape (n, 2), sorted and disjoint."""
+
+    cause: int
+    thread: int
+    spans: IntArray
+
+
+@dataclass(frozen=True)
+class HostLine:
+    """The calls of one rank, and what tracing and the driver cost.
+
+    Attributes:
+        calls: By thread.
+        cause: Shape (calls,), the cause that time in each call has.
+        graph_launch: Shape (calls,), bool.
+        profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
+        driver: What the driver did, none of it while the profiler was at work.
+        clock_error_ns: By how much the clocks of host and GPU disagree at least, see
+            `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
+    """
+
+    calls: ThreadCalls
+    cause: npt.NDArray[np.int8]
+    graph_launch: npt.NDArray[np.bool_]
+    profiler: IntArray
+    driver: tuple[DriverWork, ...]
+    clock_error_ns: int = 0
+    _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: RankTrace) -> HostLine:
+        """Return the host of one rank; without API calls, one without threads.
+
+        It looks at api_calls, both tables of overheads, and the memory kinds of memcpys; without
+        those, no copy with Async in its name is one that keeps the host waiting.
+        """
+        table = trace.tables.get("api_calls")
+        if table is None:
+            names = ("start_ns", "end_ns", "global_tid", "name_id")
+            table = Table({name: np.empty(0, dtype=np.int64) for name in names})
+        kept = np.flatnonzero(sane_times(table["start_ns"], table["end_ns"]))
+        calls = ThreadCalls.of(table["start_ns"], table["end_ns"], table["global_tid"], kept)
+        names_used, code = distinct_codes(table["name_id"])
+        texts = [trace.strings.get(key, "") for key in names_used.tolist()]
+        causes = np.array([call_cause(text) for text in texts], dtype=np.int8)
+        classes = np.array([classify_api(text) for text in texts], dtype=object)
+        code = code[calls.row]
+        cause = causes[code]
+        cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
+        profiler, driver = _overheads(trace, calls.threads)
+        error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
+        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver, error_ns)
+
+    def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
+        """Return when a thread (its code) was in a call, or a blocking one, and the causes."""
+        if (thread, blocking) not in self._spans:
+            mine = slice(self.calls.bounds[thread], self.calls.bounds[thread + 1])
+            starts, ends = self.calls.start_ns[mine], self.calls.end_ns[mine]
+            cause = self.cause[mine].astype(np.int64)
+            keep = ends > starts
+            if blocking:
+                keep &= np.isin(cause, BLOCKING)
+            spans = np.column_stack((starts[keep], ends[keep]))
+            self._spans[thread, blocking] = spans, cause[keep]
+        return self._spans[thread, blocking]
+
+
+def _staged(trace: RankTrace, calls: ThreadCalls, copying: npt.NDArray[np.bool_]) -> IntArray:
+    """Return the places of calls that copy from or to pageable host memory, by their operations.
+
+    The host copies the bytes to a pinned buffer or out of it inside the call, Async or not.
+    """
+    copies = trace.unfiltered.get("memcpys")
+    if copies is None or "source_memory_kind" not in copies or not copying.any():
+        return np.empty(0, dtype=np.int64)
+    pageable = (copies["copy_kind"] == HOST_TO_DEVICE) & (copies["source_memory_kind"] == PAGEABLE)
+    pageable |= (copies["copy_kind"] == DEVICE_TO_HOST) & (copies["target_memory_kind"] == PAGEABLE)
+    row = copies["launch_row"][pageable & (copies["launch_row"] >= 0)]
+    place = calls.place[row]
+    return place[(place >= 0) & copying[place]]
+
+
+def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:
+    """Return the profiler's own work, and the driver's by cause and thread."""
+    found: dict[tuple[int, int], list[IntArray]] = {}
+    for name in OVERHEAD_TABLES:
+        rows = trace.tables.get(name)
+        if rows is None or not len(rows):
+            continue
+        rows = rows.take(sane_times(rows["start_ns"], rows["end_ns"]))
+        times = np.column_stack((rows["start_ns"], rows["end_ns"]))
+        pairs = np.unique(np.column_stack((rows["overhead_type"], rows["name_id"])), axis=0)
+        for kind, text in pairs.tolist():
+            owner, label = overhead_kind(name, kind, trace.strings.get(text))
+            mine = (rows["overhead_type"] == kind) & (rows["name_id"] == text)
+            if owner == APPLICATION and (cause := _driver_cause(label)) is not None:
+                for tid in distinct(rows["global_tid"][mine]).tolist():
+                    of_thread = mine & (rows["global_tid"] == tid)
+                    found.setdefault((cause, tid), []).append(times[of_thread])
+    profiler = profiler_spans(trace)
+    return profiler, _driver_work(found, profiler, threads)
+
+
+def _driver_cause(kind: str) -> int | None:
+    if kind in COLD_START_KINDS:
+        return MODULE_LOAD
+    return BACK_PRESSURE if kind == "command buffer full" else None
+
+
+def _driver_work(
+    found: dict[tuple[int, int], list[IntArray]], profiler: IntArray, threads: IntArray
+) -> tuple[DriverWork, ...]:
+    """Make the spans of each thread disjoint: from the profiler's, and between causes."""
+    taken: dict[int, IntArray] = {}
+    work = []
+    for (cause, tid), parts in sorted(found.items()):
+        code = int(np.searchsorted(threads, tid))
+        if code == len(threads) or threads[code] != tid:
+            continue  # a thread without a call launches nothing
+        before = taken.get(code, profiler)
+        spans = subtract_intervals(union_intervals(*np.concatenate(parts).T), before)
+        taken[code] = union_intervals(*np.concatenate((before, spans)).T)
+        if len(spans):
+            work.append(DriverWork(cause, code, spans))
+    return tuple(work)

@@ -1,0 +1,126 @@
+"""The calls of threads as lines of time: what each thread was in at each instant. Pure numpy.
+
+Calls of one thread may be nested (a runtime call that makes a driver call); the outermost counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_llm.numeric.gaps import start_order
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+
+
+@dataclass(frozen=True)
+class ThreadCalls:
+    """Calls by thread and, within one, by start; they overlap nowhere.
+
+    Attributes:
+        start_ns: Shape (calls,).
+        end_ns: Shape (calls,), ascending within a thread; a call inside another one has no length.
+        outer: Shape (calls,), the place of the outermost call that was open when it started: its
+            own, unless it is nested.
+        row: Shape (calls,), the call's row in the table.
+        place: Shape (rows,), the place of each row; -1 where it was left out.
+        thread: Shape (calls,), code of the thread.
+        bounds: Shape (threads + 1,): calls of thread t lie at bounds[t] to bounds[t + 1].
+        threads: Shape (threads,), the ids behind the codes, sorted.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    outer: IntArray
+    row: IntArray
+    place: IntArray
+    thread: IntArray
+    bounds: IntArray
+    threads: IntArray
+
+    @classmethod
+    def of(
+        cls, start_ns: IntArray, end_ns: IntArray, thread: IntArray, kept: IntArray
+    ) -> ThreadCalls:
+        """Sort calls into threads.
+
+        Args:
+            start_ns: Shape (rows,), in any order.
+            end_ns: Shape (rows,), `end_ns >= start_ns` where kept.
+            thread: Shape (rows,), any id.
+            kept: The rows that count, ascending.
+        """
+        threads, code = distinct_codes(thread[kept])
+        order = _order(start_ns[kept], end_ns[kept], code, len(threads))
+        row = kept if order is None else kept[order]
+        code = code if order is None else code[order]
+        place = row  # where no row is left out or out of order
+        if order is not None or row.size < start_ns.size:
+            place = np.full(start_ns.size, -1, dtype=np.int64)
+            place[row] = np.arange(row.size)
+        bounds = np.searchsorted(code, np.arange(len(threads) + 1))
+        starts, ends = start_ns[row], end_ns[row]  # copies, which are cut in place
+        outer = np.arange(row.size)
+        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            _flatten(starts[low:high], ends[low:high], outer[low:high], low)
+        return cls(starts, ends, outer, row, place, code, bounds, threads)
+
+    def spans(self, thread: int) -> IntArray:
+        """Return when a thread (its code) was in a call: shape (n, 2), sorted and disjoint."""
+        mine = slice(self.bounds[thread], self.bounds[thread + 1])
+        spans = np.column_stack((self.start_ns[mine], self.end_ns[mine]))
+        return spans[spans[:, 1] > spans[:, 0]]
+
+    def ended_before(self, at_ns: IntArray, last: IntArray) -> IntArray:
+        """Return the first call that may still run at an instant.
+
+        Args:
+            at_ns: Shape (n,).
+            last: Shape (n,), the place of a call of the thread in question.
+
+        Returns:
+            Shape (n,): of the thread's calls up to `last`, the first that ends after the instant;
+            `last` where all others ended.
+        """
+        found = last.copy()
+        low = self.bounds[self.thread[last]]
+        search = np.flatnonzero((last > low) & (self.end_ns[np.maximum(last - 1, 0)] > at_ns))
+        thread = self.thread[last[search]]
+        for one in np.unique(thread):
+            mine = search[thread == one]
+            begin = self.bounds[one]
+            ends = self.end_ns[begin : self.bounds[one + 1]]
+            first = begin + np.searchsorted(ends, at_ns[mine], side="right")
+            found[mine] = np.minimum(first, last[mine])
+        return found
+
+
+def _order(start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int) -> IntArray | None:
+    """Return the order by thread, start and nesting; None if that is how the rows are."""
+    # Of two calls that start together, the longer is the outer one. One of no length holds
+    # nothing, and had returned when the other began.
+    order = start_order(
+        start_ns,
+        lambda some: ((end_ns[some] > start_ns[some]).astype(np.int64), -end_ns[some]),
+    )
+    if threads_n < 2:
+        return order
+    code = code if order is None else code[order]
+    # Codes of 16 bits are sorted in linear time.
+    by_thread = np.argsort(code.astype(np.uint16) if threads_n <= 1 << 16 else code, kind="stable")
+    return by_thread if order is None else order[by_thread]
+
+
+def _flatten(starts: IntArray, ends: IntArray, outer: IntArray, first: int) -> None:
+    """Cut calls of one thread, in place, so that each instant belongs to the one begun first."""
+    reach = np.maximum.accumulate(ends)
+    inside = starts[1:] < reach[:-1]
+    if not inside.any():
+        return
+    owner = np.arange(starts.size)
+    longer = np.concatenate(([True], ends[1:] > reach[:-1]))
+    owner = np.maximum.accumulate(np.where(longer, owner, 0))
+    outer[1:][inside] = first + owner[:-1][inside]
+    starts[1:] = np.maximum(starts[1:], reach[:-1])
+    ends[:] = reach

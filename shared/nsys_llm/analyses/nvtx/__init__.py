@@ -1,0 +1,1 @@
+"""NVTX ranges of GPU operations: trees of ranges, steps, phases."""

@@ -1,0 +1,182 @@
+"""The NVTX range of every GPU operation of one process. Pure.
+
+An operation belongs to the range that began last of those open when and where it was launched:
+push/pop ranges of the launching thread; where none is open there, start/end ranges, which hold the
+launches of any thread of the process. Where that finds nothing, two things are known to stand for
+the launch, and are told apart by their method: a node of a CUDA graph was captured inside a range;
+or the launching thread worked for another one, as PyTorch's autograd threads do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.delegated_launches import handed_over
+from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.graph_nodes import NodeCaptures, is_node
+
+__all__ = [
+    "GRAPH_CAPTURE",
+    "GRAPH_LAUNCH",
+    "HANDED_OVER",
+    "LAUNCH",
+    "METHODS",
+    "NO_API",
+    "NO_RANGE",
+    "START_END",
+    "AttributedOps",
+    "attribute",
+]
+
+#: How the range of an operation was found, by code; the last two found none.
+METHODS: Final = (
+    "launch",
+    "start_end",
+    "graph_launch",
+    "graph_capture",
+    "handed_over",
+    "no_range",
+    "no_api",
+)
+LAUNCH, START_END, GRAPH_LAUNCH, GRAPH_CAPTURE, HANDED_OVER, NO_RANGE, NO_API = range(len(METHODS))
+
+#: Tables of what a thread launches that computes, and not only moves data.
+_COMPUTING: Final = ("kernels", "graph_traces")
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class AttributedOps:
+    """Operations of some tables, one table behind the other; arrays of shape (operations,).
+
+    Attributes:
+        start_ns: On the GPU.
+        end_ns: Likewise.
+        launch_row: Row of the API call; -1 without one.
+        launched_ns: Start of that call; NULL_INT without one.
+        piece: The innermost range, position in the forest, int32; -1 without one.
+        evidence_ns: When the piece was open: at the launch, or at the capture of a node. Mostly the
+            same array as `launched_ns`.
+        method: Code of `METHODS`.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    launch_row: IntArray
+    launched_ns: IntArray
+    piece: npt.NDArray[np.int32]
+    evidence_ns: IntArray
+    method: npt.NDArray[np.int8]
+
+
+def attribute(
+    ops: Mapping[str, Table],
+    calls: Table | None,
+    forest: RangeForest,
+    captures: NodeCaptures,
+    *,
+    capture_first: bool = False,
+) -> AttributedOps:
+    """Find the range of every operation.
+
+    Args:
+        ops: Tables of operations of one process, with start_ns, end_ns, launch_row and, where they
+            may be nodes of graphs, graph_node_id; whole graphs are the table graph_traces.
+        calls: API calls with start_ns and global_tid, in which launch_row counts.
+        forest: The ranges of the process.
+        captures: Creations of its graph nodes.
+        capture_first: Whether the capture of a node says more than the launch of its graph.
+    """
+    starts, ends, row = (
+        _joined([op[name] for op in ops.values()]) for name in ("start_ns", "end_ns", "launch_row")
+    )
+    nodes, node_id, whole = _graph_columns(ops)
+    known = row >= 0
+    if calls is None or not len(calls):
+        nothing = np.full(row.shape, NULL_INT, dtype=np.int64)
+        method = np.full(row.shape, NO_API, dtype=np.int8)
+        nowhere = np.full(row.shape, -1, dtype=np.int32)
+        return AttributedOps(starts, ends, row, nothing, nowhere, nothing, method)
+    launched = np.where(known, calls["start_ns"][row], NULL_INT)
+    tids, code = distinct_codes(calls["global_tid"])
+    thread = np.where(known, forest.thread_codes(tids).astype(np.int32)[code[row]], -1)
+    del code
+    piece = forest.innermost(thread, launched).astype(np.int32)
+    del thread
+    method = np.where(known, np.where(piece < 0, NO_RANGE, LAUNCH), NO_API).astype(np.int8)
+    evidence = launched.copy() if captures.node_id.size else launched
+    found = AttributedOps(starts, ends, row, launched, piece, evidence, method)
+    rest = np.flatnonzero(method == NO_RANGE)
+    _use(found, rest, _free(forest, launched[rest]), START_END)
+    in_graph = nodes | whole
+    method[in_graph & (method < GRAPH_LAUNCH)] = GRAPH_LAUNCH
+    _use_captures(found, forest, captures, np.flatnonzero(nodes & known), node_id, capture_first)
+    rest = np.flatnonzero(method == NO_RANGE)
+    kernels = [op["launch_row"] for name, op in ops.items() if name in _COMPUTING]
+    given = handed_over(forest, calls, row[rest], _joined(kernels))
+    _use(found, rest, given, HANDED_OVER)
+    return found
+
+
+def _use(found: AttributedOps, rows: IntArray, piece: IntArray, method: int) -> None:
+    """Set the range of operations that got one."""
+    got = piece >= 0
+    found.piece[rows[got]] = piece[got]
+    found.method[rows[got]] = method
+
+
+def _free(forest: RangeForest, at_ns: IntArray) -> IntArray:
+    return forest.innermost(np.full(at_ns.shape, forest.free, dtype=np.int64), at_ns)
+
+
+def _use_captures(
+    found: AttributedOps,
+    forest: RangeForest,
+    captures: NodeCaptures,
+    rows: IntArray,
+    node_id: IntArray,
+    capture_first: bool,
+) -> None:
+    """Take the range in which a node was captured, where its launch lies in none, or first."""
+    if not captures.node_id.size:
+        return
+    if not capture_first:
+        rows = rows[found.method[rows] == NO_RANGE]
+    # A graph runs many times: each node is looked up once.
+    used, code = distinct_codes(node_id[rows])
+    at_ns, tid = captures.captured(used)
+    piece = forest.innermost(forest.thread_codes(tid), at_ns)
+    recorded = (at_ns != NULL_INT) & (piece < 0)
+    piece[recorded] = _free(forest, at_ns[recorded])
+    of_row = piece[code]
+    got = of_row >= 0
+    found.evidence_ns[rows[got]] = at_ns[code][got]
+    _use(found, rows, of_row, GRAPH_CAPTURE)
+
+
+def _graph_columns(ops: Mapping[str, Table]) -> tuple[_Mask, IntArray, _Mask]:
+    """Return which operations are nodes, their ids, and which are whole graphs."""
+    ids = [
+        op["graph_node_id"] if "graph_node_id" in op else np.full(len(op), NULL_INT, dtype=np.int64)
+        for op in ops.values()
+    ]
+    whole = [np.full(len(op), name == "graph_traces") for name, op in ops.items()]
+    node_id = _joined(ids)
+    return is_node(node_id), node_id, _joined(whole)
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    filled = [part for part in parts if part.size]
+    if len(filled) == 1:
+        return filled[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

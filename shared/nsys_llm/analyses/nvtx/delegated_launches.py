@@ -1,0 +1,159 @@
+"""Launches that a thread makes for another one, as PyTorch's autograd threads do. Pure.
+
+`loss.backward()` hands the work to a thread of the autograd engine and waits. That thread launches
+the kernels, and the range "backward" is open on the thread that waits. Launches of a thread without
+a range belong to the range of another thread, the holder, where
+
+- of all threads exactly one has a range open at these launches, at least three of them;
+- all that the launching thread launches between two CUDA calls of the holder lies in that range,
+  and all that it launches in that range lies between those two calls: the holder calls CUDA before
+  and after, and waits meanwhile.
+
+A thread that marks ranges of its own accord may meet this by chance beside an engine that works for
+nobody. So the holder launches at least one kernel for every twenty of the other thread; and two
+thirds of what that one does between calls of the holder are turns: the holder launched a kernel
+since it was last active (the forward pass, or the gradient that `backward()` begins with), and it
+rested before and after for longer than ever in between. All of these limits are ours. Where they
+do not hold there is no range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.numeric.grouping import distinct_rows
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+
+#: Fewer launches between two calls of the other thread may be there by chance.
+_LEAST_LAUNCHES: Final = 3
+#: A holder launches at least one kernel for so many of the other thread; forward and backward pass
+#: of PyTorch have about 1 to 2. A thread that only watches launches none, or a few in all.
+_MOST_PER_KERNEL: Final = 20
+#: Of the stretches between calls of the holder, so many of so many are turns. A first backward
+#: pass may stop for longer than the steps rest, to load kernels; later ones do not.
+_LEAST_IN_TURNS: Final = (2, 3)
+
+_NEVER_NS: Final = int(np.iinfo(np.int64).max)
+_CALL: Final = ("start_ns", "global_tid")
+_Mask = npt.NDArray[np.bool_]
+
+
+def handed_over(
+    forest: RangeForest, calls: Table, launch_row: IntArray, kernel_row: IntArray
+) -> IntArray:
+    """Return the range for which each operation was launched by another thread, or -1.
+
+    Args:
+        forest: The ranges of the process.
+        calls: Columns start_ns and global_tid.
+        launch_row: Shape (n,), rows of the calls; none of them lies in a range of its own thread.
+        kernel_row: Shape (kernels,), rows of the calls that launched kernels or graphs; -1 is none.
+
+    Returns:
+        Shape (n,), positions in the forest.
+    """
+    if not launch_row.size or not forest.threads.size:
+        return np.full(launch_row.shape, -1, dtype=np.int64)
+    used, of_op = np.unique(launch_row, return_inverse=True)
+    order = np.lexsort((calls["start_ns"][used], calls["global_tid"][used]))
+    at_ns, tid = calls["start_ns"][used[order]], calls["global_tid"][used[order]]
+    piece, holder = _only_open(forest, at_ns)
+    kernels = Table({name: calls[name][kernel_row[kernel_row >= 0]] for name in _CALL})
+    sure = np.zeros(piece.shape, dtype=bool)
+    for code in np.unique(holder[piece >= 0]).tolist():
+        thread = int(forest.threads[code])
+        held = np.where(holder == code, piece, -1)
+        for other in np.unique(tid[held >= 0]).tolist():
+            rows = np.flatnonzero(tid == other)
+            own = kernels["start_ns"][kernels["global_tid"] == thread]
+            if own.size * _MOST_PER_KERNEL < int((kernels["global_tid"] == other).sum()):
+                continue
+            starts = np.sort(calls["start_ns"][calls["global_tid"] == thread])
+            turns = _Turns.of(at_ns[rows], held[rows], starts)
+            sure[rows] |= turns.given(np.sort(own))
+    found = np.empty_like(piece)
+    found[order] = np.where(sure, piece, -1)
+    return found[of_op]
+
+
+def _only_open(forest: RangeForest, at_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the innermost range, and its thread, where one thread alone has one; else -1."""
+    piece = np.full(at_ns.shape, -1, dtype=np.int64)
+    holder, open_n = piece.copy(), np.zeros(at_ns.shape, dtype=np.int64)
+    for code in range(forest.threads.size):
+        found = forest.innermost(np.full(at_ns.shape, code, dtype=np.int64), at_ns)
+        is_open = found >= 0
+        open_n += is_open
+        piece[is_open], holder[is_open] = found[is_open], code
+    return np.where(open_n == 1, piece, -1), holder
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Launches of one thread in order of time, cut at the calls of the holder into turns.
+
+    Attributes:
+        at_ns: Shape (n,).
+        held: Shape (n,), the holder's range, -1 where it has none or is not the only one.
+        turn: Shape (n,), number of the turn of each.
+        first: Shape (turns,), position of the first launch of each.
+        whole: Shape (turns,), bool: the holder calls CUDA before it and after it.
+    """
+
+    at_ns: IntArray
+    held: IntArray
+    turn: IntArray
+    first: IntArray
+    whole: _Mask
+
+    @classmethod
+    def of(cls, at_ns: IntArray, held: IntArray, starts: IntArray) -> _Turns:
+        """Cut at the sorted calls of the holder; one at the very instant of a launch is before."""
+        before_n = np.searchsorted(starts, at_ns, side="right")
+        first = np.flatnonzero(np.diff(before_n, prepend=-1))
+        turn = np.repeat(np.arange(first.size), np.diff(first, append=at_ns.size))
+        whole = (before_n[first] > 0) & (before_n[first] < starts.size)
+        return cls(at_ns, held, turn, first, whole)
+
+    def given(self, kernel_ns: IntArray) -> _Mask:
+        """Tell which launches the holder gave away; `kernel_ns` are its own kernels, sorted."""
+        size = np.diff(self.first, append=self.at_ns.size)
+        waits = self.whole & (size >= _LEAST_LAUNCHES) & self._in_one_range()
+        marked = np.maximum.reduceat(self.held, self.first) >= 0
+        in_turns = waits & self._rests() & self._follows(kernel_ns)
+        counted_n = int((marked & self.whole).sum())
+        least, of = _LEAST_IN_TURNS
+        if int(in_turns.sum()) * of < max(counted_n, 1) * least:
+            waits[:] = False
+        return waits[self.turn]
+
+    def _in_one_range(self) -> _Mask:
+        """Tell which turns lie in one range in which no other turn lies."""
+        low = np.minimum.reduceat(self.held, self.first)
+        alone = (low >= 0) & (low == np.maximum.reduceat(self.held, self.first))
+        pairs, _ = distinct_rows([self.held, self.turn])
+        ranges, turns_n = np.unique(self.held[pairs], return_counts=True)
+        return np.asarray(alone & (turns_n[np.searchsorted(ranges, low)] == 1))
+
+    def _rests(self) -> _Mask:
+        """Tell before and after which turns the thread rests longer than ever within them."""
+        gap = np.diff(self.at_ns)
+        inner = np.append(gap, 0)
+        last = np.append(self.first[1:], self.at_ns.size) - 1
+        inner[last] = 0
+        longest = np.maximum.reduceat(inner, self.first)
+        rest = np.concatenate(([_NEVER_NS], gap[self.first[1:] - 1], [_NEVER_NS]))
+        return np.asarray(np.minimum(rest[:-1], rest[1:]) > longest)
+
+    def _follows(self, kernel_ns: IntArray) -> _Mask:
+        """Tell before which turns the holder launched a kernel since the turn before."""
+        before_n = np.searchsorted(kernel_ns, self.at_ns, side="right")
+        since_n = before_n[self.first].copy()
+        since_n[1:] -= before_n[self.first[1:] - 1]
+        return np.asarray(since_n > 0)

@@ -1,0 +1,202 @@
+"""GPU time of one rank by phase and by step, every nanosecond of it once.
+
+    times = phase_times(trace, options)
+    dict(zip(times.phases, times.gpu_ns))        # adds up to the GPU time of the rank
+
+The pieces it is made of (`ranged_ops`, `phase_codes`) serve those who need more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOps, attribute
+from nsys_llm.analyses.nvtx.launch_ranges import event_text
+from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.range_names import RangeNames
+from nsys_llm.analyses.nvtx.step_finding import rank_steps
+from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.phase_maps import NO_API as NO_API_PHASE
+from nsys_llm.taxonomy.phase_maps import NO_RANGE as NO_RANGE_PHASE
+from nsys_llm.taxonomy.phase_maps import UNMAPPED, PhaseMap, phase_map
+from nsys_llm.trace.graph_nodes import NodeCaptures
+from nsys_llm.trace.ranges import Ranges
+from nsys_llm.trace.rank_trace import GRAPH_NODE_TABLES, OP_TABLES, RankTrace
+
+
+@dataclass(frozen=True)
+class RangedOps:
+    """The operations of a rank with their ranges.
+
+    Attributes:
+        tables: The tables of operations, in the order in which they are lined up, before filters.
+        every: All operations, before any filter.
+        kept: Shape (operations,), bool: those that the filters leave; None for all.
+        forest: The ranges.
+        names: Of the pieces of the forest.
+        raw_name: Returns the text of a piece's range, as recorded.
+    """
+
+    tables: Mapping[str, Table]
+    every: AttributedOps
+    kept: npt.NDArray[np.bool_] | None
+    forest: RangeForest
+    names: RangeNames
+    raw_name: Callable[[int], str]
+
+    def chosen(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of the operations that the filters leave, of those of all."""
+        return values if self.kept is None else values[self.kept]
+
+    def column(self, name: str) -> IntArray:
+        """Return a column of all tables, one behind the other."""
+        return np.concatenate([op[name] for op in self.tables.values()])
+
+    def table_codes(self) -> npt.NDArray[np.int8]:
+        """Return the position in `tables` of the table of each operation."""
+        sizes = [len(op) for op in self.tables.values()]
+        return np.repeat(np.arange(len(sizes), dtype=np.int8), sizes)
+
+    @cached_property
+    def selected(self) -> AttributedOps:
+        """The operations that the filters leave."""
+        if self.kept is None:
+            return self.every
+        return AttributedOps(*(values[self.kept] for values in vars(self.every).values()))
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """GPU time of one rank: durations of operations, cut to the windows; integers, exact.
+
+    Attributes:
+        phases: Those of the map in its order, then unmapped, no_range and no_api.
+        gpu_ns: Shape (phases,); adds up to the time of all operations.
+        ops_n: Shape (phases,), operations that start in the windows.
+        steps: The steps; None where no range repeats, or is named by --step.
+        step_gpu_ns: Shape (steps, phases): of operations launched in each step, by any thread.
+    """
+
+    phases: tuple[str, ...]
+    gpu_ns: IntArray
+    ops_n: IntArray
+    steps: Ranges | None
+    step_gpu_ns: IntArray
+
+
+def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
+    """Add up the GPU time of one rank.
+
+    Args:
+        trace: Its rows; see the manifest of nvtx_phase_attribution for the columns that it needs.
+        options: phase_map (None for the built-in ones), step, graph_ranges; absent ones are None.
+    """
+    ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
+    every = ops.every
+    steps, step = rank_steps(trace, every.launched_ns, every.end_ns - every.start_ns, options)
+    names = phase_names(phases)
+    phase = phase_codes(ops, phases)
+    step, phase = ops.chosen(step), ops.chosen(phase)
+    clipped_ns, inside = selected_times(trace, ops)
+    in_step = step >= 0
+    steps_n = 0 if steps is None else len(steps.start_ns)
+    by_step = exact_sums(
+        (step * len(names) + phase)[in_step], clipped_ns[in_step], steps_n * len(names)
+    )
+    return PhaseTimes(
+        phases=names,
+        gpu_ns=exact_sums(phase, clipped_ns, len(names)),
+        ops_n=np.bincount(phase[inside], minlength=len(names)).astype(np.int64),
+        steps=steps,
+        step_gpu_ns=by_step.reshape(steps_n, len(names)),
+    )
+
+
+def ranged_ops(trace: RankTrace, options: Mapping[str, Any]) -> RangedOps:
+    """Find the range of every operation of a rank."""
+    events = trace.tables.get("nvtx_events")
+    forest = RangeForest.of(events, trace.last_end_ns)
+    tables = {name: trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered}
+    every = attribute(
+        tables,
+        trace.tables.get("api_calls"),
+        forest,
+        NodeCaptures.of([trace.tables.get(name) for name in GRAPH_NODE_TABLES]),
+        capture_first=options.get("graph_ranges") == "capture",
+    )
+    kept = None
+    if not trace.complete:
+        kept = np.concatenate([trace.kept[name] for name in tables])
+    names = RangeNames.of(events, forest.event, trace.strings)
+
+    def raw_name(piece: int) -> str:
+        return "" if events is None else event_text(events, int(forest.event[piece]), trace.strings)
+
+    return RangedOps(tables, every, kept, forest, names, raw_name)
+
+
+def selected_times(trace: RankTrace, ops: RangedOps) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Return the time of each selected operation in the windows, and whether it starts in one."""
+    line = Table({"start_ns": ops.selected.start_ns, "end_ns": ops.selected.end_ns})
+    return trace.clipped_ns(line), trace.starts_inside(line)
+
+
+def phase_names(phases: PhaseMap) -> tuple[str, ...]:
+    """Return what the codes of `phase_codes` stand for."""
+    return (*phases.phases, UNMAPPED, NO_RANGE_PHASE, NO_API_PHASE)
+
+
+def phase_codes(ops: RangedOps, phases: PhaseMap) -> IntArray:
+    """Return the phase of each operation, whatever the filters leave: codes of `phase_names`.
+
+    It is that of the nearest range around the launch that has one.
+    """
+    own = ops.names.told(phases.phase_of)
+    return codes_of_owners(ops, own, owners(ops, own >= 0), len(phases.phases))
+
+
+def codes_of_owners(ops: RangedOps, own: IntArray, owner: IntArray, phases_n: int) -> IntArray:
+    """Return the phase of each operation, of any filter.
+
+    Args:
+        ops: The operations.
+        own: Shape (pieces,), the phase of each range's own name, -1 for none.
+        owner: Shape (operations,), the nearest range around with a phase, or -1.
+        phases_n: Phases of the map.
+    """
+    codes = np.append(own, phases_n)[owner]
+    codes[ops.every.method == NO_RANGE] = phases_n + 1
+    codes[ops.every.method == NO_API] = phases_n + 2
+    return codes
+
+
+def owners(
+    ops: RangedOps, chosen: npt.NDArray[np.bool_], *, any_start_end: bool = False
+) -> IntArray:
+    """Return the nearest chosen range around each operation, whatever the filters leave, or -1.
+
+    Args:
+        ops: The operations.
+        chosen: Shape (pieces,).
+        any_start_end: Whether a launch in push/pop ranges of which none is chosen may count to a
+            start/end range, as it would if the others had not been recorded.
+    """
+    every, forest = ops.every, ops.forest
+    if chosen.all():
+        return every.piece.astype(np.int64)
+    owner = np.append(forest.nearest(chosen), -1)[every.piece]
+    # Start/end ranges nest in nothing: another one that is open may be chosen.
+    least = 0 if any_start_end else forest.pushed_n
+    free = np.flatnonzero((every.piece >= least) & (owner < 0))
+    if free.size:
+        thread = np.full(free.shape, forest.free, dtype=np.int64)
+        owner[free] = forest.innermost(thread, every.evidence_ns[free], chosen)
+    return owner

@@ -1,0 +1,106 @@
+"""What a run tells while it works: lines, and progress.
+
+On a terminal progress is a bar with an estimate, otherwise a line now and then, and with --quiet
+nothing. Everything here goes to standard error; results go to standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+_SECONDS_BETWEEN_LINES: Final = 10.0
+
+
+class Console:
+    """Prints lines, each marked with how serious it is.
+
+    Attributes:
+        quiet: Whether only errors are printed.
+        results: The folder with the run's results, once it stands; None before.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.results: Path | None = None
+
+    def note(self, text: str) -> None:
+        """Say something that the user may want to know."""
+        if not self.quiet:
+            self._print(text)
+
+    def warn(self, text: str) -> None:
+        """Say what a result is missing."""
+        if not self.quiet:
+            self._print(f"warning: {text}")
+
+    def error(self, text: str) -> None:
+        """Say why something failed."""
+        self._print(f"error: {text}")
+
+    def show(self, *lines: str) -> None:
+        """Print a result to standard output, whatever that can encode."""
+        if self.quiet:
+            return
+        encoding = sys.stdout.encoding or "utf-8"
+        text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            # Whoever read has seen enough, as in `nsys-llm ... | head`; the results stand. Python
+            # would complain once more when it closes the stream.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def progress(self, reports_n: int) -> Progress:
+        """Return a progress display for so many reports; use it as a context manager."""
+        return Progress(reports_n, self)
+
+    @staticmethod
+    def _print(text: str) -> None:
+        # A file name may hold a newline, or bytes that are no text: a message stays one line.
+        line = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+        from tqdm import tqdm  # 0.03 s, which a run without a word does not spend
+
+        # tqdm.write keeps a line from tearing a bar that is being drawn.
+        tqdm.write(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
+
+
+class Progress:
+    """How many reports are done."""
+
+    def __init__(self, reports_n: int, console: Console) -> None:
+        self._reports_n = reports_n
+        self._console = console
+        self._bar: Any = None
+        self._done_n = 0
+        self._last_line_s = 0.0
+
+    def __enter__(self) -> Progress:
+        self._last_line_s = time.monotonic()
+        if not self._console.quiet and self._reports_n > 1 and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self._reports_n, unit="report", file=sys.stderr, leave=False)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, reports_n: int) -> None:
+        """Count reports as done."""
+        self._done_n += reports_n
+        if self._bar is not None:
+            self._bar.update(reports_n)
+        elif time.monotonic() - self._last_line_s >= _SECONDS_BETWEEN_LINES:
+            self._last_line_s = time.monotonic()
+            self._console.note(f"{self._done_n} of {self._reports_n} reports done")

@@ -1,0 +1,61 @@
+"""Names that people choose by a pattern: plain text, or a regular expression. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from nsys_llm.core.errors import UsageError
+
+_REGEX_PREFIX: Final = "re:"
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """One pattern.
+
+    Attributes:
+        expression: Searched anywhere in a name.
+    """
+
+    expression: re.Pattern[str]
+
+    def matches(self, *names: str) -> bool:
+        """Tell whether the pattern is found in any of some names."""
+        return any(self.expression.search(name) is not None for name in names)
+
+
+def require_text(where: str, text: str) -> None:
+    """Refuse bytes of a command line, or escapes of a JSON file, that stand for no character.
+
+    No name in a report holds any, and no output could.
+
+    Raises:
+        UsageError: There are such, in the text of the option or file that `where` names.
+    """
+    if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
+        raise UsageError(
+            f"{where}: holds bytes that are no text (UTF-8); no name in a report does."
+        )
+
+
+def parse_pattern(text: str) -> NamePattern:
+    """Return the pattern that a person typed.
+
+    Args:
+        text: A part of the name, in any case; or `re:` and a regular expression, in which case
+            matters unless it says `(?i)`.
+
+    Raises:
+        UsageError: The text is empty, no text, or no regular expression.
+    """
+    require_text("a name pattern", text)
+    if not text.removeprefix(_REGEX_PREFIX).strip():
+        raise UsageError("a name pattern is empty; write a part of the name, or re:EXPRESSION.")
+    if not text.startswith(_REGEX_PREFIX):
+        return NamePattern(re.compile(re.escape(text), re.IGNORECASE))
+    try:
+        return NamePattern(re.compile(text.removeprefix(_REGEX_PREFIX)))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise UsageError(f"'{text}' is no regular expression ({error}).") from error

@@ -1,0 +1,1 @@
+"""What install.py does, and the generated files."""

@@ -1,0 +1,225 @@
+"""What `install.py --check` says: what is there, whether a run would work, and how to mend it.
+
+Standard library only: install.py loads this from the checkout, before anything is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.install.nsight import NsightSystems, locate
+from nsys_llm.install.placement import STAGING, newer, read_record
+from nsys_llm.install.steps import PACKAGE, RECIPES, checkout_version, recipe_sources
+
+OLDEST_PYTHON: Final = (3, 10)
+#: The first Python without the module asyncore.
+WITHOUT_ASYNCORE: Final = (3, 12)
+
+#: Run by the Python in question, which may be an old one: what it is, and what it has.
+PROBE: Final = """
+import json, os, sys
+found = {"version": list(sys.version_info[:3]), "packages": {}, "ours": None, "takes": False}
+if sys.version_info >= (3, 10):
+    import importlib.metadata, sysconfig
+    for name in sys.argv[1:]:
+        try:
+            found["packages"][name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found["packages"][name] = None
+    try:
+        import nsys_llm
+        found["ours"] = [nsys_llm.__version__, os.path.dirname(nsys_llm.__file__)]
+    except ImportError:
+        pass
+    place = sysconfig.get_path("purelib")
+    marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    managed = sys.prefix == sys.base_prefix and os.path.exists(marker)
+    found["takes"] = os.access(place, os.W_OK) and not managed
+print(json.dumps(found))
+"""
+
+
+@dataclass
+class _Report:
+    """The lines to print, and the commands that mend what is missing, each once.
+
+    `place` is the one that places everything in this Nsight Systems.
+    """
+
+    place: str
+    lines: list[str] = field(default_factory=list)
+    mend: list[str] = field(default_factory=list)
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def needs(self, command: str) -> None:
+        if command not in self.mend:
+            self.mend.append(command)
+
+
+def check(root: Path, given: str | None) -> tuple[list[str], bool]:
+    """Look at everything that `nsys recipe` needs to run our recipes.
+
+    Args:
+        root: The checkout.
+        given: See `nsys_llm.install.nsight.locate`.
+
+    Returns:
+        Lines to print, and whether a run would work.
+
+    Raises:
+        UsageError: A record is damaged.
+    """
+    report = _Report("python3 install.py --nsys" + (f" {shlex.quote(given)}" if given else ""))
+    try:
+        nsight = locate(given)
+    except UsageError as error:
+        report.say(f"Nsight Systems: none ({error})")
+        report.needs("python3 install.py --check --nsys DIR, once Nsight Systems is installed")
+        return _closed(report)
+    report.say(f"Nsight Systems: {nsight.version or 'of unknown version'} in {nsight.target}")
+    script = _check_recipes(report, root, nsight)
+    _check_python(report, root, nsight, script)
+    return _closed(report)
+
+
+def requirements(root: Path) -> dict[str, tuple[str, str | None]]:
+    """Return the packages that this one needs: the oldest version that will do, the first too new.
+
+    Python 3.10 has no reader for TOML, and the list is written one entry a line.
+    """
+    text = (root / "pyproject.toml").read_text("utf-8")
+    block = text.partition("\ndependencies = [")[2].partition("]")[0]
+    entries = re.findall(r'"([\w-]+)>=([\d.]+)(?:,<([\d.]+))?"', block)
+    return {name: (oldest, below or None) for name, oldest, below in entries}
+
+
+def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | None:
+    """Say where our recipes are; return the version of the script that nsys would load."""
+    record = read_record(nsight.packages)
+    whole = record is not None and not record.replaced and not (nsight.packages / STAGING).exists()
+    version = record.version if record else ""
+    state = "" if whole or not record else ", unfinished: an installation was interrupted"
+    report.say(f"our recipes in it: {version or 'none'}{state}")
+    if record and not whole:
+        report.needs(report.place)
+    folder = os.environ.get("NSYS_RECIPE_PATH", "")
+    report.say(f"NSYS_RECIPE_PATH: {folder or 'not set'}")
+    places = [nsight.packages / RECIPES, *([Path(folder)] if folder else [])]
+    # From 2026.3 on, what NSYS_RECIPE_PATH names wins; before, what is installed.
+    for place in reversed(places) if nsight.has_own_python else places:
+        if scripts := _script_versions(place, root):
+            report.say(f"nsys recipe finds: {', '.join(scripts)} in {place}")
+            return next(iter(scripts.values()))
+    report.say("nsys recipe finds: none of our recipes")
+    may_write = os.access(nsight.packages, os.W_OK)
+    report.needs(report.place if may_write else "python3 install.py --recipe-path DIR")
+    return None
+
+
+def _script_versions(place: Path, root: Path) -> dict[str, str]:
+    found = {}
+    for name in recipe_sources(root):
+        script = place / name / f"{name}.py"
+        if script.is_file() and (place / name / "metadata.json").is_file():
+            version = re.search(r'version="(.+?)"', script.read_text("utf-8", "replace"))
+            found[name] = version[1] if version else ""
+    return found
+
+
+def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: str | None) -> None:
+    python, how = nsight.python()
+    anew = "python3 install.py --venv .venv && source .venv/bin/activate"
+    if nsight.has_own_python:
+        anew = "nsys recipe --help, which makes the Python that it runs"
+    if python is None:
+        report.say(f"Python that nsys recipe runs: none ({how})")
+        report.needs(anew)
+        return
+    needed = requirements(root)
+    found = _probe(python, nsight, list(needed))
+    if found is None:
+        report.say(f"Python that nsys recipe runs: {python} ({how}), which does not start")
+        report.needs(anew)
+        return
+    version = tuple(found["version"])
+    report.say(f"Python that nsys recipe runs: {'.'.join(map(str, version))}, {python} ({how})")
+    theirs = version < WITHOUT_ASYNCORE or not nsight.needs_asyncore
+    report.say(f"  runs NVIDIA's own recipes: {'yes' if theirs else 'no, needs 3.11 or older'}")
+    ours = version >= OLDEST_PYTHON
+    report.say(f"  runs ours: {'yes' if ours else 'no, needs 3.10 or newer'}")
+    if not ours:
+        newer_python = "with a python3 that is 3.10 or newer: "
+        report.needs(f"{newer_python * (sys.version_info[:2] == version[:2])}{anew}")
+        return
+    mend = f"{python} install.py --current" if found["takes"] else anew
+    _check_packages(report, needed, found["packages"], mend)
+    _check_ours(report, checkout_version(root), found["ours"], script, mend)
+
+
+def _check_packages(
+    report: _Report,
+    needed: dict[str, tuple[str, str | None]],
+    found: dict[str, str | None],
+    mend: str,
+) -> None:
+    for name, (oldest, below) in needed.items():
+        version, note = found[name], ""
+        if version is not None and newer(oldest, version):
+            note = f", needs {oldest} or newer"
+        elif version is not None and below is not None and not newer(below, version):
+            note = f", needs a version below {below}"
+        report.say(f"  {name}: {version or 'missing'}{note}")
+        if version is None or note:
+            report.needs(mend)
+
+
+def _check_ours(
+    report: _Report, checkout: str, ours: list[str] | None, script: str | None, mend: str
+) -> None:
+    """Compare the package that would be imported with the script that would import it."""
+    if ours is None:
+        report.say(f"  {PACKAGE}: missing")
+        if report.place not in report.mend:
+            report.needs(mend)
+        return
+    version, folder = ours
+    report.say(f"  {PACKAGE}: {version} in {folder}")
+    if script is not None and script != version:
+        report.say(f"the recipe that nsys finds is of {script}, which {version} refuses")
+        placed = Path(folder).parent.joinpath("nsys_recipe").is_dir()
+        report.needs(report.place if placed or version == checkout else mend)
+
+
+def _probe(python: str, nsight: NsightSystems, names: list[str]) -> dict[str, Any] | None:
+    """Ask a Python with the module path that nsys gives it."""
+    paths = [str(nsight.packages), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        done = subprocess.run(
+            [python, "-B", "-c", PROBE, *names],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None
+    return answer
+
+
+def _closed(report: _Report) -> tuple[list[str], bool]:
+    works = not report.mend
+    last = ["ready: nsys recipe llm_hotspots --help"] if works else []
+    return [*report.lines, *(f"to mend it: {command}" for command in report.mend), *last], works

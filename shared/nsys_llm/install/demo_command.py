@@ -1,0 +1,76 @@
+"""The demo: makes a rank set, analyses it, and says where to read on. install.py runs it.
+
+python -m nsys_llm.install.demo_command nsys-llm-demo
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from nsys_llm.core.errors import ExitCode, NsysLlmError
+from nsys_llm.install.steps import move_files
+from nsys_llm.report.notebook import NOTEBOOK_NAME
+from nsys_llm.report.report_files import MARKDOWN_NAME
+from nsys_llm.run import cli
+from nsys_llm.testing.demo import write_demo
+
+_RECIPE: Final = "llm_hotspots"
+
+#: Lists the traces that the demo made, the only files of the folder that it may replace.
+_RECORD: Final = ".made-by-install"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m nsys_llm.install.demo_command")
+    parser.add_argument("folder", type=Path, help="where the traces and the results go")
+    parser.add_argument("--commands", default="", help="what stands before our command to run it")
+    given = parser.parse_args(arguments)
+    folder: Path = given.folder
+    print(f"demo: writing two runs of a made-up server with 4 GPUs to {folder} ...", flush=True)
+    try:
+        _write(folder)
+    except NsysLlmError as error:
+        print(f"demo: {error.message}", file=sys.stderr)
+        return int(error.exit_code)
+    except OSError as error:
+        print(f"demo: {folder}: cannot be written ({error.strerror})", file=sys.stderr)
+        return int(ExitCode.BAD_INPUT)
+    results = folder / _RECIPE
+    words = [_RECIPE, "--input", str(folder / "baseline"), "--output", str(results)]
+    print(f"demo: {given.commands}nsys-llm {' '.join(words)}\n", flush=True)
+    # A result of ours is replaced, another folder of that name refused by the command itself.
+    code = cli.main([*words, "--force-overwrite"])
+    if code == 0:
+        print(f"\ndemo: read the report:   {results / MARKDOWN_NAME}")
+        if (results / NOTEBOOK_NAME).is_file():
+            print(
+                f"demo: open the notebook: {_opened_with(given.commands)}{results / NOTEBOOK_NAME}"
+            )
+    return code
+
+
+def _opened_with(commands: str) -> str:
+    """Return the command that opens a notebook, or what installs it."""
+    if find_spec("jupyterlab"):
+        return f"{commands}jupyter lab "
+    return "in VS Code or JupyterLab (install.py --jupyter adds it): "
+
+
+def _write(folder: Path) -> None:
+    """Make both runs beside their place, and move them there only whole."""
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
+        # A temporary folder is for its owner only; what is moved out of it follows the umask.
+        made = Path(work) / "made"
+        write_demo(made)
+        move_files(made, folder, _RECORD)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

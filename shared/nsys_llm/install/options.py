@@ -1,0 +1,57 @@
+"""The command line of install.py.
+
+Standard library only: install.py loads this from the checkout, before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        example = "python3 install.py --venv .venv --demo, or --help"
+        print(f"install.py: {message}; try: {example}", file=sys.stderr)
+        sys.exit(2)
+
+
+def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
+    """Read the command line; a mistake ends the process with one line.
+
+    Args:
+        arguments: None stands for those of the process.
+        demo: The folder that --demo names in its help.
+    """
+    parser = _Parser(prog="install.py", description="Install nsys-llm-recipes.", allow_abbrev=False)
+    where, add = parser.add_mutually_exclusive_group(), parser.add_argument
+    where.add_argument("--current", action="store_true", help="install into the Python run here")
+    where.add_argument("--venv", metavar="DIR", help="install into this environment; make it first")
+    where.add_argument("--tar", action="store_true", help="write all wheels to an archive here")
+    where.add_argument("--uninstall", action="store_true", help="remove what the next two placed")
+    where.add_argument("--check", action="store_true", help="say what is there and what is missing")
+    add("--nsys", metavar="DIR", nargs="?", const="", help="add the recipes to Nsight Systems")
+    add("--recipe-path", metavar="DIR", help="make a folder for NSYS_RECIPE_PATH")
+    add("--untar", metavar="FILE", help="install from what --tar wrote, without a network")
+    add("--jupyter", action="store_true", help="install JupyterLab too, to open notebooks with")
+    add("--test", action="store_true", help="then run all checks of the project")
+    add("--demo", action="store_true", help=f"then analyse a made-up rank set, in ./{demo}")
+    add("--quiet", action="store_true", help="show errors only")
+    options = parser.parse_args(arguments)
+    for name in ("venv", "recipe_path", "untar"):
+        if getattr(options, name) == "":
+            parser.error(f"--{name.replace('_', '-')}: the name is empty")
+    package = options.current or options.venv
+    places = options.nsys is not None or options.recipe_path
+    alone = options.tar or options.check or options.uninstall
+    into = options.untar or options.test or options.demo or options.jupyter
+    if (into or not (places or alone)) and not package:
+        parser.error("one of --current --venv is required")
+    if (options.tar and places) or (options.check and options.recipe_path):
+        parser.error(f"not allowed with --{'tar' if options.tar else 'check'}")
+    for name in ("test", "jupyter"):
+        if options.untar and getattr(options, name):
+            parser.error(f"--{name}: what it needs is not in the archive of --untar")
+    return options

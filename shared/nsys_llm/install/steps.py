@@ -1,0 +1,196 @@
+"""What install.py does beyond pip: recipes beside nsys or in a folder, and away again.
+
+Each step returns the lines to tell the user. Standard library only, as all that install.py loads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.install.nsight import OWN_VENV, NsightSystems, find_all, locate
+from nsys_llm.install.placement import RECORD, NotWritableError, place, read_record, remove
+
+#: Where our package lies below NVIDIA's packages folder, and its recipes.
+PACKAGE = "nsys_llm"
+RECIPES = "nsys_recipe/recipes"
+
+
+def checkout_version(root: Path) -> str:
+    """Return the version of this package, as it stands in a checkout."""
+    found = re.search(
+        r'__version__.*= "(.+)"', (root / "shared" / "nsys_llm" / "__init__.py").read_text("utf-8")
+    )
+    if not found:
+        raise UsageError(f"{root / 'shared'} does not say its version")
+    return found[1]
+
+
+def place_beside_nsys(root: Path, given: str | None) -> tuple[list[str], str | None]:
+    """Place the package and its recipes in Nsight Systems.
+
+    Args:
+        root: The checkout.
+        given: See `nsys_llm.install.nsight.locate`.
+
+    Returns:
+        Lines to tell, and the Python that the requirements have to go to, if that is a given one.
+
+    Raises:
+        UsageError: There is no Nsight Systems, or something is in the way.
+        OutputError: There is no permission.
+    """
+    nsight = locate(given)
+    own_lines, python = _own_python(nsight) if nsight.has_own_python else ([], None)
+    folders = {PACKAGE: _package_sources(root)}
+    folders |= {f"{RECIPES}/{name}": files for name, files in recipe_sources(root).items()}
+    version = checkout_version(root)
+    try:
+        before = place(nsight.packages, folders, version)
+    except NotWritableError as error:
+        raise NotWritableError(
+            f"{error}; without it: python3 install.py --venv .venv --recipe-path DIR, which says "
+            f"how to set NSYS_RECIPE_PATH"
+        ) from None
+    lines = [f"placed nsys-llm-recipes {version}{_instead_of(before)} in {nsight.packages}"]
+    names = " ".join(recipe_sources(root))
+    lines.append(f"now `nsys recipe` has: {names}; what it needs: python3 install.py --check")
+    return [*lines, *own_lines], python
+
+
+def place_recipe_path(root: Path, given: str) -> list[str]:
+    """Make a folder for `NSYS_RECIPE_PATH`.
+
+    Args:
+        root: The checkout.
+        given: The folder. One that holds other things keeps them.
+
+    Raises:
+        UsageError: Something is in the way.
+        OutputError: There is no permission.
+    """
+    folder = Path(given).expanduser().absolute()
+    if not folder.parent.is_dir():
+        raise UsageError(f"{folder.parent} is no folder; make it first")
+    version = checkout_version(root)
+    before = place(folder, recipe_sources(root), version)
+    return [
+        f"placed the recipes of nsys-llm-recipes {version}{_instead_of(before)} in {folder}",
+        f"export NSYS_RECIPE_PATH={shlex.quote(str(folder))}",
+    ]
+
+
+def uninstall(nsys: str | None, recipe_path: str | None) -> tuple[list[str], list[str]]:
+    """Remove what was placed.
+
+    Args:
+        nsys: From this Nsight Systems; empty for the one that is found.
+        recipe_path: From this folder. With neither, from wherever anything can be found.
+
+    Returns:
+        Lines to tell, and the files that were kept because somebody changed or added them.
+
+    Raises:
+        UsageError: There is no Nsight Systems, or a record is damaged.
+        OutputError: There is no permission.
+    """
+    roots = [] if nsys is None else [locate(nsys).packages]
+    if recipe_path is not None:
+        roots.append(Path(recipe_path).expanduser().absolute())
+    if nsys is None and recipe_path is None:
+        roots = [nsight.packages for nsight in find_all()]
+        # A folder named there may have been made by hand, in which case it has no record.
+        if environment := os.environ.get("NSYS_RECIPE_PATH"):
+            roots.append(Path(environment).absolute())
+        roots = [root for root in roots if read_record(root)]
+        if not roots:
+            return ["found nothing to remove; name it: --nsys DIR or --recipe-path DIR"], []
+    lines, kept = [], []
+    for root in roots:
+        left = remove(root)
+        lines.append(
+            f"nothing to remove in {root}: it has no {RECORD}"
+            if left is None
+            else f"removed nsys-llm-recipes from {root}"
+        )
+        kept += [str(root / name) for name in left or ()]
+    return lines, kept
+
+
+def move_files(source: Path, destination: Path, record_name: str) -> None:
+    """Move all files of a folder into another, over those that an earlier call moved there.
+
+    Raises:
+        UsageError: A file of that name is there that no earlier call moved.
+    """
+    record = destination / record_name
+    ours = record.read_text("utf-8").splitlines() if record.is_file() else []
+    new = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
+    for name in new:
+        if name not in ours and os.path.lexists(destination / name):
+            raise UsageError(f"{destination / name} was not made by --demo; move it away")
+    destination.mkdir(exist_ok=True)
+    record.write_text("\n".join(new), "utf-8")
+    for name in new:
+        (destination / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source / name, destination / name)
+
+
+def recipe_sources(root: Path) -> dict[str, dict[str, Path]]:
+    """Return the files that NVIDIA's loader needs of each recipe, by its name.
+
+    `__init__.py` is among them: a folder of the same name, such as a result, may lie in the current
+    directory, and counts for less than a package that has one.
+    """
+    return {
+        metadata.parent.name: {
+            name: metadata.parent / name
+            for name in ("__init__.py", f"{metadata.parent.name}.py", "metadata.json")
+        }
+        for metadata in sorted((root / "recipes").glob("*/metadata.json"))
+    }
+
+
+def _package_sources(root: Path) -> dict[str, Path]:
+    """Return the files of the package by the path that they are imported by."""
+    if not (root / "pyproject.toml").is_file():
+        raise UsageError(
+            f"{root / 'pyproject.toml'} is missing: run install.py where it was cloned"
+        )
+    parts = {
+        "": root / "shared" / "nsys_llm",
+        "recipes/": root / "recipes",
+        "manifests/": root / "manifests",
+    }
+    return {
+        f"{prefix}{path.relative_to(folder).as_posix()}": path
+        for prefix, folder in parts.items()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and _is_source(path.relative_to(folder))
+    }
+
+
+def _is_source(path: Path) -> bool:
+    """Tell our files from what Python, builds and editors leave beside them."""
+    hidden = any(part.startswith(".") or part in ("__pycache__", "build") for part in path.parts)
+    return not hidden and path.suffix in (".py", ".json", ".typed")
+
+
+def _instead_of(version: str | None) -> str:
+    return f", in place of {version}," if version else ""
+
+
+def _own_python(nsight: NsightSystems) -> tuple[list[str], str | None]:
+    given = os.environ.get("NSYSPYTHONEXE")
+    python, how = nsight.python()
+    lines = [f"{nsight.name} runs recipes in {python or OWN_VENV} ({how}), not in PATH's python3"]
+    if given and not python:
+        raise OutputError(f"NSYSPYTHONEXE={given} cannot be run; nothing was placed")
+    if given:
+        return lines, python
+    first = "" if python else "run `nsys recipe --help` once, which makes it; then "
+    lines.append(f"to install there: {first}NSYSPYTHONEXE={OWN_VENV} python3 install.py --nsys")
+    return lines, None

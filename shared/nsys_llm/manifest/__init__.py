@@ -1,0 +1,1 @@
+"""The declared facts of a recipe, and the options made from them."""

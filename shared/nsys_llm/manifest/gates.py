@@ -1,0 +1,155 @@
+"""Gates: how much worse a metric may be than in the baseline, as people type it. Pure.
+
+    metric:+3%            3 percent of the baseline's value
+    idle_pct:+2pp         2 percentage points, for metrics in percent
+    exposed_comm:+10ms    an amount, in a unit that suits the metric
+    kernel(flash*):+2%    a metric with an argument
+
+Every metric is worse the greater it is, so limits are upwards. Values are exact fractions: a change
+of just the limit passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Protocol
+
+from nsys_llm.core.errors import UsageError
+
+PASS: Final = "pass"
+FAIL: Final = "fail"
+#: The gate decides nothing: its metric cannot be computed, or not be compared.
+NOT_COMPARABLE: Final = "not_comparable"
+
+_GATE: Final = re.compile(
+    r"\s*(?P<name>\w+)\s*(?:\((?P<argument>.*)\))?\s*:"
+    r"\s*\+\s*(?P<limit>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z%]*)\s*",
+    re.DOTALL,
+)
+_RELATIVE: Final = "%"
+#: By unit of the metric: units of an absolute limit, and what one of it is in the metric's own.
+_UNITS: Final = {
+    "ns": {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000},
+    "%": {"pp": 1},
+    "bytes": {"B": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000},
+    "count": {"": 1},
+}
+
+
+class _Metric(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def argument(self) -> str | None: ...
+    @property
+    def typed(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate.
+
+    Attributes:
+        text: As typed, without space around it.
+        metric: Name of the metric.
+        argument: What stands in brackets; None for a metric without.
+        limit: How much greater the metric may be: in percent if `relative`, else in its own unit.
+        relative: Whether the limit is a share of the baseline's value.
+    """
+
+    text: str
+    metric: str
+    argument: str | None
+    limit: Fraction
+    relative: bool
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a gate says.
+
+    Attributes:
+        result: `PASS`, `FAIL` or `NOT_COMPARABLE`.
+        allowed: How much greater the metric might be, in its own unit; None where that is not
+            known.
+        reason: In one sentence, where there is more to say than the numbers.
+    """
+
+    result: str
+    allowed: Fraction | None
+    reason: str | None = None
+
+
+def parse_gates(texts: Sequence[str], metrics: Sequence[_Metric]) -> tuple[Gate, ...]:
+    """Read gates.
+
+    Args:
+        texts: As typed.
+        metrics: Those that there are.
+
+    Raises:
+        UsageError: A text is no gate, or of no metric; the message lists the legal ones.
+    """
+    return tuple(_parsed(text.strip(), metrics) for text in texts)
+
+
+def judge(
+    gate: Gate, before: Fraction | None, after: Fraction | None, noise: Fraction | None
+) -> Judgement:
+    """Compare a metric on two sides.
+
+    Args:
+        gate: What is allowed.
+        before: Value of the baseline; None where it cannot be computed.
+        after: Value of the input.
+        noise: How far runs of the baseline differ among themselves; None where that is not known.
+            A change within it passes.
+    """
+    if before is None or after is None:
+        return Judgement(NOT_COMPARABLE, None, "the metric cannot be computed for both runs")
+    change = after - before
+    if gate.relative and before == 0:
+        if change <= 0:
+            return Judgement(PASS, Fraction(0), "the baseline is 0, and so is the input")
+        reason = "the baseline is 0, so no percentage of it is a limit; give an amount"
+        return Judgement(NOT_COMPARABLE, None, reason)
+    allowed = gate.limit * before / 100 if gate.relative else gate.limit
+    if change <= allowed:
+        return Judgement(PASS, allowed)
+    if noise is not None and change <= noise:
+        return Judgement(PASS, allowed, "above the limit, but runs of the baseline differ as much")
+    return Judgement(FAIL, allowed)
+
+
+def _parsed(text: str, metrics: Sequence[_Metric]) -> Gate:
+    match = _GATE.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"gate '{text}' is not METRIC:+LIMIT, like gpu_time:+3%, idle_pct:+2pp, "
+            f"exposed_comm:+10ms or kernel(flash*):+2%. {_legal(metrics)}"
+        )
+    name, argument = match["name"], match["argument"]
+    metric = next((one for one in metrics if one.name == name), None)
+    if metric is None:
+        raise UsageError(f"gate '{text}': there is no metric '{name}'. {_legal(metrics)}")
+    if (argument is None) != (metric.argument is None) or (argument is not None and not argument):
+        raise UsageError(f"gate '{text}': write {metric.typed}:+LIMIT. {_legal(metrics)}")
+    unit, limit = match["unit"], Fraction(match["limit"])
+    if unit == _RELATIVE:
+        return Gate(text, name, argument, limit, True)
+    known = _UNITS[metric.unit]
+    if unit not in known:
+        amounts = ", ".join(one or "a plain number" for one in known)
+        raise UsageError(
+            f"gate '{text}': the limit of {metric.typed} is in % or {amounts}, not '{unit}'."
+        )
+    return Gate(text, name, argument, limit * known[unit], False)
+
+
+def _legal(metrics: Sequence[_Metric]) -> str:
+    return f"Metrics: {', '.join(metric.typed for metric in metrics)}."

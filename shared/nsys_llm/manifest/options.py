@@ -1,0 +1,193 @@
+"""Command-line options, derived from a manifest, for any argparse parser."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.core.patterns import parse_pattern, require_text
+from nsys_llm.core.units import parse_duration_ns
+from nsys_llm.manifest.gate_texts import gate_texts
+from nsys_llm.manifest.gates import parse_gates
+from nsys_llm.manifest.manifest import Manifest, Option
+from nsys_llm.manifest.weights import read_weights
+from nsys_llm.taxonomy.phase_maps import read_phase_map
+
+#: Options whose text names an NVTX range; a mistake in it is found before anything is read.
+_RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
+
+#: Options whose text is a pattern of names.
+_PATTERN_TEXTS: Final = ("kernel", "match", "step_kernel")
+
+
+def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
+    """Add a recipe's options to a parser, leaving out those that it has already.
+
+    Args:
+        parser: The parser; options that a newer Nsight Systems added to it stay as they are.
+        manifest: The recipe.
+    """
+    groups: dict[str, Any] = {}
+    for option in manifest.options:
+        if option.flag in parser._option_string_actions:
+            continue
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        _add(groups[option.group], option)
+
+
+def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every option of a recipe, checked, aliases resolved, absent ones at their default.
+
+    Args:
+        manifest: The recipe.
+        given: Parsed values by option name; others are ignored.
+
+    Raises:
+        UsageError: Two options contradict each other, or a value means nothing.
+    """
+    options = {
+        option.name: _default(option) if given.get(option.name) is None else given[option.name]
+        for option in manifest.options
+    }
+    for option in manifest.options:
+        if option.excludes and options[option.name] and options[option.excludes]:
+            other = option.excludes.replace("_", "-")
+            raise UsageError(f"{option.flag} and --{other} exclude each other.")
+    start_ns, end_ns = options.pop("start", None), options.pop("end", None)
+    if start_ns is not None or end_ns is not None:
+        if options["filter_time"] is not None:
+            raise UsageError("--start and --end say the same as --filter-time; give one of them.")
+        options["filter_time"] = (start_ns, end_ns)
+    _check_window(options["filter_time"])
+    if options["steps"] and options["skip_warmup"]:
+        raise UsageError("--steps already says which steps; leave out --skip-warmup.")
+    chooses = manifest.by_step or options["steps"] or options["skip_warmup"]
+    if options["step"] and not chooses:
+        raise UsageError(
+            "--step says what a step is; add --steps A:B or --skip-warmup to choose some."
+        )
+    for name in (*_RANGE_TEXTS, "domain"):
+        require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
+    for name in _RANGE_TEXTS:
+        if options[name] is not None:
+            from nsys_llm.manifest.range_choice import parse_choice
+
+            parse_choice(options[name])
+    for name in _PATTERN_TEXTS:
+        if options.get(name) is not None:
+            parse_pattern(options[name])
+    if "gate" in options:
+        options["gate"] = tuple(text for texts in options["gate"] or () for text in texts)
+        require_text("--gate", "".join(options["gate"]))
+        parse_gates(options["gate"], manifest.metrics)
+    return options
+
+
+def _default(option: Option) -> Any:
+    return False if option.type == "flag" else option.default
+
+
+def _add(group: Any, option: Option) -> None:
+    text = option.help.replace("%", "%%")
+    if option.type == "flag":
+        group.add_argument(option.flag, action="store_true", default=None, help=text)
+        return
+    if option.default is not None:
+        text += f" Default: {option.default}."
+    extra: dict[str, Any] = {"help": text, "metavar": option.metavar, "default": None}
+    if option.choices:
+        extra |= {"choices": option.choices, "metavar": None}
+    if option.type in ("paths", "gates"):
+        extra |= {"nargs": "+", "action": "extend"}
+    if option.required:
+        extra["required"] = True
+    group.add_argument(option.flag, type=_for_argparse(_PARSERS[option.type]), **extra)
+
+
+def _for_argparse(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def typed(text: str) -> Any:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(error.message) from error
+
+    return typed
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"'{text}' is not a whole number above 0.")
+    return int(text)
+
+
+def _percent(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text)
+    if match is None:
+        raise UsageError(f"'{text}' is not a percentage; write like 2 or 0.5.")
+    return float(match[1])
+
+
+def _share(text: str) -> float:
+    if re.fullmatch(r"\d*\.?\d+", text) is None or not 0 < float(text) < 1:
+        raise UsageError(f"'{text}' is not a number between 0 and 1; write like 0.05.")
+    return float(text)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            raise UsageError(f"'{text}' is not a list of numbers; write like 0,4-7.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first > 1_000_000:
+            raise UsageError(f"'{part.strip()}' is not a range; write the smaller number first.")
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def _time_range(text: str) -> tuple[int | None, int | None]:
+    start, slash, end = text.partition("/")
+    if not slash or not (start or end):
+        raise UsageError(f"'{text}' is not a window; write [START]/[END], like 5s/7s.")
+    return parse_duration_ns(start) if start else None, parse_duration_ns(end) if end else None
+
+
+def _step_range(text: str) -> tuple[int | None, int | None]:
+    match = re.fullmatch(r"(\d*):(\d*)", text)
+    if match is None or text == ":":
+        raise UsageError(f"'{text}' is not a range of steps; write A:B, A: or :B.")
+    first, last = (int(part) if part else None for part in match.groups())
+    if first is not None and last is not None and last <= first:
+        raise UsageError(f"'{text}' holds no step; B must be above A.")
+    return first, last
+
+
+def _check_window(window: tuple[int | None, int | None] | None) -> None:
+    if window and None not in window and window[1] <= window[0]:  # type: ignore[operator]
+        raise UsageError(
+            f"the window {window[0]}/{window[1]} is empty; its end must be after its start."
+        )
+
+
+_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "choice": str,
+    "count": _count,
+    "gates": gate_texts,
+    "numbers": _numbers,
+    "output": str,
+    "paths": str,
+    "percent": _percent,
+    # Read here, once: workers may not see the file.
+    "phase_map": read_phase_map,
+    "share": _share,
+    "step_range": _step_range,
+    "text": str,
+    "time": parse_duration_ns,
+    "time_range": _time_range,
+    "weights": read_weights,
+}

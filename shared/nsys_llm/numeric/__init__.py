@@ -1,0 +1,1 @@
+"""Integer intervals, exact histograms, grouping and top rows: numpy only."""

@@ -1,0 +1,66 @@
+"""What a change of a sum is made of: more calls, or longer ones. Pure, exact integers.
+
+    change = t1 - t0 = count effect + per-call effect
+    count effect = (n1 - n0) * t0 / n0, rounded half to even
+    per-call effect = the rest
+
+What is new or has vanished is all count effect. The parts of one name add up to its change exactly,
+so sums of them over any set of names do, too. A split by something finer, as by configuration, has
+another mean for each row, and so other parts: it is a table of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Changes and their parts; all of shape (rows,), int64. Positive means more or longer.
+
+    Attributes:
+        change: t1 - t0.
+        count: The part that more or fewer calls make, at the mean of the baseline.
+        per_call: The rest: longer or shorter calls.
+    """
+
+    change: IntArray
+    count: IntArray
+    per_call: IntArray
+
+
+def split_change(calls0: IntArray, total0: IntArray, calls1: IntArray, total1: IntArray) -> Effects:
+    """Split changes of sums into the effect of the number of calls and that of their length.
+
+    Args:
+        calls0: Shape (rows,), calls in the baseline.
+        total0: Shape (rows,), their sum, in any unit.
+        calls1: Shape (rows,), calls in the input.
+        total1: Shape (rows,), their sum.
+    """
+    change = total1 - total0
+    on_both = (calls0 > 0) & (calls1 > 0)
+    # In Python's integers: a product of a count and a sum may outgrow 64 bits.
+    parts = [
+        _half_even((n1 - n0) * t0, n0) if both else whole
+        for n0, t0, n1, both, whole in zip(
+            calls0.tolist(),
+            total0.tolist(),
+            calls1.tolist(),
+            on_both.tolist(),
+            change.tolist(),
+            strict=True,
+        )
+    ]
+    count = np.array(parts, dtype=np.int64)
+    return Effects(change, count, change - count)
+
+
+def _half_even(part: int, whole: int) -> int:
+    """Return part / whole rounded to the nearest integer, halves to the even one; whole > 0."""
+    quotient, rest = divmod(part, whole)
+    return quotient + (2 * rest > whole or (2 * rest == whole and quotient % 2 == 1))

@@ -1,0 +1,71 @@
+"""Which interval is open at an instant, the innermost of them. Pure numpy.
+
+It needs no nesting. Beyond one pass over the intervals the work is a few steps a doubling of their
+number, for all instants together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray
+
+
+def innermost(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return for each instant the last interval that starts by then and ends after it, or -1.
+
+    Of intervals that are properly nested, as the ranges of a thread are, that is the innermost one.
+
+    Args:
+        at_ns: Shape (k,).
+        start_ns: Shape (n,), ascending; of equal starts the outer comes first.
+        end_ns: Shape (n,), `end_ns > start_ns`, since an empty interval is never open.
+    """
+    return last_open(np.searchsorted(start_ns, at_ns, side="right") - 1, at_ns, end_ns)
+
+
+def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return for each instant the last interval up to a position that ends after it, or -1.
+
+    Args:
+        position: Shape (k,), the last interval that may be it; -1 for none.
+        at_ns: Shape (k,).
+        end_ns: Shape (n,).
+    """
+    if end_ns.size == 0:
+        return np.full(at_ns.shape, -1, dtype=np.int64)
+    # Mostly it is the last one itself: what was opened there was launched there.
+    found = np.where((position >= 0) & (end_ns[position] > at_ns), position, -1)
+    waiting = np.flatnonzero((found < 0) & (position > 0))
+    if not waiting.size:
+        return found
+    levels = _maxima(end_ns)
+    node = position[waiting]
+    for level, ends in enumerate(levels):
+        is_open = ends[node] > at_ns[waiting]
+        rows = waiting[is_open]
+        found[rows] = _descend(node[is_open], level, levels, at_ns[rows])
+        # All of this node is closed: look at what holds the one before it. That may hold this node
+        # too, which does no harm, and nothing that starts later.
+        left = ~is_open & (node > 0)
+        waiting, node = waiting[left], (node[left] - 1) // 2
+    return found
+
+
+def _maxima(values: IntArray) -> list[IntArray]:
+    """Return the values, then the larger of each two, and so on up to one."""
+    levels = [values]
+    while levels[-1].size > 1:
+        below = levels[-1]
+        if below.size % 2:
+            below = np.append(below, np.iinfo(np.int64).min)
+        levels.append(np.maximum(below[::2], below[1::2]))
+    return levels
+
+
+def _descend(node: IntArray, level: int, levels: list[IntArray], at_ns: IntArray) -> IntArray:
+    """Return the last leaf below each node that is open."""
+    for below in levels[level - 1 :: -1] if level else ():
+        right = np.minimum(2 * node + 1, below.size - 1)
+        node = np.where(below[right] > at_ns, right, 2 * node)
+    return node

@@ -1,0 +1,70 @@
+"""Time that intervals share, split among them. Pure: numpy in, numpy out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray
+
+
+def exclusive_ns(
+    start_ns: IntArray, end_ns: IntArray, tie_break: IntArray, since_ns: IntArray | None = None
+) -> IntArray:
+    """Split the time that intervals share among them, so that the shares add up to the union.
+
+    A segment of dt ns that k intervals cover gives each `dt // k`; the remainder goes to the one
+    that started earliest. Equal starts are ordered by `since_ns`, end, then by `tie_break`.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+        tie_break: Shape (n,), makes the outcome independent of the order of rows.
+        since_ns: Shape (n,), when each really started, where `start_ns` was cut to a window.
+
+    Returns:
+        Shape (n,), each at most the interval's length; the sum equals the union's length exactly.
+    """
+    shares = end_ns - start_ns
+    if start_ns.size < 2:
+        return shares
+    order = np.argsort(start_ns, kind="stable") if (start_ns[1:] < start_ns[:-1]).any() else None
+    starts, ends = (start_ns, end_ns) if order is None else (start_ns[order], end_ns[order])
+    overlaps = starts[1:] < np.maximum.accumulate(ends)[:-1]
+    if not overlaps.any():
+        return shares  # one stream, the common case
+    # The others, most of them, are alone and keep their length.
+    together = np.concatenate(([False], overlaps)) | np.concatenate((overlaps, [False]))
+    rows = np.flatnonzero(together) if order is None else order[together]
+    since_ns = start_ns if since_ns is None else since_ns
+    shares[rows] = _split(start_ns[rows], end_ns[rows], tie_break[rows], since_ns[rows])
+    return shares
+
+
+def _split(
+    start_ns: IntArray, end_ns: IntArray, tie_break: IntArray, since_ns: IntArray
+) -> IntArray:
+    """Return the shares of intervals in order of their starts; see `exclusive_ns`."""
+    order = np.arange(start_ns.size)
+    if (start_ns[1:] == start_ns[:-1]).any():
+        order = np.lexsort((tie_break, end_ns, since_ns, start_ns))
+    starts, ends = start_ns[order], end_ns[order]
+    bounds = _sorted_distinct(np.concatenate((starts, ends)))
+    first, last = np.searchsorted(bounds, starts), np.searchsorted(bounds, ends)
+    change = np.bincount(first, minlength=bounds.size) - np.bincount(last, minlength=bounds.size)
+    active_n = np.cumsum(change)[:-1]
+    length = np.diff(bounds)
+    each, rest = np.divmod(length, np.maximum(active_n, 1))
+    before = np.concatenate(([0], np.cumsum(np.where(active_n > 0, each, 0))))
+    shares = np.empty_like(start_ns)
+    shares[order] = before[last] - before[first]
+    # The earliest started interval that is active at t is the first one whose end is beyond t.
+    odd = np.flatnonzero((rest > 0) & (active_n > 1))
+    earliest = np.searchsorted(np.maximum.accumulate(ends), bounds[odd], side="right")
+    np.add.at(shares, order[earliest], rest[odd])
+    return shares
+
+
+def _sorted_distinct(values: IntArray) -> IntArray:
+    # np.unique hashes first since numpy 2.3, which is 40 times slower here (1M: 1.6 s, 0.04 s).
+    values = np.sort(values)
+    return values[np.concatenate(([True], values[1:] != values[:-1]))]

@@ -1,0 +1,130 @@
+"""Gaps between operations: stretches in which none runs, and what ran before and after. Pure numpy.
+
+An operation of no length covers nothing, but it runs: it ends one gap and begins the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Stretches without an operation, in order of time; all of shape (n,).
+
+    Attributes:
+        start_ns: Begin of the gap.
+        end_ns: Its end, later than its begin.
+        before: Position of the operation that ended last before it; -1 before the first one.
+        after: Position of the operation that ends it; -1 after the last one.
+        since_ns: Begin of the gap before it was cut to a window.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    before: IntArray
+    after: IntArray
+    since_ns: IntArray
+
+    def __len__(self) -> int:
+        return self.start_ns.size
+
+    def take(self, rows: npt.NDArray[Any] | slice) -> Gaps:
+        """Return the gaps that a mask, an index array or a slice selects."""
+        return Gaps(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+
+def start_order(
+    start_ns: IntArray, ties: Callable[[IntArray], Sequence[IntArray]]
+) -> IntArray | None:
+    """Return the order of starts; None if that is how they are.
+
+    Args:
+        start_ns: Shape (n,).
+        ties: What orders operations of one start, most significant first: for some of them, which
+            are few, arrays of their shape.
+    """
+    steps = np.diff(start_ns)
+    order = np.argsort(start_ns, kind="stable") if (steps < 0).any() else None
+    equal = steps == 0 if order is None else np.diff(start_ns[order]) == 0
+    if not equal.any():
+        return order
+    order = np.arange(start_ns.size) if order is None else order
+    places = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+    rows = order[places]
+    order[places] = rows[np.lexsort((*ties(rows)[::-1], start_ns[rows]))]
+    return order
+
+
+def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
+    """Return the gaps inside windows.
+
+    Args:
+        start_ns: Shape (n,), ascending (see `start_order`).
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+        windows: Shape (m, 2), sorted and disjoint. What lies in a window before the first or after
+            the last operation is a gap too; one that reaches into two windows is two gaps.
+
+    Returns:
+        Their lengths and those of the union of the operations inside the windows add up to the
+        length of the windows.
+    """
+    if not len(windows):
+        nothing = np.empty(0, dtype=np.int64)
+        return Gaps(nothing, nothing, nothing, nothing, nothing)
+    reach = np.maximum.accumulate(end_ns)
+    opens = np.flatnonzero(start_ns[1:] > reach[:-1])
+    begins = reach[opens]
+    before = _last_ended(end_ns, reach, opens)
+    whole = Gaps(begins, start_ns[opens + 1], before, opens + 1, begins)
+    whole = _with_edges(whole, start_ns, end_ns, reach, windows)
+    if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
+        return whole
+    owner, starts, ends = clip_to_windows(whole.start_ns, whole.end_ns, windows)
+    return Gaps(starts, ends, whole.before[owner], whole.after[owner], whole.since_ns[owner])
+
+
+def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
+    """Return which operation ended last of those up to some; of equal ones, the first begun."""
+    found = at.copy()
+    # Where operations do not overlap, each ended last of those before it.
+    earlier = np.where(at > 0, reach[np.maximum(at - 1, 0)], end_ns[at] - 1)
+    other = np.flatnonzero(earlier >= end_ns[at])
+    found[other] = np.searchsorted(reach, reach[at[other]], side="left")
+    return found
+
+
+def _holds(window: IntArray, gaps: Gaps) -> bool:
+    """Tell whether gaps, in order of time, all lie inside a window."""
+    return bool(window[0] <= gaps.start_ns[0] and gaps.end_ns[-1] <= window[1])
+
+
+def _with_edges(
+    gaps: Gaps, start_ns: IntArray, end_ns: IntArray, reach: IntArray, windows: IntArray
+) -> Gaps:
+    """Add what the windows hold before the first and after the last operation."""
+    low, high = int(windows[0, 0]), int(windows[-1, 1])
+    first = int(start_ns[0]) if start_ns.size else high
+    parts = [gaps]
+    if low >= first and start_ns.size and high <= int(reach[-1]):
+        return gaps
+    if low < first:
+        parts.insert(0, _one(low, first, -1, 0 if start_ns.size else -1))
+    if start_ns.size and high > int(reach[-1]):
+        last = _last_ended(end_ns, reach, np.array([end_ns.size - 1]))
+        parts.append(_one(int(reach[-1]), high, int(last[0]), -1))
+    return Gaps(
+        *(np.concatenate([getattr(one, name.name) for one in parts]) for name in fields(Gaps))
+    )
+
+
+def _one(start_ns: int, end_ns: int, before: int, after: int) -> Gaps:
+    values = (start_ns, end_ns, before, after, start_ns)
+    return Gaps(*(np.array([value], dtype=np.int64) for value in values))

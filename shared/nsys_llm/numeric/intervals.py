@@ -1,0 +1,235 @@
+"""Interval arithmetic on integer nanoseconds. Pure: numpy in, numpy out.
+
+Intervals are half-open, [start, end). All arrays are int64. A zero-length interval covers nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.errors import IntervalError
+
+IntArray = npt.NDArray[np.int64]
+
+# Intervals in order of time meet few windows at a time; so many at once stay in the processor's
+# cache, which halves the time (5M intervals and windows: 0.65 s, 0.35 s).
+_BLOCK: Final = 1 << 15
+_FEW: Final = 64
+
+
+def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return the union as sorted, disjoint, non-touching intervals.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+
+    Returns:
+        Shape (m, 2), m <= n. Touching intervals are joined and zero-length ones left out, so the
+        lengths add up to the time covered by at least one interval.
+    """
+    real = end_ns > start_ns
+    starts, ends = (start_ns, end_ns) if real.all() else (start_ns[real], end_ns[real])
+    if starts.size == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    starts, ends = _in_order(starts, ends)
+    reach = np.maximum.accumulate(ends)
+    opens = starts[1:] > reach[:-1]
+    # Starts lie together, and so do ends: what follows reads one of the two at a time.
+    joined = np.empty((2, np.count_nonzero(opens) + 1), dtype=np.int64)
+    joined[0, 0], joined[1, -1] = starts[0], reach[-1]
+    joined[0, 1:], joined[1, :-1] = starts[1:][opens], reach[:-1][opens]
+    return joined.T
+
+
+def union_length_ns(start_ns: IntArray, end_ns: IntArray) -> int:
+    """Return the time covered by at least one interval, as the lengths of `union_intervals` sum.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+    """
+    if start_ns.size == 0:
+        return 0
+    starts, ends = _in_order(start_ns, end_ns)
+    reach = np.maximum.accumulate(ends)
+    # Each interval adds what it reaches beyond all that started before it.
+    added_ns = reach[1:] - np.maximum(starts[1:], reach[:-1])
+    return int(reach[0] - starts[0] + np.maximum(added_ns, 0).sum())
+
+
+def union_before_ns(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return how much of the time before each instant at least one interval covers.
+
+    As `covered_ns` of `union_intervals`, without making the union, which takes twice as long.
+
+    Args:
+        at_ns: Shape (k,), any instants, far fewer than intervals.
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+    """
+    if start_ns.size == 0:
+        return np.zeros(at_ns.shape, dtype=np.int64)
+    starts, ends = _in_order(start_ns, end_ns)
+    reach = np.maximum.accumulate(ends)
+    # Each interval adds what it reaches beyond all that started before it.
+    added_ns = reach - starts
+    added_ns[1:] = np.maximum(reach[1:] - np.maximum(starts[1:], reach[:-1]), 0)
+    before = np.concatenate(([0], np.cumsum(added_ns)))
+    begun = np.searchsorted(starts, at_ns, side="right")
+    beyond = np.maximum(reach[np.maximum(begun - 1, 0)] - at_ns, 0)
+    return np.where(begun > 0, before[begun] - beyond, 0)
+
+
+def total_length_ns(intervals: IntArray) -> int:
+    """Return the summed length of disjoint intervals of shape (n, 2)."""
+    return int((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def intersect_intervals(left: IntArray, right: IntArray) -> IntArray:
+    """Return the time in both of two sets of intervals.
+
+    Args:
+        left: Shape (n, 2), sorted and disjoint (see `union_intervals`).
+        right: Shape (m, 2), likewise.
+
+    Returns:
+        Shape (k, 2), sorted and disjoint.
+
+    Raises:
+        IntervalError: One of the two is unsorted or overlapping.
+    """
+    _require_disjoint(left)
+    _require_disjoint(right)
+    _, starts, ends = clip_to_windows(left[:, 0], left[:, 1], right)
+    return np.column_stack((starts, ends))
+
+
+def subtract_intervals(left: IntArray, right: IntArray) -> IntArray:
+    """Return the time in one set of intervals and not in another.
+
+    Args:
+        left: Shape (n, 2), sorted and disjoint (see `union_intervals`). Best the shorter one.
+        right: Shape (m, 2), likewise.
+
+    Returns:
+        Shape (k, 2), sorted and disjoint, without zero-length intervals.
+
+    Raises:
+        IntervalError: One of the two is unsorted or overlapping.
+    """
+    _require_disjoint(left)
+    _require_disjoint(right)
+    _, starts, ends = clip_to_windows(left[:, 0], left[:, 1], right)
+    # What is left begins where `left` begins or a piece taken out ends; the nth begin and the nth
+    # end belong together.
+    begins = np.sort(np.concatenate((left[:, 0], ends)))
+    stops = np.sort(np.concatenate((left[:, 1], starts)))
+    real = stops > begins
+    return np.column_stack((begins[real], stops[real]))
+
+
+def clip_to_windows(
+    start_ns: IntArray, end_ns: IntArray, windows: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Cut intervals into the pieces that lie inside windows.
+
+    Args:
+        start_ns: Shape (n,), in any order, overlapping or not.
+        end_ns: Shape (n,).
+        windows: Shape (m, 2), sorted and disjoint.
+
+    Returns:
+        For each piece: the interval that it comes from, its start and its end; shape (k,) each.
+    """
+    first = np.searchsorted(windows[:, 1], start_ns, side="right")
+    last = np.searchsorted(windows[:, 0], end_ns, side="left")
+    pieces_n = np.maximum(last - first, 0)
+    owner = np.repeat(np.arange(start_ns.size), pieces_n)
+    nth = np.arange(owner.size) - np.repeat(np.cumsum(pieces_n) - pieces_n, pieces_n)
+    window = first[owner] + nth
+    starts = np.maximum(start_ns[owner], windows[window, 0])
+    ends = np.minimum(end_ns[owner], windows[window, 1])
+    return owner, starts, ends
+
+
+def gaps_within(busy: IntArray, windows: IntArray) -> IntArray:
+    """Return the time of windows in which nothing is busy, in order of time.
+
+    Args:
+        busy: Shape (n, 2), sorted and disjoint; what lies outside the windows is left out.
+        windows: Shape (m, 2), sorted and disjoint.
+
+    Returns:
+        Shape (k, 2), sorted and disjoint; no gap reaches over the end of a window.
+    """
+    inside = intersect_intervals(busy, windows)
+    # Each window's begin and each busy interval's end opens a gap, which the next of the other
+    # kind closes; both lists come in the same order.
+    opens = np.sort(np.concatenate((windows[:, 0], inside[:, 1])))
+    closes = np.sort(np.concatenate((inside[:, 0], windows[:, 1])))
+    real = closes > opens
+    return np.column_stack((opens[real], closes[real]))
+
+
+def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
+    """Return how much of the windows lies before each instant.
+
+    Args:
+        at_ns: Shape (n,), any instants.
+        windows: Shape (m, 2), sorted and disjoint.
+
+    Returns:
+        Shape (n,). The difference of two values is the window time between their instants.
+    """
+    if len(windows) == 0:
+        return np.zeros(at_ns.shape, dtype=np.int64)
+    lengths = windows[:, 1] - windows[:, 0]
+    before = np.cumsum(lengths)
+    before -= lengths
+    index = np.searchsorted(windows[:, 0], at_ns, side="right") - 1
+    inside = np.clip(at_ns - windows[np.maximum(index, 0), 0], 0, lengths[np.maximum(index, 0)])
+    return np.where(index < 0, 0, before[np.maximum(index, 0)] + inside)
+
+
+def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> IntArray:
+    """Return the part of each interval, in ns, that lies inside the windows (sorted, disjoint)."""
+    if len(windows) <= _FEW:
+        return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
+    lengths = np.empty_like(start_ns)
+    for first in range(0, start_ns.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        starts, ends = start_ns[block], end_ns[block]
+        low = np.searchsorted(windows[:, 1], starts.min(), side="right")
+        high = np.searchsorted(windows[:, 0], ends.max(), side="left")
+        near = windows[low:high]
+        lengths[block] = covered_ns(ends, near) - covered_ns(starts, near)
+    return lengths
+
+
+def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell for each instant whether it lies in a window (sorted, disjoint, half-open)."""
+    if len(windows) == 0:
+        return np.zeros(start_ns.shape, dtype=bool)
+    index = np.searchsorted(windows[:, 0], start_ns, side="right") - 1
+    return np.asarray((index >= 0) & (start_ns < windows[np.maximum(index, 0), 1]))
+
+
+def _in_order(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """Return starts, ascending, and their ends; what is in order already, as most rows are."""
+    if not _unordered(start_ns):
+        return start_ns, end_ns
+    order = np.argsort(start_ns, kind="stable")
+    return start_ns[order], end_ns[order]
+
+
+def _unordered(start_ns: IntArray) -> bool:
+    return bool((start_ns[1:] < start_ns[:-1]).any())
+
+
+def _require_disjoint(intervals: IntArray) -> None:
+    if (intervals[1:, 0] < intervals[:-1, 1]).any() or (intervals[:, 1] < intervals[:, 0]).any():
+        raise IntervalError("intervals must be sorted and disjoint; pass them by union_intervals.")

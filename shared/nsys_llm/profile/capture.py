@@ -1,0 +1,157 @@
+"""The facts of a capture: machine, versions, clocks, processes, and what tells a rank's number.
+
+A report records the whole environment of the profiled command, tokens included. Of those tables
+only the rows named here are ever read, and of all other variables no more than their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.reader import read_table
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.tables import process_of_thread
+from nsys_llm.taxonomy.secret_names import secret_names
+
+#: Environment variables that hold a rank, in the order in which they are believed.
+RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+
+#: Export schemas that the table and column names here were checked against, as (major, minor).
+OLDEST_SCHEMA: Final = (3, 7)
+NEWEST_SCHEMA: Final = (3, 30)
+
+_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion")
+_EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
+_SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
+_TRACED_KEYS: Final = ("CAPTURE_EVENT_TYPE",)
+_GRAPH_MODE_KEYS: Final = (
+    "CUDA_GRAPH_TRACE_OPTIONS:MODE",
+    "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE",
+)
+
+
+@dataclass(frozen=True)
+class CaptureFacts:
+    """What a report says of itself. None where it does not say.
+
+    Attributes:
+        utc_epoch_ns: Wall clock at the start of the capture.
+        system_clock_ns: The machine's steady clock at the start of the capture.
+        processes: globalPid -> name.
+        rank_variables: Environment variable -> rank, of the launched command.
+        mpi_ranks: globalPid -> MPI rank.
+        graph_mode: How CUDA graphs were traced: graph (whole) or node.
+        traced: What was traced, in Nsight Systems' words, sorted: Cuda, NvtxEvents, ...
+        secret_variables: Names of variables of the launched command that look like secrets; the
+            report stores their values.
+        session: Id of the profiling session.
+    """
+
+    host: str | None
+    driver_version: str | None
+    cuda_version: str | None
+    gpus: tuple[str, ...]
+    nsys_version: str | None
+    schema_version: str | None
+    utc_epoch_ns: int | None
+    system_clock_ns: int | None
+    processes: Mapping[int, str]
+    rank_variables: Mapping[str, int]
+    mpi_ranks: Mapping[int, int]
+    graph_mode: str | None
+    traced: tuple[str, ...] = ()
+    secret_variables: tuple[str, ...] = ()
+    session: str | None = None
+
+    @property
+    def schema_note(self) -> str | None:
+        """What to say of the export's schema, if it is not one that we know."""
+        numbers = (self.schema_version or "").split(".")[:2]
+        if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):
+            return "the export schema is not told; read by name"
+        schema = (int(numbers[0]), int(numbers[1]))
+        if OLDEST_SCHEMA <= schema <= NEWEST_SCHEMA:
+            return None
+        age = "newer" if schema > NEWEST_SCHEMA else "older"
+        return f"export schema {self.schema_version} is {age} than those known; read by name"
+
+
+def read_facts(report: ParquetReport | SqliteReport) -> CaptureFacts:
+    """Read the facts of an open report.
+
+    Raises:
+        ReportError: A table of them is damaged.
+    """
+    system = dict(report.key_values("system", _SYSTEM_KEYS))
+    export = dict(report.key_values("export", _EXPORT_KEYS))
+    utc_epoch_ns, system_clock_ns = _clocks(report)
+    graph_modes = dict(report.key_values("capture", _GRAPH_MODE_KEYS))
+    return CaptureFacts(
+        host=system.get("Hostname") or None,
+        driver_version=system.get("NvDriverVersion") or None,
+        cuda_version=_cuda_version(system.get("CudaDriverVersion")),
+        gpus=_gpus(report),
+        nsys_version=export.get("EXPORT_PRODUCT_VERSION"),
+        schema_version=export.get("EXPORT_SCHEMA_VERSION"),
+        utc_epoch_ns=utc_epoch_ns,
+        system_clock_ns=system_clock_ns,
+        processes=_processes(report),
+        rank_variables=_rank_variables(report),
+        mpi_ranks=_mpi_ranks(report),
+        graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
+        traced=tuple(sorted({kind for _, kind in report.key_values("capture", _TRACED_KEYS)})),
+        secret_variables=secret_names(report.variable_names()),
+        session=next((uuid for _, uuid in report.key_values("capture", _SESSION_KEYS)), None),
+    )
+
+
+def _cuda_version(number: str | None) -> str | None:
+    """Return 12.2 for 12020, as `cudaDriverGetVersion` counts."""
+    if not number or not number.isdecimal():
+        return None
+    return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
+
+
+def _clocks(report: ParquetReport | SqliteReport) -> tuple[int | None, int | None]:
+    if not report.has("session"):
+        return None, None
+    columns = ("utc_epoch_ns", "system_clock_ns")
+    rows = read_table(report, "session", columns)
+    values = [int(rows[column][0]) if len(rows) else NULL_INT for column in columns]
+    utc_epoch_ns, system_clock_ns = (None if value == NULL_INT else value for value in values)
+    return utc_epoch_ns, system_clock_ns
+
+
+def _gpus(report: ParquetReport | SqliteReport) -> tuple[str, ...]:
+    if not report.has("gpus"):
+        return ()
+    rows = read_table(report, "gpus", ("gpu_id", "text"))
+    order = np.argsort(rows["gpu_id"], kind="stable")
+    return tuple(str(name) for name in rows["text"][order] if name)
+
+
+def _processes(report: ParquetReport | SqliteReport) -> dict[int, str]:
+    if not report.has("processes"):
+        return {}
+    rows = read_table(report, "processes", ("global_pid", "text"))
+    pairs = zip(rows["global_pid"].tolist(), rows["text"], strict=True)
+    return {pid: str(name) for pid, name in sorted(pairs, key=lambda pair: pair[0]) if name}
+
+
+def _rank_variables(report: ParquetReport | SqliteReport) -> dict[str, int]:
+    found = report.environment(RANK_VARIABLES)
+    return {name: int(value) for name, value in found.items() if value.isdecimal()}
+
+
+def _mpi_ranks(report: ParquetReport | SqliteReport) -> dict[int, int]:
+    if not report.has("mpi_ranks"):
+        return {}
+    rows = read_table(report, "mpi_ranks", ("global_tid", "rank"))
+    processes = process_of_thread(rows["global_tid"])
+    return dict(zip(processes.tolist(), rows["rank"].tolist(), strict=True))

@@ -1,0 +1,287 @@
+"""Exports of `.nsys-rep` and `.qdrep` files: finds a valid one, or has `nsys export` make it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from glob import glob
+from pathlib import Path
+from typing import Final
+
+from nsys_llm.core.errors import ReportError
+from nsys_llm.core.scratch import Held, scratch_folder
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.tables import table_source
+
+#: Tables that the frame itself reads of every report, in our names.
+ALWAYS_EXPORTED: Final = (
+    "capture",
+    "export",
+    "gpus",
+    "mpi_ranks",
+    "processes",
+    "session",
+    "strings",
+    "system",
+)
+
+# Tables that only some releases know, or only some export types write; their absence from a folder
+# of parquet files does not tell that they were not exported.
+_NOT_ALWAYS_WRITTEN: Final = frozenset({"capture", "graph_traces", "mpi_ranks"})
+
+# Parameters of an export that leave out time or move it.
+_PARTIAL_KEYS: Final = (
+    "EXPORT_PARAM_TIMES_TO_EXPORT",
+    "EXPORT_PARAM_TIME_NORMALIZE",
+    "EXPORT_PARAM_TIME_SHIFT",
+)
+
+#: How long an export may take: 10 minutes, and a second for each megabyte, where nsys takes 0.1 s.
+_EXPORT_SECONDS: Final = 600.0
+_EXPORT_BYTES_PER_SECOND: Final = 1_000_000
+
+_INSTALL_PATTERNS: Final = (
+    "/opt/nvidia/nsight-systems/*/bin/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+)
+
+
+def find_nsys(given: str | None = None) -> str | None:
+    """Return the `nsys` to export with, or None.
+
+    Args:
+        given: The one that runs us, if any; it wins. Then `NSYS_DIR`, PATH, and the newest below
+            `/opt/nvidia`.
+    """
+    candidates: list[str | None] = [given]
+    if folder := os.environ.get("NSYS_DIR"):
+        candidates += [f"{folder}/nsys", f"{folder}/bin/nsys", *glob(f"{folder}/target-*/nsys")]
+    candidates.append(shutil.which("nsys"))
+    for pattern in _INSTALL_PATTERNS:
+        candidates += _newest_first(glob(pattern))
+    usable = (path for path in candidates if path and os.access(path, os.X_OK))
+    return next((path for path in usable if Path(path).is_file()), None)
+
+
+@contextmanager
+def open_export(
+    report: Path, tables: Sequence[str], *, export_dir: str | None, nsys: str | None
+) -> Iterator[ParquetReport | SqliteReport]:
+    """Open a valid export of a report, making one if there is none.
+
+    Looked for beside the report, or in `export_dir` where given: parquet that has the tables, else
+    SQLite, both not older than the report. A new export holds the tables in parquet; where neither
+    folder can be written, it lives in a temporary folder for as long as it is open. An empty report
+    only says that there is one: its export is used, and none can be made.
+
+    Args:
+        report: A `.nsys-rep` or `.qdrep` file.
+        tables: Our names of the tables that will be read.
+        export_dir: Where exports go.
+        nsys: The `nsys` that runs us, if any.
+
+    Raises:
+        ReportError: The report cannot be read or exported.
+    """
+    state = _state_of(report)
+    written_ns = state.st_mtime_ns
+    folder = Path(export_dir) if export_dir else report.parent
+    name = _name_elsewhere(report) if export_dir else report.stem
+    wanted = tuple(dict.fromkeys([*tables, *ALWAYS_EXPORTED]))
+    parquet, sqlite = folder / f"{name}_pqtdir", folder / f"{name}.sqlite"
+    if (found := _valid_export(parquet, sqlite, tables, written_ns)) is not None:
+        with found:
+            yield found
+        return
+    if not state.st_size:
+        raise ReportError(_empty(report, parquet, sqlite))
+    with ExitStack() as stack:
+        program = _require_nsys(report, nsys)
+        try:
+            # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
+            keep_out = parquet.is_dir() and _is_partial(parquet)
+            target = parquet
+            if keep_out or not _writable(folder):
+                scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
+                target = stack.enter_context(scratch)[0] / parquet.name
+            _export(report, target, wanted, program)
+        except OSError as error:
+            where = Path(error.filename or target.parent).name
+            raise ReportError(
+                f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
+                "--export-dir, or export it where that can be done."
+            ) from error
+        yield stack.enter_context(ParquetReport(target))
+
+
+def _valid_export(
+    parquet: Path, sqlite: Path, tables: Sequence[str], written_ns: int
+) -> ParquetReport | SqliteReport | None:
+    """Open the export beside a report, if it is newer, whole and readable."""
+    found: ParquetReport | SqliteReport
+    try:
+        if parquet.is_dir() and _has_tables(parquet, tables, written_ns):
+            found = ParquetReport(parquet)
+            for table in tables:
+                found.columns(table)  # reads the end of the file, where a cut-off one shows
+        elif sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
+            found = SqliteReport(sqlite)
+        else:
+            return None
+    except ReportError:
+        # An export that was interrupted; the report itself may be good.
+        return None
+    if _is_whole(found):
+        return found
+    with found:
+        return None
+
+
+def _is_partial(folder: Path) -> bool:
+    try:
+        return not _is_whole(ParquetReport(folder))
+    except ReportError:
+        return False  # an empty or half-made folder holds nothing to spoil
+
+
+def _is_whole(export: ParquetReport | SqliteReport) -> bool:
+    """Tell whether an export holds all of the capture's time, in the capture's own clock."""
+    found = dict(export.key_values("export", _PARTIAL_KEYS))
+    return not any(value not in ("", "0", "false") for value in found.values())
+
+
+def _name_elsewhere(report: Path) -> str:
+    """Return a name that reports of the same name from different folders do not share."""
+    origin = hashlib.sha256(os.fsencode(report.resolve())).hexdigest()
+    return f"{report.stem}-{origin[:8]}"
+
+
+def _has_tables(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
+    """Tell whether each table was exported after the report was written."""
+    listed = _tables_exported(folder, written_ns)
+    for table in (*tables, "strings"):
+        name = table_source(table).nsys
+        file = folder / f"{name}.parquet"
+        fresh = file.is_file() and file.stat().st_mtime_ns >= written_ns
+        # An export of this table left no file: it had no rows, or its nsys does not know it.
+        known_empty = listed is not None and (not listed or name in listed) and not file.is_file()
+        if (
+            not fresh
+            and not known_empty
+            and not (listed is not None and table in _NOT_ALWAYS_WRITTEN)
+        ):
+            return False
+    return True
+
+
+def _tables_exported(folder: Path, written_ns: int) -> frozenset[str] | None:
+    """Return the tables that the last full record says it exported; empty: all; None: no record."""
+    record = folder / f"{table_source('export').nsys}.parquet"
+    if not record.is_file() or record.stat().st_mtime_ns < written_ns:
+        return None
+    if not (folder / f"{table_source('strings').nsys}.parquet").is_file():
+        return None
+    rows = ParquetReport(folder).key_values("export", ("EXPORT_PARAM_TABLES_TO_EXPORT",))
+    names = rows[0][1] if rows else ""
+    return frozenset(names.replace(",", " ").split())
+
+
+def _require_nsys(report: Path, given: str | None) -> str:
+    nsys = find_nsys(given)
+    if nsys is None:
+        raise ReportError(
+            f"{report.name}: needs an export, and no nsys was found on PATH or below /opt/nvidia; "
+            f"make one where nsys is: nsys export --type sqlite --lazy false {report.name}."
+        )
+    return nsys
+
+
+def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> None:
+    """Export into a sibling folder, then move file by file: a reader never sees half a table."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    names = ",".join(table_source(table).nsys for table in tables)
+    with scratch_folder(target.parent, target.name) as (scratch, held):
+        made = scratch / target.name
+        command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
+        command += ["true", "--tables", names, "--output", str(made), str(report)]
+        done = _run(command, report, held)
+        if done.returncode != 0 or not made.is_dir() or not any(made.iterdir()):
+            raise ReportError(
+                f"{report.name}: nsys export failed ({_last_words(done, report, scratch)}); check "
+                "the file with: "
+                f"nsys stats {report.name}."
+            )
+        target.mkdir(exist_ok=True)
+        # The record of what was exported goes last; it vouches for the others.
+        files = sorted(made.iterdir(), key=lambda file: file.stem == table_source("export").nsys)
+        for file in files:
+            os.replace(file, target / file.name)
+
+
+def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.CompletedProcess[str]:
+    """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
+    limit_s = _EXPORT_SECONDS + report.stat().st_size / _EXPORT_BYTES_PER_SECOND
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=limit_s,
+            pass_fds=() if held.descriptor is None else (held.descriptor,),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ReportError(
+            f"{report.name}: nsys export was ended after {limit_s:,.0f} s; export it by hand: "
+            f"nsys export --type sqlite --lazy false {report.name}."
+        ) from error
+
+
+def _last_words(done: subprocess.CompletedProcess[str], report: Path, scratch: Path) -> str:
+    lines = [line for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.lstrip().startswith(("Processing", "["))]
+    words = " ".join((telling or lines or ["no message"])[-1].split("\r")[-1].split())
+    for folder in (scratch, report.parent):
+        words = words.replace(f"{folder}{os.sep}", "")
+    return f"exit {done.returncode}: {words[:200]}"
+
+
+def _writable(folder: Path) -> bool:
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    return os.access(existing, os.W_OK | os.X_OK)
+
+
+def _state_of(report: Path) -> os.stat_result:
+    try:
+        with report.open("rb"):
+            return report.stat()
+    except OSError as error:
+        raise ReportError(f"{report.name}: cannot be read ({error.strerror}).") from error
+
+
+def _empty(report: Path, parquet: Path, sqlite: Path) -> str:
+    """Return the line about a report without content, and without an export to use instead."""
+    there = next((one for one in (sqlite, parquet) if one.exists()), None)
+    if there is None:
+        return f"{report.name}: the file is empty; profile again."
+    return (
+        f"{report.name}: the file is empty, and {there.name} is older, damaged or a part; profile "
+        f"again, or give {there.name} itself."
+    )
+
+
+def _newest_first(installed: list[str]) -> list[str]:
+    def version(path: str) -> list[int]:
+        return [int(part) for part in Path(path).parts[-3].split(".") if part.isdigit()]
+
+    return sorted(installed, key=version, reverse=True)

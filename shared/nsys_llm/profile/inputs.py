@@ -1,0 +1,243 @@
+"""From what was typed after --input to a list of reports, and from a path to an open report."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.profile.export import open_export
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.sqlite.report import SqliteReport
+
+_REPORT_SUFFIXES: Final = (".nsys-rep", ".qdrep")
+_SQLITE_SUFFIX: Final = ".sqlite"
+_PARQUET_SUFFIX: Final = "_pqtdir"
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """One report to read.
+
+    Attributes:
+        path: Absolute, so that it means the same to a worker with another working folder.
+        label: Name in every output; unique in the run.
+        side: Which of the sets that a run compares it belongs to; "" where there is one only.
+    """
+
+    path: str
+    label: str
+    side: str = ""
+
+
+def expand_inputs(entries: Sequence[str]) -> tuple[list[ReportInput], list[str]]:
+    """Return the reports behind files, folders and `folder:n`, in natural order of their names.
+
+    A report and its exports beside it are one report, and a path given twice is read once.
+
+    Returns:
+        The reports, and one line for each thing that was left out.
+
+    Raises:
+        UsageError: An entry does not exist, is nothing we read, or is a folder without reports.
+    """
+    found: dict[str, Path] = {}
+    notes: list[str] = []
+    for entry in entries:
+        for path in _expanded(entry):
+            # A link keeps its own name, which may tell the rank; what it leads to is read once.
+            target = os.path.realpath(path)
+            if target not in found:
+                found[target] = path
+            elif found[target] == path:
+                notes.append(f"{path.name}: given twice, read once.")
+            else:
+                notes.append(f"{path.name}: the same as {found[target].name}, read once.")
+    paths, twins = _without_exports(list(found.values()))
+    notes += [f"{twin.name}: left out, {kept.name} is the same report." for twin, kept in twins]
+    labels = label_reports(paths)
+    if any("/" in label for label in labels):
+        notes.append("reports of the same name are told apart by their folders.")
+    return [ReportInput(str(path), label) for path, label in zip(paths, labels, strict=True)], notes
+
+
+def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ReportInput], list[str]]:
+    """Return the reports behind the entries of each side, and what was left out.
+
+    A report may be on several sides: it is read once for each.
+
+    Args:
+        sides: What was typed for each side; the only key "" for a run of one set.
+
+    Raises:
+        UsageError: See `expand_inputs`; the message begins with the side.
+    """
+    found: list[ReportInput] = []
+    notes: list[str] = []
+    for side, entries in sides.items():
+        before = f"{side}: " if side else ""
+        try:
+            reports, left_out = expand_inputs(entries)
+        except UsageError as error:
+            raise UsageError(f"{before}{error.message}") from error
+        found += [ReportInput(one.path, one.label, side) for one in reports]
+        notes += [f"{before}{note}" for note in left_out]
+    return (found if len(sides) == 1 else _labelled_apart(found)), notes
+
+
+def _labelled_apart(reports: Sequence[ReportInput]) -> list[ReportInput]:
+    """Label reports of several sides: by their folders, or by their side where it is the same."""
+    paths = list(dict.fromkeys(report.path for report in reports))
+    labels = dict(zip(paths, label_reports([Path(path) for path in paths]), strict=True))
+    shared = Counter(labels[report.path] for report in reports)
+    return [
+        ReportInput(
+            one.path,
+            f"{one.side}:{labels[one.path]}" if shared[labels[one.path]] > 1 else labels[one.path],
+            one.side,
+        )
+        for one in reports
+    ]
+
+
+def label_reports(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest trailing parts of the paths, without suffix, that are all distinct."""
+    labels = [_printable(_stem(path)) for path in paths]
+    folders = [path.parent.relative_to(path.anchor).parts for path in paths]
+    deepest = max(map(len, folders), default=0)
+    depth = 0
+    while len(set(labels)) < len(labels) and depth < deepest:
+        depth += 1
+        labels = [
+            _printable("/".join([*above[-depth:], _stem(path)]))
+            for path, above in zip(paths, folders, strict=True)
+        ]
+    return labels
+
+
+def natural_key(text: str) -> tuple[list[tuple[int, int | str]], str]:
+    """Return a sort key that puts rank2 before rank10, and orders rank1 and rank01 too."""
+    parts = re.split(r"(\d+)", text)
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part], text
+
+
+@contextmanager
+def open_report(
+    path: str, tables: Sequence[str], *, export_dir: str | None = None, nsys: str | None = None
+) -> Iterator[ParquetReport | SqliteReport]:
+    """Open a report of any kind, exporting it first where that is needed.
+
+    Args:
+        path: A `.nsys-rep`, `.qdrep` or `.sqlite` file, or a `_pqtdir` folder.
+        tables: Our names of the tables that will be read.
+        export_dir: Where exports go and are looked for; None: beside the report.
+        nsys: The `nsys` that runs us, if any.
+
+    Raises:
+        ReportError: The report cannot be read.
+    """
+    file = Path(path)
+    if not _exists(file):
+        raise ReportError(
+            f"{file.name}: is not where this worker looks; all workers must see the same folders."
+        )
+    if file.is_dir():
+        with ParquetReport(file) as parquet:
+            yield parquet
+    elif file.name.endswith(_REPORT_SUFFIXES):
+        with open_export(file, tables, export_dir=export_dir, nsys=nsys) as exported:
+            yield exported
+    else:
+        with SqliteReport(file) as sqlite:
+            yield sqlite
+
+
+def _expanded(entry: str) -> Iterable[Path]:
+    try:
+        return _reports_behind(entry)
+    except OSError as error:
+        raise UsageError(f"{entry}: cannot be looked at ({error.strerror}).") from error
+
+
+def _reports_behind(entry: str) -> Iterable[Path]:
+    path, limit = Path(entry), None
+    if not _exists(path) and (match := re.fullmatch(r"(.+):(\d+)", entry, re.DOTALL)):
+        path, limit = Path(match[1]), int(match[2])
+    if not _exists(path):
+        raise UsageError(f"{entry}: does not exist; give report files, or folders that hold them.")
+    if limit == 0:
+        raise UsageError(f"{entry}: ':0' takes none of the reports; write :1 or more.")
+    path = Path(os.path.abspath(path))
+    if path.is_file():
+        if limit is not None:
+            raise UsageError(f"{entry}: ':n' is for folders, and this is a file.")
+        if not path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX)):
+            raise UsageError(f"{entry}: not a report; give .nsys-rep, .qdrep, .sqlite or _pqtdir.")
+        return [path]
+    if _is_parquet_export(path):
+        return [path]
+    return _in_folder(path, entry)[:limit]
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether a path exists; unlike Path.exists, say so if that cannot be told."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _in_folder(folder: Path, entry: str) -> list[Path]:
+    names = sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
+    # A link to nowhere is kept, so that its rank is told as failed and not left out.
+    files = [path for path in names if not path.is_dir()]
+    reports = [path for path in files if path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX))]
+    reports += [path for path in names if path.name.endswith(_PARQUET_SUFFIX) and path.is_dir()]
+    if not reports:
+        hint = ", and none in its subfolders is looked at" if any(p.is_dir() for p in names) else ""
+        raise UsageError(
+            f"{entry}: no reports in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir){hint}."
+        )
+    return _without_exports(reports)[0]
+
+
+def _without_exports(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
+    """Keep one path a report: the report itself, else its SQLite export, else its parquet one.
+
+    Returns:
+        The kept paths in natural order; and the others, each with the one kept in its place.
+    """
+    by_report: dict[Path, list[Path]] = {}
+    for path in sorted(paths, key=_preference):
+        by_report.setdefault(path.with_name(_stem(path)), []).append(path)
+    kept = sorted((same[0] for same in by_report.values()), key=lambda path: natural_key(str(path)))
+    twins = [(twin, same[0]) for same in by_report.values() for twin in same[1:]]
+    return kept, twins
+
+
+def _preference(path: Path) -> int:
+    suffixes = (*_REPORT_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX)
+    return next((i for i, suffix in enumerate(suffixes) if path.name.endswith(suffix)), 9)
+
+
+def _is_parquet_export(folder: Path) -> bool:
+    return folder.name.endswith(_PARQUET_SUFFIX) or (folder / "StringIds.parquet").is_file()
+
+
+def _printable(name: str) -> str:
+    """Return a file name as text that any file can hold: bytes that are no UTF-8 are escaped."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _stem(path: Path) -> str:
+    for suffix in (*_REPORT_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX):
+        if path.name.endswith(suffix) and path.name != suffix:
+            return path.name.removesuffix(suffix)
+    return path.name

@@ -1,0 +1,99 @@
+"""Reads from an open report exactly what a recipe's manifest declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.errors import ReportError
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.manifest.manifest import TableRead
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.tables import Table, TableSource, Trace, table_source
+
+_STRING_IDS: Final = (
+    "demangled_name_id",
+    "short_name_id",
+    "mangled_name_id",
+    "name_id",
+    "text_id",
+    "symbol_id",
+    "module_id",
+)
+
+
+def needed_tables(reads: Sequence[TableRead], options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return our names of the tables that a recipe reads under these options."""
+    return tuple(read.table for read in reads if read.projection(options))
+
+
+def read_trace(
+    report: ParquetReport | SqliteReport, reads: Sequence[TableRead], options: Mapping[str, Any]
+) -> Trace:
+    """Read the declared tables and columns, and the strings that they refer to.
+
+    A table that the report lacks is there without rows and named in `absent`; a column that only
+    some schema versions have is NULL throughout where it is missing.
+
+    Raises:
+        ReportError: A needed column is missing, or the report is damaged.
+    """
+    tables: dict[str, Table] = {}
+    absent: set[str] = set()
+    for read in reads:
+        if not (columns := read.projection(options)):
+            continue
+        if read.only_if and not any(len(tables[name]) for name in read.only_if if name in tables):
+            continue
+        columns += read.columns_for({name for name, table in tables.items() if len(table)})
+        if report.has(read.table):
+            tables[read.table] = read_table(report, read.table, columns)
+        else:
+            tables[read.table] = Table.empty(columns)
+            absent.add(read.table)
+    return Trace(tables, frozenset(absent), report.texts(_referenced(tables)))
+
+
+def read_table(report: ParquetReport | SqliteReport, table: str, columns: Sequence[str]) -> Table:
+    """Read columns of one table that the report has; optional ones that it lacks are NULL.
+
+    A table with none of the columns has no rows to tell of.
+
+    Raises:
+        ReportError: A needed column is missing, or the report is damaged.
+    """
+    source, there = table_source(table), report.columns(table)
+    present = [column for column in columns if source.columns[column] in there]
+    missing = [column for column in columns if source.columns[column] not in there]
+    needed = [source.columns[column] for column in missing if column not in source.optional]
+    if needed:
+        raise ReportError(
+            f"{report.path.name}: table {source.nsys} lacks the column {', '.join(needed)}; "
+            "export the report with the Nsight Systems that made it."
+        )
+    rows = report.read(table, present) if present else Table.empty(columns)
+    nulls = {column: _nulls(column, len(rows)) for column in missing}
+    return Table({column: rows[column] if column in rows else nulls[column] for column in columns})
+
+
+def _nulls(column: str, rows_n: int) -> npt.NDArray[Any]:
+    if TableSource.is_text(column):
+        return np.full(rows_n, None, dtype=object)
+    return np.full(rows_n, NULL_INT, dtype=np.int64)
+
+
+def _referenced(tables: Mapping[str, Table]) -> npt.NDArray[np.int64]:
+    """Return the distinct string ids in all columns that hold any."""
+    ids = [
+        distinct(table[column])
+        for table in tables.values()
+        for column in _STRING_IDS
+        if column in table
+    ]
+    found = np.unique(np.concatenate(ids)) if ids else np.empty(0, dtype=np.int64)
+    return found[found != NULL_INT]

@@ -1,0 +1,1 @@
+"""Profiles exported to SQLite: integers from the file's pages, texts through a driver."""

@@ -1,0 +1,298 @@
+"""Reads an SQLite export of a report, read-only and without ever creating anything.
+
+Integers of large tables are read from the file's pages (see `nsys_llm.profile.sqlite.pages`), and
+all other columns through ADBC's low-level module, which is 5 times faster than `pandas.read_sql`
+and releases the GIL; the few rows of metadata go through the standard library.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import adbc_driver_manager
+import adbc_driver_sqlite
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nsys_llm.core.errors import ReportError
+from nsys_llm.profile.sqlite.cells import UnexpectedCell
+from nsys_llm.profile.sqlite.columns import concatenated, selected
+from nsys_llm.profile.sqlite.files import check_file, explained, file_state, read_only_uri
+from nsys_llm.profile.sqlite.pages import read_integers
+from nsys_llm.profile.sqlite.rows import (
+    RowSpan,
+    TableShape,
+    listed_tables,
+    quoted_name,
+    row_span,
+    sample_agrees,
+    table_shape,
+)
+from nsys_llm.profile.tables import Table, TableSource, table_names, table_source
+from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in
+
+T = TypeVar("T")
+
+_BATCH_ROWS: Final = "65536"
+_BUSY_SECONDS: Final = 2.0
+#: From this many rows on, the pages are read without the driver.
+_LARGE_ROWS: Final = 1_000
+#: From this many rows on, a second connection pays.
+_SPLIT_ROWS: Final = 200_000
+#: A pointer of 2 bytes, a length, a row id, and the header of a record.
+_LEAST_ROW_BYTES: Final = 5
+#: One connection may take 100 instructions of SQLite's machine for each byte of its file; reading
+#: all of a table takes less than 10.
+_INSTRUCTIONS_PER_STEP: Final = 1_000_000
+_BYTES_PER_STEP: Final = 10_000
+_LEAST_STEPS: Final = 100
+#: Names in a damaged schema, and SQLite's own words about them, may be no text.
+_ERRORS: Final = (
+    sqlite3.Error,
+    adbc_driver_manager.Error,
+    pa.ArrowException,
+    OSError,
+    UnicodeDecodeError,
+    MemoryError,  # SQLite's too: a damaged length asks for more than there is
+)
+# SQLite takes at most 32,766 parameters and 1 MB of statement by default; ids are written out.
+_IDS_PER_QUERY: Final = 20_000
+
+
+class SqliteReport:
+    """One SQLite export. Use as a context manager.
+
+    Raises:
+        ReportError: The file is missing, empty, truncated, locked, or no export of Nsight Systems.
+    """
+
+    kind: Final = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._state = check_file(path)
+        self._uri = read_only_uri(path)
+        self._database = self._guarded(
+            lambda: sqlite3.connect(self._uri, uri=True, timeout=_BUSY_SECONDS)
+        )
+        # Rows that are read over and over because pages lead back to each other.
+        steps_n = max(self._state.size_bytes // _BYTES_PER_STEP, _LEAST_STEPS)
+        self._database.set_progress_handler(_limit(steps_n), _INSTRUCTIONS_PER_STEP)
+        # A name may have been cut off in the middle of a character.
+        self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
+        try:
+            self._tables, self._views = self._guarded(self._list_tables)
+        except ReportError:
+            self._database.close()
+            raise
+        if not {"StringIds", "META_DATA_EXPORT"} & self._tables:
+            self._database.close()
+            raise ReportError(
+                f"{path.name}: an SQLite database, but not an export of Nsight Systems (no table "
+                "StringIds); make one with: nsys export --type sqlite REPORT.nsys-rep."
+            )
+
+    def __enter__(self) -> SqliteReport:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._database.close()
+
+    def has(self, table: str) -> bool:
+        """Tell whether the export has one of our tables.
+
+        Raises:
+            ReportError: A view or a virtual table has its name.
+        """
+        name = table_source(table).nsys
+        if name in self._views:
+            raise ReportError(
+                f"{self.path.name}: {name} is a view, and only tables are read; export it again."
+            )
+        return name in self._tables
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the names, as exported, of the columns of one of our tables.
+
+        Raises:
+            ReportError: A view or a virtual table has its name, or the file is damaged.
+        """
+        if not self.has(table):
+            return frozenset()
+        name = table_source(table).nsys
+        shape = self._guarded(lambda: table_shape(self._database, name))
+        return frozenset(field.name for field in shape.fields)
+
+    def read(self, table: str, columns: Sequence[str]) -> Table:
+        """Read columns, all in our names, all present in the export.
+
+        Raises:
+            ReportError: The file is damaged, locked, or holds text where integers belong.
+        """
+        source = table_source(table)
+        return self._guarded(lambda: self._read(source, columns))
+
+    def texts(self, ids: npt.NDArray[np.int64]) -> Mapping[int, str]:
+        """Return the strings behind these ids; ids without a string are left out."""
+        found: dict[int, str] = {}
+        if not self.has("strings"):
+            return found
+        for first in range(0, len(ids), _IDS_PER_QUERY):
+            some = ",".join(map(str, ids[first : first + _IDS_PER_QUERY].tolist()))
+            query = f"SELECT id, value FROM StringIds NOT INDEXED WHERE id IN ({some})"
+            found.update(self._rows(query, ()))
+        return {key: str(value) for key, value in found.items() if value is not None}
+
+    def key_values(self, table: str, keys: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the rows of a name and value table that have one of these names.
+
+        Only those are read, because the same tables hold the environment of the profiled command.
+        """
+        if not self.has(table):
+            return []
+        wanted = tuple(keys)
+        marks = ",".join("?" * len(wanted))
+        query = (
+            f"SELECT name, value FROM {quoted_name(table_source(table).nsys)} NOT INDEXED "
+            f"WHERE name IN ({marks}) AND value IS NOT NULL"
+        )
+        return [(str(key), str(value)) for key, value in self._rows(query, wanted)]
+
+    def environment(self, names: Iterable[str]) -> dict[str, str]:
+        """Return these variables of the profiled command; no others are read."""
+        if not self.has("capture"):
+            return {}
+        found: dict[str, str] = {}
+        query = (
+            "SELECT value FROM META_DATA_CAPTURE NOT INDEXED "
+            "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND substr(value, 1, ?) = ?"
+        )
+        for name in names:
+            prefix = f"{name}="
+            for (value,) in self._rows(query, (len(prefix), prefix)):
+                found[name] = str(value)[len(prefix) :].strip('"')
+        return found
+
+    def variable_names(self) -> list[str]:
+        """Return the names of the profiled command's variables that have a value.
+
+        The values of the first copy stay in SQLite; the second copy is one text.
+        """
+        names: list[str] = []
+        if self.has("capture"):
+            query = (
+                "SELECT substr(value, 1, instr(value, '=') - 1) FROM META_DATA_CAPTURE "
+                "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND "
+                "substr(value, instr(value, '=') + 1) NOT IN ('', '\"\"')"
+            )
+            names += [str(name) for (name,) in self._rows(query, ()) if name]
+        for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
+            names += names_in(text)
+        return names
+
+    def _list_tables(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return which tables of ours are there, and which are no tables but called so."""
+        ours = {table_source(table).nsys for table in table_names()}
+        tables, others = listed_tables(self._database)
+        return tables & ours, (others & ours) - tables
+
+    def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
+        return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
+
+    def _read(self, source: TableSource, columns: Sequence[str]) -> Table:
+        """Read integers of a large table from its pages, and all else through the driver."""
+        shape = table_shape(self._database, source.nsys)
+        if shape.row_id is None:
+            return self._bulk(source, shape, columns, None)
+        if (span := row_span(self._database, shape)) is None:
+            return Table.empty(columns)
+        if span.high - span.low >= _LARGE_ROWS:
+            with suppress(UnexpectedCell):  # then the driver reads, or explains, the table
+                return self._past_driver(source, shape, columns, span)
+        return self._bulk(source, shape, columns, span)
+
+    def _past_driver(
+        self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan
+    ) -> Table:
+        """Read integers from the pages, texts beside them, and some rows once more to compare."""
+        integers = [column for column in columns if not source.is_text(column)]
+        found = self._from_pages(source, shape, integers, span.high - span.low + 1)
+        if texts := [column for column in columns if column not in found]:
+            found |= self._bulk(source, shape, texts, span).columns
+        table = Table({column: found[column] for column in columns})
+        asked = [selected(source, column) for column in columns]
+        if not sample_agrees(self._database, shape, asked, span, list(table.columns.values())):
+            raise UnexpectedCell
+        return table
+
+    def _from_pages(
+        self, source: TableSource, shape: TableShape, columns: Sequence[str], most_rows: int
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Read columns of a plain table past the driver; raise UnexpectedCell for any other."""
+        if (places := shape.plain_places([source.columns[column] for column in columns])) is None:
+            raise UnexpectedCell
+        root = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
+        (root_page,) = self._database.execute(root, (source.nsys,)).fetchone()
+        found = read_integers(self.path, root_page, len(shape.fields), places, most_rows)
+        return dict(zip(columns, found, strict=True))
+
+    def _bulk(
+        self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan | None
+    ) -> Table:
+        """Read columns of all rows, in their order, of many rows in two halves at a time."""
+        wide = span is not None and span.high - span.low >= _SPLIT_ROWS
+        asked = [selected(source, column) for column in columns]
+        queries = shape.queries(asked, span if wide else None)
+        with ThreadPoolExecutor(max_workers=2) as threads:
+            batches = [batch for part in threads.map(self._batches, queries) for batch in part]
+        return Table(
+            {
+                name: concatenated([batch.column(index) for batch in batches], name)
+                for index, name in enumerate(columns)
+            }
+        )
+
+    def _batches(self, query: str) -> list[Any]:
+        with (
+            closing(adbc_driver_sqlite.connect(self._uri)) as database,
+            closing(adbc_driver_manager.AdbcConnection(database)) as connection,
+            closing(adbc_driver_manager.AdbcStatement(connection)) as statement,
+        ):
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            return self._bounded(pa.RecordBatchReader._import_from_c(stream.address))
+
+    def _bounded(self, batches: Iterable[Any]) -> list[Any]:
+        """Return all batches, unless there are more rows than a file of this size can hold."""
+        most_rows = self._state.size_bytes // _LEAST_ROW_BYTES
+        kept = []
+        for batch in batches:
+            kept.append(batch)
+            most_rows -= len(batch)
+            if most_rows < 0:
+                # Pages that stand below several others, which would go on for ever.
+                raise sqlite3.DatabaseError("malformed: more rows than the file can hold")
+        return kept
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        try:
+            found = action()
+            file_state(self.path, self._state)
+            return found
+        except _ERRORS as error:
+            # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
+            raise ReportError(explained(self.path, error)) from error
+
+
+def _limit(steps_n: int) -> Callable[[], int]:
+    """Return what SQLite asks now and then: 0 to go on, 1 after so many times."""
+    times = count(1)
+    return lambda: int(next(times) > steps_n)

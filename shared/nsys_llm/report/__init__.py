@@ -1,0 +1,1 @@
+"""Tables checked against the manifest, findings, and every rendering of them."""

@@ -1,0 +1,321 @@
+"""What to know of a capture before its numbers: its facts, its caveats, what it did not record.
+
+All texts are prose in which names out of a report stand in backticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.outcomes import MapResult
+from nsys_llm.trace.sides import BASELINE, INPUT
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+
+_ORDER: Final = {BASELINE: 0, INPUT: 1}
+
+
+#: Tables of all recipes that say which side a row is of.
+_SIDED: Final = ("files", "coverage")
+
+
+_Tables = Mapping[str, pd.DataFrame]
+
+
+def sided_facts(
+    result: MapResult, ranks: Sequence[Rank], tables: _Tables, options: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """Return what the reports say of themselves: one text a label, or one for each side.
+
+    See `nsys_llm.report.capture_summary.capture_facts`.
+    """
+    told: dict[str, dict[str, str]] = {}
+    for side in _sides(tables):
+        own = replace(
+            result, reports=tuple(report for report in result.reports if report.side == side)
+        )
+        mine = [rank for rank in ranks if rank.key.side == side]
+        for label, text in capture_facts(own, mine, _of(tables, side), options):
+            told.setdefault(label, {})[side] = text
+    sides_n = len(_sides(tables))
+    return [(label, _joined(texts, sides_n)) for label, texts in told.items()]
+
+
+def sided_caveats(tables: _Tables) -> list[str]:
+    """Return what makes the numbers incomplete.
+
+    See `nsys_llm.report.capture_summary.capture_caveats`.
+    """
+    told: dict[str, list[str]] = {}
+    sides = _sides(tables)
+    for side in sides:
+        for text in capture_caveats(_of(tables, side)):
+            told.setdefault(text, []).append(side)
+    return [
+        f"Each run: {text}" if len(own) == len(sides) else f"{', '.join(own)}: {text}"
+        for text, own in told.items()
+    ]
+
+
+def _sides(tables: _Tables) -> list[str]:
+    found = dict.fromkeys(tables["files"]["side"].tolist())
+    return sorted(found, key=lambda side: (_ORDER.get(side, 2), side))
+
+
+def _of(tables: _Tables, side: str) -> dict[str, pd.DataFrame]:
+    return {
+        name: table[table["side"] == side] if name in _SIDED else table
+        for name, table in tables.items()
+    }
+
+
+def _joined(texts: Mapping[str, str], sides_n: int) -> str:
+    distinct = list(dict.fromkeys(texts.values()))
+    if len(distinct) == 1 and len(texts) == sides_n:
+        return distinct[0]
+    return "; ".join(f"{side}: {text}" for side, text in texts.items())
+
+
+_MOST_SHOWN: Final = 3
+_FILTERS: Final = (
+    "filter_time",
+    "filter_nvtx",
+    "filter_projected_nvtx",
+    "steps",
+    "skip_warmup",
+    "device",
+    "ranks",
+)
+_CUDA: Final = "--trace=cuda"
+#: How much node-level tracing of CUDA graphs lengthens absolute times, by the users' experience
+#: that the design names.
+_NODE_TRACING: Final = "30 to 60 %"
+
+
+def capture_facts(
+    result: MapResult,
+    ranks: Sequence[Rank],
+    tables: Mapping[str, pd.DataFrame],
+    options: Mapping[str, Any],
+) -> list[tuple[str, str]]:
+    """Return what the reports say of themselves, as (label, text).
+
+    Args:
+        result: All reports.
+        ranks: Those that were numbered.
+        tables: The run's tables; `devices` gives the window, where the recipe has it.
+        options: By name; filters are told, because all numbers are of what they leave.
+    """
+    facts = [report.facts for report in result.reports if report.facts is not None]
+    working = [rank for report in result.reports for rank in report.ranks]
+    sources = {rank.source for rank in ranks if rank.source is not None}
+    source = sorted(sources)[0] if sources else ""
+    numbered = f", numbered by {quoted(source)}" if source else ""
+    if source == "index":
+        numbered = ", in the order of their names: no report tells its rank"
+    shown = [
+        (
+            "ranks",
+            f"{len(working)} with GPU work, in {counted(len(result.reports), 'report')}{numbered}",
+        ),
+        ("hosts", _values(facts, lambda one: one.host)),
+        ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
+        ("only", _filters(options)),
+        ("window", _window(tables)),
+        ("driver", _values(facts, lambda one: one.driver_version)),
+        ("CUDA of the driver", _values(facts, lambda one: one.cuda_version)),
+        ("exported by nsys", _values(facts, lambda one: one.nsys_version)),
+        ("export schema", _values(facts, lambda one: one.schema_version)),
+        ("traced", _values(facts, lambda one: ", ".join(one.traced) or None)),
+        ("CUDA graphs", _values(facts, lambda one: one.graph_mode)),
+    ]
+    return [(label, text) for label, text in shown if text]
+
+
+def capture_caveats(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return what makes the numbers differ from those of an unprofiled run, or incomplete."""
+    return [
+        *_absent_caveats(tables["files"]),
+        *_graph_caveats(tables["coverage"]),
+        *_join_caveats(tables["coverage"]),
+        *_clock_caveats(tables["coverage"]),
+        *_row_caveats(tables["coverage"]),
+    ]
+
+
+def unrecorded(manifest: Manifest, result: MapResult) -> list[str]:
+    """Return what the reports could not show, and the flags that would have shown it.
+
+    A table that no flag records is not spoken of: its absence says nothing.
+    """
+    lines = []
+    readable = [report for report in result.reports if report.reason is None]
+    for read in manifest.reads:
+        lacking = [report for report in readable if read.table in report.absent_tables]
+        if not lacking or not read.capture:
+            continue
+        has = "has" if len(lacking) == 1 else "have"
+        who = f"{format_count(len(lacking))} of {counted(len(readable), 'report')} {has} no"
+        if len(lacking) == len(readable):
+            who = "No report has"
+        traced = read.capture == _CUDA and all(
+            report.facts is not None and "Cuda" in report.facts.traced for report in lacking
+        )
+        why = (
+            "CUDA was traced, so none happened"
+            if traced
+            else f"None happened, or it was not recorded; {quoted(read.capture)} records it"
+        )
+        lines.append(f"{who} {_words(read.table)}: {read.lost}. {why}.")
+    return lines
+
+
+def _absent_caveats(files: pd.DataFrame) -> Iterable[str]:
+    for status, words in (
+        ("failed", ("could not be read", "could not be read")),
+        ("absent", ("was not given", "were not given")),
+    ):
+        labels = files.loc[files["status"] == status, "File"].tolist()
+        if labels:
+            who = counted(len(labels), "rank or report", "ranks or reports")
+            happened = words[len(labels) > 1]
+            yield f"{who} {happened}: {_listed(labels)}. All sums are without them."
+
+
+def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    nodes_n, total_n = _sum(coverage, "graph_node_n"), _sum(coverage, "total_n")
+    if nodes_n:
+        yield (
+            f"{format_count(nodes_n)} of {format_count(total_n)} recorded GPU operations ran "
+            "inside CUDA graphs that were traced node by node. That lengthens absolute times by "
+            f"about {_NODE_TRACING}; shares and comparisons hold better than absolute times."
+        )
+    opaque_n = _sum(coverage, "opaque_graph_launches_n")
+    if opaque_n:
+        yield (
+            f"{counted(opaque_n, 'launch', 'launches')} of CUDA graphs left no GPU operation in "
+            "the report, so GPU work is missing and idle time is not known. Record with "
+            f"{quoted('--cuda-graph-trace=node')} to see it."
+        )
+
+
+def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    missing_n, total_n = _sum(coverage, "api_missing_n"), _sum(coverage, "total_n")
+    missing_ns, total_ns = _sum(coverage, "api_missing_ns"), _sum(coverage, "total_ns")
+    if missing_n:
+        share = f", {format_percent(100 * missing_ns / total_ns)} of their time" if total_ns else ""
+        yield (
+            f"{format_count(missing_n)} of {counted(total_n, 'recorded GPU operation')} "
+            f"({format_ns(missing_ns)}{share}) {'has' if missing_n == 1 else 'have'} no API call "
+            f"in the report: {_why_missing(coverage, missing_n)}."
+        )
+
+
+def _why_missing(coverage: pd.DataFrame, missing_n: int) -> str:
+    cut_n = _sum(coverage, "api_cut_n")
+    if not cut_n:
+        return "a trimmed window, or a launch that was not traced"
+    who = (
+        "all of them were"
+        if cut_n == missing_n
+        else f"{format_count(cut_n)} of them {'was' if cut_n == 1 else 'were'}"
+    )
+    if missing_n == 1:
+        who = "it was"
+    before = f"{who} launched before the capture began ({format_ns(_sum(coverage, 'api_cut_ns'))})"
+    return before if cut_n == missing_n else f"{before}, the others were not traced"
+
+
+def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    kernels = coverage[coverage["op"] == "kernel"]
+    early_n, launched_n = _sum(kernels, "early_start_n"), _sum(kernels, "total_n")
+    launched_n -= _sum(kernels, "api_missing_n")
+    if not early_n:
+        return
+    usual_ns = int(kernels["early_start_p99_ns"].max())
+    limit = (
+        f"host and GPU clocks disagree by {format_ns(usual_ns)} or more, and launch latencies and "
+        "causes of shorter gaps are not known"
+        if usual_ns
+        else "99 % do not, so the clocks agree but for these"
+    )
+    yield (
+        f"{format_count(early_n)} of {counted(launched_n, 'launched kernel')} "
+        f"({format_percent(100 * early_n / launched_n)}) {'starts' if early_n == 1 else 'start'} "
+        f"before {'its' if early_n == 1 else 'their'} launch call begins, by up to "
+        f"{format_ns(int(kernels['early_start_max_ns'].max()))}: {limit}."
+    )
+
+
+def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
+    for column, what, words in (
+        ("broken_n", "broken row", "left out: end before start, or without a time"),
+        ("unknown_name_n", "kernel", "without a name in the report"),
+        ("duplicate_key_n", "join key", "claimed by several API calls; the earliest is taken"),
+        ("no_process_n", "row", "without a process"),
+    ):
+        if count := _sum(coverage, column):
+            yield f"{counted(count, what)} {words}."
+
+
+def _filters(options: Mapping[str, Any]) -> str:
+    given = {name: options.get(name) for name in _FILTERS}
+    words = [
+        f"--{name.replace('_', '-')}{'' if value is True else f' {_typed(name, value)}'}"
+        for name, value in given.items()
+        if value is not None and value is not False
+    ]
+    return f"what {quoted(' '.join(words))} leaves of the reports" if words else ""
+
+
+def _typed(name: str, value: Any) -> str:
+    """Return an option's value about as it was typed."""
+    if isinstance(value, str):
+        return value
+    between = {"filter_time": "/", "steps": ":"}.get(name, ",")
+    return between.join("" if one is None else str(one) for one in value)
+
+
+def _window(tables: Mapping[str, pd.DataFrame]) -> str:
+    if "devices" not in tables or not len(tables["devices"]):
+        return ""
+    windows = tables["devices"]["window_ns"].astype("int64")
+    shortest, longest = format_ns(int(windows.min())), format_ns(int(windows.max()))
+    return f"{shortest if shortest == longest else f'{shortest} to {longest}'} a device"
+
+
+def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | None]) -> str:
+    """Return the distinct values of a fact, with how many reports have each if they differ."""
+    counts: dict[str, int] = {}
+    for one in facts:
+        value = of(one)
+        if value:
+            counts[value] = counts.get(value, 0) + 1
+    if len(counts) == 1:
+        return quoted(next(iter(counts)))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{quoted(value)} ({counted(n, 'report')})" for value, n in ordered[:_MOST_SHOWN]]
+    return ", ".join(shown) + _more_than(len(ordered))
+
+
+def _more_than(values_n: int) -> str:
+    return f" and {values_n - _MOST_SHOWN} more" if values_n > _MOST_SHOWN else ""
+
+
+def _listed(labels: Sequence[Any]) -> str:
+    shown = ", ".join(quoted(label) for label in labels[:_MOST_SHOWN])
+    return shown + _more_than(len(labels))
+
+
+def _sum(table: pd.DataFrame, column: str) -> int:
+    return int(table[column].sum()) if len(table) else 0
+
+
+def _words(table: str) -> str:
+    return table.replace("_", " ")

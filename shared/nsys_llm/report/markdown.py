@@ -1,0 +1,150 @@
+"""A report as Markdown: report.md, and prose for the notebook's cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from nsys_llm.manifest.sections import Section
+from nsys_llm.report.findings import Finding, severity_counts
+from nsys_llm.report.page_parts import NAME_LENGTH
+from nsys_llm.report.report import Report, where_to_look
+from nsys_llm.view.results import Results
+from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
+from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
+
+#: What prose would mean to Markdown or HTML. A backslash before punctuation makes it plain.
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
+
+#: What GitHub's Markdown makes a link of unasked: http://x, www.x, a@b.c.
+_LINKED: Final = re.compile(r"(://|(?<=www)\.|@)", re.IGNORECASE)
+
+#: A table is read in a terminal too; whole names are in the notebook and the files.
+_CELL_LENGTH: Final = 48
+#: Of a sentence, which tells nothing without its middle.
+_PROSE_LENGTH: Final = 80
+
+Prose = Callable[[str], str]
+
+
+def report_markdown(report: Report, results: Results) -> str:
+    """Return the whole report: for a terminal, a pull request, a chat."""
+    parts = [head_markdown(report), capture_markdown(report)]
+    parts.append(
+        "All tables, with the unit and the meaning of every column, are the parquet files beside "
+        "this report. Times are as recorded."
+    )
+    parts += [
+        section_markdown(section, results) for section in report.sections if section.in_report
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def head_markdown(report: Report) -> str:
+    """Return title, question, answer and findings."""
+    lines = [answer_markdown(report, markdown_prose), findings_heading(report)]
+    lines += [_finding(n, one) for n, one in enumerate(report.findings, 1)]
+    return "\n\n".join(lines)
+
+
+def answer_markdown(report: Report, prose: Prose) -> str:
+    """Return title, question and answer; `prose` renders a text with names in backticks."""
+    title = f"# {report.manifest.title}"
+    return "\n\n".join([title, f"**{report.manifest.question}**", prose(report.answer)])
+
+
+def findings_heading(report: Report) -> str:
+    """Return the heading above the findings, with how many there are of each severity."""
+    if not report.findings:
+        return "## Findings\n\nNothing stands out by the rules of this recipe."
+    return f"## Findings: {severity_counts(report.findings)}"
+
+
+def capture_markdown(report: Report) -> str:
+    """Return the capture's facts, its caveats, and what it could not show."""
+    facts = [f"- {label}: {markdown_prose(text)}" for label, text in report.facts]
+    parts = ["## Capture", "\n".join(facts)]
+    for title, texts in (
+        ("Read the numbers with this in mind:", report.caveats),
+        ("Not in this capture:", report.unrecorded),
+    ):
+        if texts:
+            parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
+    return "\n\n".join(parts)
+
+
+def section_markdown(section: Section, results: Results) -> str:
+    """Return one table: what it shows, and its first rows."""
+    frame, fields = results.table(section.table), results.fields(section.table)
+    head = [f"## {section.title}", section.shows]
+    if frame.empty:
+        return "\n\n".join([*head, "No rows."])
+    columns, empty = parted_columns(frame, section.columns)
+    rows = [
+        [_cell(shown, fields[name]) for (shown, _), name in zip(row, columns, strict=True)]
+        for row in cells(frame, fields, columns, section.rows_n, section.by)
+    ]
+    lines = _aligned(
+        [headings(fields, columns), ["---"] * len(columns), *rows],
+        [fields[name].numeric for name in columns],
+    )
+    more = len(frame) - section.rows_n
+    told = more_rows(more, section.by, fields, f"`{section.table}.parquet`")
+    note = [f"{told}."] if more > 0 else []
+    note += [f"{unfilled(fields, empty)}."] if empty else []
+    return "\n\n".join([*head, "\n".join(lines), *note])
+
+
+def markdown_prose(text: str) -> str:
+    """Render prose for Markdown: names as code, everything else literally."""
+    return "".join(
+        _code(shortened(part, NAME_LENGTH)) if code else _plain(part) for code, part in spans(text)
+    )
+
+
+def _finding(number: int, finding: Finding) -> str:
+    tables = ", ".join(f"`{table}`" for table in finding.tables)
+    details = [f"Evidence: {markdown_prose(finding.evidence)} ({tables})"]
+    if where := where_to_look(finding):
+        details.append(f"Where: {markdown_prose(where)}")
+    details.append(f"To do: {markdown_prose(finding.recommendation)}")
+    if finding.capture:
+        details.append(f"Record next time: {_code(finding.capture)}")
+    # What belongs to an item stands below its first word.
+    indent = " " * len(f"{number}. ")
+    head = f"{number}. **{finding.severity}**: {markdown_prose(finding.title)}"
+    return "\n".join([head, *(f"{indent}- {detail}" for detail in details)])
+
+
+def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:
+    """Return the lines of a table whose columns stand below each other in plain text too."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for index, row in enumerate(rows):
+        if index == 1:
+            # The marks below the headings, as wide as their columns.
+            row = ["-" * (n - end) + ":" * end for n, end in zip(widths, right, strict=True)]
+        cells_of_row = (
+            text.rjust(n) if end else text.ljust(n)
+            for text, n, end in zip(row, widths, right, strict=True)
+        )
+        lines.append("| " + " | ".join(cells_of_row) + " |")
+    return lines
+
+
+def _cell(text: str, field: Field) -> str:
+    if field.numeric or field.flag or text == NOT_KNOWN:
+        return text
+    text = shortened(text, _PROSE_LENGTH if field.name in PROSE else _CELL_LENGTH)
+    # Inside a table even code ends at a bar; a backslash before it is taken away again.
+    return _code(text).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    body = text.replace("`", "'").replace("\n", " ").strip()
+    return f"`{body}`" if body else ""
+
+
+def _plain(text: str) -> str:
+    return _LINKED.sub(r"\\\1", _SPECIAL.sub(r"\\\1", cleaned(text)))

@@ -1,0 +1,150 @@
+"""Builds analysis.ipynb: everything drawn and stored, and every cell runs again from the tables.
+
+The figures are made by the package that is copied beside the notebook, here and when it is run, so
+that both show the same.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from pprint import pformat
+from typing import Any, Final
+
+from nsys_llm.manifest.sections import Section
+from nsys_llm.report import drawing
+from nsys_llm.report.markdown import answer_markdown, findings_heading
+from nsys_llm.report.page_parts import capture_html, contents_html, findings_html, html_text
+from nsys_llm.report.report import Report
+from nsys_llm.view.results import Results
+from nsys_llm.view.tables import Html
+
+NOTEBOOK_NAME: Final = "analysis.ipynb"
+
+#: The name under which `nsys_llm.view` is copied beside a notebook.
+VIEW_PACKAGE: Final = "nsys_llm_view"
+
+_SET_UP: Final = f"""\
+# Needs pandas, pyarrow and Jupyter with plotly; reads the parquet files beside this notebook.
+from {VIEW_PACKAGE}.results import Results
+
+results = Results()"""
+
+_CLOSING: Final = """\
+## Go on from here
+
+Every table is a data frame away: `results.table("NAME")`. A chart is changed by changing its words,
+or as a plotly figure: `results.chart(...).figure()`. The folder can be moved as a whole."""
+
+
+def write_notebook(folder: Path, report: Report, results: Results) -> None:
+    """Write the notebook and the package that it needs.
+
+    Raises:
+        ImportError: plotly or nbformat is not installed; nothing was written.
+    """
+    notebook = build_notebook(report, results)
+    nbformat = drawing.nbformat()
+    nbformat.validate(notebook)
+    (folder / NOTEBOOK_NAME).write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    _copy_view(folder / VIEW_PACKAGE)
+
+
+def build_notebook(report: Report, results: Results) -> Any:
+    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
+
+    Raises:
+        ImportError: plotly or nbformat is not installed.
+    """
+    links = {section.table: section.title for section in reversed(report.sections)}
+    cells = _Cells(drawing.nbformat().v4)
+    head = [answer_markdown(report, html_text), findings_heading(report)]
+    cells.text("answer", "\n\n".join([*head, findings_html(report.findings, links)]).rstrip())
+    capture = f"## Capture\n\n{capture_html(report)}"
+    cells.text("capture", f"{contents_html(report.sections)}\n\n{capture}")
+    cells.code("set-up", _SET_UP, None)
+    for section in report.sections:
+        _add_section(cells, section, results)
+    cells.text("go-on", _CLOSING)
+    return cells.notebook()
+
+
+class _Cells:
+    """Cells in order; ids follow the name of their section, so that runs compare.
+
+    Args:
+        v4: The module `nbformat.v4`.
+    """
+
+    def __init__(self, v4: Any) -> None:
+        self._v4 = v4
+        self._cells: list[Any] = []
+        self._names: Counter[str] = Counter()
+        self._count = 0
+
+    def text(self, name: str, source: str) -> None:
+        """Add a Markdown cell; `name` says what it is about."""
+        self._cells.append(self._v4.new_markdown_cell(source, id=self._id(name)))
+
+    def code(self, name: str, source: str, shown: Mapping[str, Any] | None) -> None:
+        """Add a code cell that was run, and what it showed."""
+        self._count += 1
+        outputs = []
+        if shown is not None:
+            result = partial(self._v4.new_output, "execute_result", metadata={})
+            outputs.append(result(data=shown, execution_count=self._count))
+        # The figure is what one comes for; the words that make it are a click away.
+        hidden = {} if shown is None else {"jupyter": {"source_hidden": True}}
+        cell = partial(self._v4.new_code_cell, source, id=self._id(name), metadata=hidden)
+        self._cells.append(cell(outputs=outputs, execution_count=self._count))
+
+    def notebook(self) -> Any:
+        """Return the notebook of all cells."""
+        python = {"display_name": "Python 3", "language": "python", "name": "python3"}
+        metadata = {"kernelspec": python, "language_info": {"name": "python"}}
+        return self._v4.new_notebook(cells=self._cells, metadata=metadata)
+
+    def _id(self, name: str) -> str:
+        """Return an id that no other cell has: letters, digits, `-` and `_`, at most 64."""
+        name = re.sub("[^a-zA-Z0-9_]+", "-", name)[:56]
+        self._names[name] += 1
+        return f"{name}-{self._names[name]}"
+
+
+def _add_section(cells: _Cells, section: Section, results: Results) -> None:
+    cells.text(section.table, f"## {section.title}\n\n{section.shows}")
+    for chart in section.charts:
+        if results.has_values(section.table, chart):
+            words = _call("chart", section.table, chart)
+            cells.code(
+                section.table, words, results.chart(section.table, **chart)._repr_mimebundle_()
+            )
+    rows = {"rows_n": section.rows_n, "columns": list(section.columns)}
+    words = _call("rows", section.table, rows | ({"by": section.by} if section.by else {}))
+    rows_shown = results.rows(section.table, section.rows_n, section.columns, by=section.by)
+    cells.code(section.table, words, _shown(rows_shown))
+
+
+def _call(method: str, table: str, arguments: Mapping[str, Any]) -> str:
+    """Return the call as a person would write it, one argument a line."""
+    lines = [
+        f"    {name}={pformat(value, width=84, compact=True)}," for name, value in arguments.items()
+    ]
+    return "\n".join([f"results.{method}(", f'    "{table}",', *lines, ")"])
+
+
+def _shown(html: Html) -> dict[str, str]:
+    return {"text/html": html.html, "text/plain": html.text}
+
+
+def _copy_view(target: Path) -> None:
+    target.mkdir()
+    for source in resources.files("nsys_llm.view").iterdir():
+        if source.name.endswith(".py"):
+            with resources.as_file(source) as path:
+                shutil.copyfile(path, target / source.name)

@@ -1,0 +1,167 @@
+"""Writes tables as their manifest declares them: checked, with units and meanings in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nsys_llm.core.errors import ManifestError
+from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
+
+_ARROW_TYPES: Final = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "bool": pa.bool_(),
+}
+_PANDAS_TYPES: Final = {
+    "int64": "Int64",
+    "float64": "Float64",
+    "string": "string",
+    "bool": "boolean",
+}
+
+#: What pandas may find in the values of a column, by declared type.
+_KINDS: Final = {
+    "int64": ("integer", "empty"),
+    "float64": ("floating", "integer", "mixed-integer-float", "empty"),
+    "string": ("string", "empty"),
+    "bool": ("boolean", "empty"),
+}
+
+# A spreadsheet takes a cell that starts so for a formula, and runs it; some know the full-width
+# signs too.
+_FORMULA_STARTS: Final = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+    "\uff1d",
+    "\uff0b",
+    "\uff0d",
+    "\uff20",
+)
+
+
+def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a data frame with exactly the declared columns, in their order and types.
+
+    Args:
+        table: The declaration.
+        columns: Arrays or lists of equal length by column name; None and NaN are null.
+
+    Raises:
+        ManifestError: A column is missing, not declared, of another type or length, or null where
+            it may not be.
+    """
+    declared = {column.name: column for column in table.columns}
+    if columns.keys() != declared.keys():
+        odd = sorted(columns.keys() ^ declared.keys())
+        raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")
+    if len({len(values) for values in columns.values()}) > 1:
+        raise ManifestError(f"{table.file}: its columns have different lengths.")
+    frame = pd.DataFrame({name: _typed(table, declared[name], columns[name]) for name in declared})
+    return frame if table.index is None else frame.set_index(table.index)
+
+
+def write_tables(
+    folder: Path, manifest: Manifest, tables: Mapping[str, pd.DataFrame], *, csv: bool
+) -> None:
+    """Write every table of a manifest as parquet, and as CSV if asked.
+
+    Raises:
+        ManifestError: The tables are not those that the manifest declares.
+    """
+    declared = {table.file: table for table in manifest.writes}
+    if tables.keys() != declared.keys():
+        odd = sorted(tables.keys() ^ declared.keys())
+        raise ManifestError(f"{manifest.name}: tables and manifest differ in {', '.join(odd)}.")
+    for name, table in declared.items():
+        pq.write_table(_arrow(table, tables[name]), folder / f"{name}.parquet")
+        if csv:
+            # Lines end as RFC 4180 says; cells with a lone carriage return are quoted only then.
+            _for_spreadsheets(tables[name]).to_csv(
+                folder / f"{name}.csv",
+                index=table.index is not None,
+                lineterminator="\r\n",
+            )
+
+
+def _typed(table: TableWrite, column: Column, values: Any) -> Any:
+    """Return a column's values as a pandas array of the declared type."""
+    where = f"{table.file}.{column.name}"
+    if _is_wrapped(values):
+        values = values.to_numpy()
+    # An array without values has whatever type numpy gave it.
+    kind = pd.api.types.infer_dtype(values, skipna=True) if len(values) else "empty"
+    if kind not in _KINDS[column.dtype]:
+        raise ManifestError(f"{where}: not {column.dtype}, as the manifest says, but {kind}.")
+    try:
+        typed = pd.array(values, dtype=_PANDAS_TYPES[column.dtype])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ManifestError(f"{where}: not {column.dtype} ({error}).") from error
+    if column.dtype == "float64":
+        # NaN says the same as null, and only one of the two survives parquet unchanged.
+        typed[np.isnan(typed.to_numpy(dtype=np.float64, na_value=np.nan))] = pd.NA
+    if column.nullable:
+        return typed
+    if typed.isna().any():
+        raise ManifestError(f"{where}: null, and the manifest says that it never is.")
+    return typed if column.dtype == "string" else typed.to_numpy(dtype=column.dtype)
+
+
+def _is_wrapped(values: Any) -> bool:
+    """Tell whether it is the wrapper of a numpy array that pandas 2 gives, and cannot type."""
+    wrapper = isinstance(values, pd.api.extensions.ExtensionArray)
+    return wrapper and isinstance(pd.Series(values).dtype, np.dtype)
+
+
+def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
+    """Return the frame as Arrow, with unit and meaning in each field, and pandas' own record."""
+    data = pa.Table.from_pandas(frame, preserve_index=table.index is not None)
+    fields = {
+        column.name: pa.field(
+            column.name,
+            _ARROW_TYPES[column.dtype],
+            nullable=column.nullable,
+            metadata={"unit": column.unit or "", "meaning": column.meaning},
+        )
+        for column in table.columns
+    }
+    if set(data.column_names) != fields.keys():
+        odd = sorted(set(data.column_names) ^ fields.keys())
+        raise ManifestError(f"{table.file}: frame and manifest differ in {', '.join(odd)}.")
+    schema = pa.schema([fields[name] for name in data.column_names], metadata=data.schema.metadata)
+    for name, field in fields.items():
+        if not field.nullable and data.column(name).null_count:
+            raise ManifestError(f"{table.file}.{name}: null, and the manifest says never.")
+        found = data.column(name).type
+        if not _same_type(found, field.type):
+            raise ManifestError(
+                f"{table.file}.{name}: {found}, and the manifest says {field.type}."
+            )
+    return data.cast(schema)
+
+
+def _same_type(found: pa.DataType, declared: pa.DataType) -> bool:
+    texts = (pa.string(), pa.large_string())
+    # A column of nulls has no type of its own.
+    return found == declared or pa.types.is_null(found) or (found in texts and declared in texts)
+
+
+def _for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:
+    safe = frame.reset_index() if frame.index.name else frame.copy()
+    for name in safe.columns:
+        if pd.api.types.is_string_dtype(safe[name].dtype):
+            risky = safe[name].str.startswith(_FORMULA_STARTS).fillna(False).astype(bool)
+            safe[name] = safe[name].mask(risky, "'" + safe[name])
+    return safe.set_index(frame.index.name) if frame.index.name else safe

@@ -1,0 +1,122 @@
+"""What the notebook and the HTML page have in common: findings, capture and links as HTML.
+
+Every text goes through `html_text`, so that neither HTML nor the Markdown and the formulas of a
+notebook find anything in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from nsys_llm.manifest.sections import Section
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.report import Report, where_to_look
+from nsys_llm.view.text import cleaned, shortened, spans
+
+#: Names in prose are cut to this length; the whole name appears on hover.
+NAME_LENGTH: Final = 72
+
+#: What means something to HTML or Markdown; and what a notebook takes for a formula, which it looks
+#: for in the finished page too, everywhere but in code.
+_SPECIAL: Final = re.compile(r"[#&<>\"'`*_~{}\[\]|]|[$\\]+")
+_FORMULA: Final = frozenset("$\\")
+#: So many findings are unfolded, if they are severe.
+_UNFOLDED: Final = 3
+_SEVERE: Final = frozenset({"high", "medium"})
+#: White on dark, black on light: each pair has a contrast of at least 4.5 to 1.
+_BADGES: Final = {
+    "high": "background-color:#b34700;color:#ffffff",
+    "medium": "background-color:#e69f00;color:#000000",
+    "low": "background-color:#56b4e9;color:#000000",
+    "note": "background-color:#e6e6e6;color:#000000",
+}
+
+
+def link_id(heading: str) -> str:
+    """Return the name by which a heading is linked, as JupyterLab makes it."""
+    return heading.replace(" ", "-")
+
+
+def html_text(prose: str) -> str:
+    """Render prose as HTML, and as what a notebook's Markdown leaves alone; names become code."""
+    return "".join(_code(part) if code else _plain(part) for code, part in spans(prose))
+
+
+def findings_html(findings: Sequence[Finding], links: Mapping[str, str]) -> str:
+    """Return findings that unfold, the first severe ones unfolded. No line of it is empty.
+
+    Args:
+        findings: In order.
+        links: By table, the heading of the section that shows it.
+    """
+    return "\n".join(_finding(n, one, links) for n, one in enumerate(findings, 1))
+
+
+def _finding(number: int, finding: Finding, links: Mapping[str, str]) -> str:
+    opened = " open" if number <= _UNFOLDED and finding.severity in _SEVERE else ""
+    style = f"{_BADGES[finding.severity]};padding:1px 6px;border-radius:3px"
+    badge = f'<span style="{style}">{finding.severity}</span>'
+    tables = ", ".join(_table_link(table, links) for table in finding.tables)
+    details = [("Evidence", f"{html_text(finding.evidence)} ({tables})")]
+    if where := where_to_look(finding):
+        details.append(("Where", html_text(where)))
+    details.append(("To do", html_text(finding.recommendation)))
+    if finding.capture:
+        # To be copied: whole, and no name out of a trace.
+        details.append(("Record next time", f"<code>{_attribute(finding.capture)}</code>"))
+    items = "".join(f"<li><b>{label}:</b> {text}</li>" for label, text in details)
+    head = f"<summary>{number}. {badge} {html_text(finding.title)}</summary>"
+    return f"<details{opened}>{head}<ul>{items}</ul></details>"
+
+
+def _table_link(table: str, links: Mapping[str, str]) -> str:
+    if table not in links:
+        return f"<code>{_plain(table)}</code>"
+    return f'<a href="#{_attribute(link_id(links[table]))}">{_plain(table)}</a>'
+
+
+def contents_html(sections: Sequence[Section]) -> str:
+    """Return links to all sections, in order."""
+    links = (
+        f'<a href="#{_attribute(link_id(one.title))}">{_plain(one.title)}</a>' for one in sections
+    )
+    return f"<p><b>Sections:</b> {' · '.join(links)}</p>"
+
+
+def capture_html(report: Report) -> str:
+    """Return the capture's facts, its caveats, and what it could not show."""
+    rows = "".join(
+        f"<tr><th>{_plain(label)}</th><td>{html_text(text)}</td></tr>"
+        for label, text in report.facts
+    )
+    parts = [f"<table><tbody>{rows}</tbody></table>"]
+    for title, texts in (
+        ("Read the numbers with this in mind:", report.caveats),
+        ("Not in this capture:", report.unrecorded),
+    ):
+        if texts:
+            items = "".join(f"<li>{html_text(text)}</li>" for text in texts)
+            parts.append(f"<p>{title}</p><ul>{items}</ul>")
+    return "\n".join(parts)
+
+
+def _code(name: str) -> str:
+    short = shortened(name, NAME_LENGTH)
+    title = f' title="{_attribute(cleaned(name))}"' if short != name else ""
+    return f"<code{title}>{_attribute(short)}</code>"
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(_reference, cleaned(text))
+
+
+def _reference(match: re.Match[str]) -> str:
+    shown = _attribute(match[0])
+    return f"<code>{shown}</code>" if _FORMULA.intersection(match[0]) else shown
+
+
+def _attribute(text: str) -> str:
+    """Return text of which a reader sees the same, and a parser nothing but letters and blanks."""
+    return "".join(one if one.isalnum() or one in " -" else f"&#{ord(one)};" for one in text)

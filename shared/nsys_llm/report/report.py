@@ -1,0 +1,121 @@
+"""One report as data: what the Markdown, the notebook, the terminal and report.json all tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.manifest.sections import Section
+from nsys_llm.report.analysis import Analysis
+from nsys_llm.report.capture_summary import (
+    capture_caveats,
+    capture_facts,
+    sided_caveats,
+    sided_facts,
+    unrecorded,
+)
+from nsys_llm.report.findings import Finding, finding_columns, ranked
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.run_findings import run_findings
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.outcomes import MapResult, report_notes
+from nsys_llm.view.text import quoted, spans
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run tells. All texts are prose with names out of a trace in backticks.
+
+    Attributes:
+        answer: The recipe's question answered, in two sentences.
+        findings: In the order in which to read them.
+        facts: Of the capture, as (label, text).
+        caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
+        unrecorded: What the capture could not show, and the flags that would have shown it.
+        sections: The tables to show.
+    """
+
+    manifest: Manifest
+    answer: str
+    findings: tuple[Finding, ...]
+    facts: tuple[tuple[str, str], ...]
+    caveats: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def find(analysis: Analysis, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return the findings of a run in order: the recipe's own and those that all recipes share."""
+    return ranked([*run_findings(tables), *analysis.findings(tables)])
+
+
+def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return the table `findings` of a run."""
+    return declared_frame(manifest.table("findings"), finding_columns(findings))
+
+
+def build_report(
+    manifest: Manifest,
+    analysis: Analysis,
+    result: MapResult,
+    ranks: Sequence[Rank],
+    tables: Mapping[str, pd.DataFrame],
+    findings: Sequence[Finding],
+    options: Mapping[str, Any],
+) -> Report:
+    """Put together what a run tells.
+
+    Args:
+        manifest: Of the recipe.
+        analysis: Of the same recipe.
+        result: All reports.
+        ranks: Those that were numbered.
+        tables: All of the run's tables.
+        findings: In order, see `find`.
+        options: By name.
+    """
+    notes = (f"{quoted(who)}: {note}." for who, note in report_notes(result))
+    facts, caveats = capture_facts, capture_caveats
+    if manifest.sided:
+        facts, caveats = sided_facts, sided_caveats
+    return Report(
+        manifest=manifest,
+        answer=analysis.answer(tables),
+        findings=tuple(findings),
+        facts=tuple(facts(result, ranks, tables, options)),
+        caveats=(*caveats(tables), *analysis.caveats(tables), *notes),
+        unrecorded=tuple(unrecorded(manifest, result)),
+        sections=tuple(
+            section
+            for section in manifest.sections
+            if len(tables[section.table]) or not section.optional
+        ),
+    )
+
+
+def report_record(report: Report) -> dict[str, Any]:
+    """Return the report as report.json holds it."""
+    return {
+        "title": report.manifest.title,
+        "question": report.manifest.question,
+        "answer": report.answer,
+        "findings": [vars(finding) for finding in report.findings],
+        "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
+        "caveats": list(report.caveats),
+        "unrecorded": list(report.unrecorded),
+    }
+
+
+def where_to_look(finding: Finding) -> str | None:
+    """Return the rank and the time window of a finding, as options of a next run; None if none."""
+    parts = [] if finding.rank is None else [f"--ranks {finding.rank}"]
+    if finding.window_ns is not None:
+        start_ns, end_ns = finding.window_ns
+        parts.append(f"--filter-time {start_ns}/{end_ns}")
+    if not parts:
+        return None
+    return quoted(" ".join(parts)) + (f", {finding.window_shows}" if finding.window_shows else "")

@@ -1,0 +1,134 @@
+"""Findings that every recipe shares: what is missing from a run. Made from its tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.findings import Finding
+from nsys_llm.view.text import cleaned, counted, format_count, format_ns, format_percent, quoted
+
+#: Below this share of GPU time with a known API call, what is told by launch is doubtful. The
+#: 70 % below which nsys-llm-explainer warns of low NVTX coverage.
+_LOW_COVERAGE_PCT: Final = 70.0
+_NODE_TRACE: Final = "--cuda-graph-trace=node"
+_MOST_NAMED: Final = 5
+_RANKS: Final = "ranks or reports"
+
+
+def run_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return findings about the tables `files` and `coverage`."""
+    return [
+        *_missing_ranks(tables["files"]),
+        *_no_gpu_work(tables["files"]),
+        *_opaque_graphs(tables["coverage"]),
+        *_low_coverage(tables["coverage"]),
+    ]
+
+
+def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
+    missing = files[files["status"].isin(["failed", "absent"])]
+    if missing.empty:
+        return []
+    # A reason begins with the file's name, and says what to do.
+    reasons = [cleaned(reason).replace("`", "'") for reason in missing["reason"].head(_MOST_NAMED)]
+    labels = [quoted(label) for label in missing["File"].head(_MOST_NAMED)]
+    told = [
+        reason if status == "failed" else f"{label}: {reason}."
+        for label, reason, status in zip(labels, reasons, missing["status"], strict=False)
+    ]
+    if len(missing) > _MOST_NAMED:
+        told.append(f"And {format_count(len(missing) - _MOST_NAMED)} more.")
+    who = f"{format_count(len(missing))} of {counted(len(files), 'rank or report', _RANKS)}"
+    return [
+        Finding(
+            rule="missing_ranks",
+            severity="high",
+            scope="run",
+            title=f"{who} {'is' if len(missing) == 1 else 'are'} missing from every number",
+            evidence=" ".join(told),
+            tables=("files",),
+            recommendation="Mend or supply them before you compare ranks: a slow rank may be "
+            "among those that are not here.",
+        )
+    ]
+
+
+def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
+    idle = files[files["status"] == "no_gpu_work"]
+    if idle.empty:
+        return []
+    names = ", ".join(quoted(name) for name in idle["File"].head(_MOST_NAMED))
+    more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
+    some = f"{format_count(len(idle))} of {counted(len(files), 'rank or report', _RANKS)}"
+    return [
+        Finding(
+            rule="no_gpu_work",
+            severity="high" if len(idle) == len(files) else "medium",
+            scope="run",
+            title=f"{some} {'holds' if len(idle) == 1 else 'hold'} no GPU work",
+            evidence=f"Valid reports without a kernel, copy or fill: {names}{more}.",
+            tables=("files",),
+            recommendation="If these processes use the GPU, CUDA was not traced, tracing began "
+            "too late, or the process was forked before it; else leave them out of --input.",
+            capture="--trace=cuda,nvtx --trace-fork-before-exec=true",
+        )
+    ]
+
+
+def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
+    opaque = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
+    if opaque.empty:
+        return []
+    launches_n = int(opaque["opaque_graph_launches_n"].sum())
+    ranks_n = opaque["rank"].nunique()
+    return [
+        Finding(
+            rule="opaque_graphs",
+            severity="high",
+            scope="run",
+            title=f"{format_count(launches_n)} CUDA graph launches left no GPU work in the reports",
+            evidence=f"On {ranks_n} of {coverage['rank'].nunique()} ranks graphs were launched "
+            "whose kernels the capture does not hold, nor a row for the graph. Kernel times, busy "
+            "time and shares are without them, and idle time is not known.",
+            tables=("coverage",),
+            recommendation="Do not read idle time or shares of the whole from this capture.",
+            capture=_NODE_TRACE,
+        )
+    ]
+
+
+def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
+    by_rank = coverage.groupby(["rank", "file"], sort=True)[
+        ["total_n", "total_ns", "api_missing_ns", "api_cut_ns"]
+    ].sum()
+    # What was launched before the capture began is cut off, not missing.
+    by_rank["missing_of_ns"] = by_rank["total_ns"] - by_rank["api_cut_ns"]
+    by_rank = by_rank[by_rank["missing_of_ns"] > 0].reset_index()
+    by_rank["known_ns"] = by_rank["total_ns"] - by_rank["api_missing_ns"]
+    by_rank["pct"] = 100.0 * by_rank["known_ns"] / by_rank["missing_of_ns"]
+    low = by_rank[by_rank["pct"] < _LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
+    if low.empty:
+        return []
+    worst = low.iloc[0]
+    cut = f" (without {format_ns(worst['api_cut_ns'])} launched before the capture began)"
+    return [
+        Finding(
+            rule="low_api_coverage",
+            severity="medium",
+            scope="rank",
+            rank=int(worst["rank"]),
+            title=f"Only {format_percent(worst['pct'])} of the GPU time of {quoted(worst['file'])} "
+            "can be led back to an API call",
+            evidence=f"{format_ns(worst['known_ns'])} of {format_ns(worst['missing_of_ns'])}"
+            f"{cut if worst['api_cut_ns'] else ''}; "
+            f"{len(low)} of {len(by_rank)} ranks are below {_LOW_COVERAGE_PCT:.0f} %.",
+            tables=("coverage",),
+            recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "
+            "ranges. Kernel times themselves are complete. Start the capture before the first "
+            "launch.",
+            capture="--trace=cuda,nvtx",
+        )
+    ]

@@ -1,0 +1,143 @@
+"""A report in one screen of a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final
+
+from nsys_llm.manifest.sections import Section
+from nsys_llm.report.findings import severity_counts
+from nsys_llm.report.report import Report
+from nsys_llm.view.results import Results
+from nsys_llm.view.tables import cells, headings
+from nsys_llm.view.text import counted, shortened, spans
+
+_MOST_FINDINGS: Final = 8
+_MOST_ROWS: Final = 8
+_FEW_ROWS: Final = 3
+_MOST_FACTS: Final = 3
+_MOST_ANSWER_LINES: Final = 6
+#: What the command prints below the summary: a blank line, where the results are, and the prompt.
+_BELOW: Final = 4
+#: Of a table: a blank line, its title, its headings, and one row.
+_LEAST_TABLE: Final = 4
+_WIDTH: Final = 80
+_HEIGHT: Final = 24
+_NAME_WIDTH: Final = 44
+_LEAST_NAME_WIDTH: Final = 16
+
+
+def summary_lines(
+    report: Report, results: Results, width: int = _WIDTH, height: int = _HEIGHT
+) -> list[str]:
+    """Return the lines: the answer, the findings, and the rows that the manifest chose.
+
+    Args:
+        report: What to tell.
+        results: The tables.
+        width: Of the terminal, in characters.
+        height: Of the terminal, in lines; what is printed below the summary fits in too.
+    """
+    width, height = max(60, min(width, 120)), max(height, _HEIGHT)
+    lines = [report.manifest.title, *_fact_line(report, width)]
+    lines += ["", *_wrapped(_plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
+    notes = _notes(report)
+    shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
+    left_n = height - _BELOW - len(lines) - len(notes)
+    least_table = _LEAST_TABLE if shown else 0
+    lines += ["", *_finding_lines(report, width, left_n - 1 - least_table)]
+    rows_n = _MOST_ROWS
+    for section in shown:
+        # A blank line, the title and the headings.
+        rows_n = min(rows_n, height - _BELOW - len(notes) - len(lines) - 3)
+        if rows_n < 1:
+            break
+        lines += ["", f"{section.title}:", *_table_lines(section, results, width, rows_n)]
+        # The first table is what the recipe is about.
+        rows_n = _FEW_ROWS
+    return lines + notes
+
+
+def _fact_line(report: Report, width: int) -> list[str]:
+    """Return the first facts of the capture, as many as a line holds."""
+    line = ""
+    for label, text in report.facts[:_MOST_FACTS]:
+        longer = f"{line}; {label}: {_plain(text)}" if line else f"  {label}: {_plain(text)}"
+        if not line or len(longer) <= width:
+            line = longer
+    return [shortened(line, width)] if line else []
+
+
+def _notes(report: Report) -> list[str]:
+    notes_n = len(report.caveats) + len(report.unrecorded)
+    if not notes_n:
+        return []
+    notes = counted(notes_n, "note")
+    return [f"In the report: {notes} on what the capture does not hold, or distorts."]
+
+
+def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
+    """Return the findings that fit into `most_n` lines, and how many there are."""
+    if not report.findings:
+        return ["Findings: none by the rules of this recipe."]
+    lines = [f"Findings: {severity_counts(report.findings)}"]
+    told_n = 0
+    for finding in report.findings[:_MOST_FINDINGS]:
+        text = f"{finding.severity:<6} {_plain(finding.title)}"
+        more_lines = _wrapped(text, width, "  ", hanging="         ", most=1)
+        # A line is kept for the number of the others.
+        kept = told_n + 1 < len(report.findings)
+        if len(lines) + len(more_lines) + kept > most_n:
+            break
+        lines += more_lines
+        told_n += 1
+    more = len(report.findings) - told_n
+    return [*lines, f"  and {more} more in the report"] if more > 0 else lines
+
+
+def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:
+    frame, fields = results.table(section.table), results.fields(section.table)
+    rows = [
+        [shortened(shown, _NAME_WIDTH) for shown, _ in row]
+        for row in cells(frame, fields, section.summary, rows_n, section.by)
+    ]
+    table = [headings(fields, section.summary), *rows]
+    right = [fields[name].numeric for name in section.summary]
+    widths = _fitted([max(map(len, column)) for column in zip(*table, strict=True)], right, width)
+    return ["  " + "  ".join(map(_padded, row, widths, right)).rstrip() for row in table]
+
+
+def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:
+    """Return widths that fit a line: names give way, then whole columns at the end; no number."""
+    while sum(widths) + 2 * len(widths) > width:
+        names = [i for i, numeric in enumerate(right[: len(widths)]) if not numeric]
+        widest = max(names, key=lambda i: widths[i], default=0)
+        if not names or widths[widest] <= _LEAST_NAME_WIDTH:
+            widths = widths[:-1]
+        else:
+            widths[widest] -= 1
+    return widths
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    return text.rjust(width) if right else shortened(text, width).ljust(width)
+
+
+def _plain(text: str) -> str:
+    """Return prose without its backticks, names cut to what a line can hold."""
+    return "".join(shortened(part, _NAME_WIDTH) if code else part for code, part in spans(text))
+
+
+def _wrapped(
+    text: str, width: int, indent: str, hanging: str | None = None, most: int | None = None
+) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+        max_lines=most,
+        placeholder=" ...",
+    )

@@ -1,0 +1,1 @@
+"""From the command line, Python or `nsys recipe` to a published folder."""

@@ -1,0 +1,30 @@
+"""Where the command `nsys-llm` begins: imports and endings that can be interrupted without a word.
+
+Nothing but the standard library is imported before an interrupt can be caught.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+_INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the command line; see `nsys_llm.run.cli.main`."""
+    try:
+        from nsys_llm.run.cli import main as run
+
+        code = run()
+    except KeyboardInterrupt:
+        # Outside of the run: before it began, or after its results were published.
+        print("error: interrupted.", file=sys.stderr)
+        code = _INTERRUPTED
+    # What is left to do is the interpreter's: a further interrupt ends it, without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

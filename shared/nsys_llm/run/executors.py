@@ -1,0 +1,235 @@
+"""Ways to run one function over chunks of reports and merge what comes back.
+
+Every executor gives the same result bit for bit: merging is associative and commutative, and
+partials hold integers only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from nsys_llm.core.errors import UsageError
+
+T = TypeVar("T")
+
+#: Modes of the standalone command, by the names that `nsys recipe` gives them.
+MODES: Final = ("concurrent", "none", "dask-futures")
+
+_CHUNKS_PER_WORKER: Final = 4
+_SECONDS_FOR_WORKERS: Final = 60
+
+
+class Executor(Protocol):
+    """Runs a function over chunks and merges the results."""
+
+    @property
+    def mode(self) -> str:
+        """Name of the mode, as recorded."""
+
+    @property
+    def workers_n(self) -> int:
+        """How many chunks can be worked on at a time."""
+
+    def start(self) -> None:
+        """Start the workers; from now on this process forks no more, and may have threads."""
+
+    def reduce(
+        self,
+        function: Callable[[Any], T],
+        chunks: Sequence[Any],
+        merge: Callable[[Sequence[T]], T],
+        done: Callable[[int], None],
+    ) -> T:
+        """Return the merged results; `done` is told the size of each chunk as it is finished."""
+
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """Return which of these paths, none of them here, are where the work is done; else ""."""
+
+
+class _Here:
+    """What works on this machine."""
+
+    def start(self) -> None:
+        """See `Executor.start`; there are no workers but this process."""
+
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """See `Executor.elsewhere`."""
+        return ""
+
+
+class Inline(_Here):
+    """One chunk after the other in this process."""
+
+    mode: Final = "none"
+    workers_n: Final = 1
+
+    def reduce(
+        self,
+        function: Callable[[Any], T],
+        chunks: Sequence[Any],
+        merge: Callable[[Sequence[T]], T],
+        done: Callable[[int], None],
+    ) -> T:
+        """See `Executor.reduce`."""
+        results = []
+        for chunk in chunks:
+            results.append(function(chunk))
+            done(len(chunk))
+        return merge(results)
+
+
+class Threads(_Here):
+    """Dask's threaded scheduler: no processes to start, and the readers release the GIL."""
+
+    mode: Final = "concurrent"
+
+    def __init__(self) -> None:
+        self.workers_n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self.workers_n = max(self.workers_n, 1)
+
+    def reduce(
+        self,
+        function: Callable[[Any], T],
+        chunks: Sequence[Any],
+        merge: Callable[[Sequence[T]], T],
+        done: Callable[[int], None],
+    ) -> T:
+        """See `Executor.reduce`."""
+        if len(chunks) == 1:
+            return Inline().reduce(function, chunks, merge, done)
+        import dask
+        from dask.callbacks import Callback
+
+        merged = dask.delayed(lambda left, right: merge([left, right]), pure=False)
+        # The chunk is bound beforehand, because Dask would look for tasks in every argument.
+        tasks = [
+            dask.delayed(partial(function, chunk), pure=False)(dask_key_name=f"map-{i}")
+            for i, chunk in enumerate(chunks)
+        ]
+        sizes = {f"map-{i}": len(chunk) for i, chunk in enumerate(chunks)}
+        while len(tasks) > 1:
+            pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
+            tasks = [merged(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+
+        def finished(key: Any, *_: Any) -> None:
+            if key in sizes:
+                done(sizes[key])
+
+        with Callback(posttask=finished):
+            (result,) = dask.compute(tasks[0], scheduler="threads", num_workers=self.workers_n)
+        return result
+
+
+class DaskFutures:
+    """A Dask cluster. Partials are merged pairwise on the workers, so one comes back."""
+
+    mode: Final = "dask-futures"
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    @property
+    def workers_n(self) -> int:
+        """Threads of all workers of the cluster."""
+        return max(sum(self._client.nthreads().values()), 1)
+
+    def start(self) -> None:
+        """See `Executor.start`; the workers of a cluster run already."""
+
+    def reduce(
+        self,
+        function: Callable[[Any], T],
+        chunks: Sequence[Any],
+        merge: Callable[[Sequence[T]], T],
+        done: Callable[[int], None],
+    ) -> T:
+        """See `Executor.reduce`."""
+        from distributed import as_completed
+
+        tasks = self._client.map(function, chunks, pure=False)
+        sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
+        # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
+        mapped = as_completed(tasks)
+        while len(tasks) > 1:
+            pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
+            tasks = [
+                self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
+                for pair in pairs
+            ]
+        for task in mapped:
+            done(sizes[task.key])
+        # From the worker that has it: through the scheduler, its memory would hold it twice.
+        return self._client.gather(tasks[0], direct=True)
+
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """See `Executor.elsewhere`."""
+        for path in paths:
+            there = self._client.run(os.path.exists, path)
+            hosts = sorted({_host(worker) for worker, exists in there.items() if exists})
+            if hosts:
+                return f"{path} is there on {', '.join(hosts)}"
+        return ""
+
+
+def _host(worker: str) -> str:
+    """Return the host in a worker's address, `tcp://10.0.0.7:41233`."""
+    return worker.partition("://")[2].rpartition(":")[0]
+
+
+@contextmanager
+def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
+    """Open the executor of the standalone command for a mode.
+
+    Args:
+        mode: One of `MODES`.
+        scheduler_file: Where a Dask scheduler wrote how to reach it. Without it, Dask's own
+            configuration (`DASK_SCHEDULER_ADDRESS`, `DASK_*`) decides, else a local cluster.
+
+    Raises:
+        UsageError: The cluster cannot be reached.
+    """
+    if mode == "none":
+        yield Inline()
+    elif mode == "concurrent":
+        yield Threads()
+    else:
+        from dask import config
+        from distributed import Client
+
+        address = _scheduler_address(scheduler_file) if scheduler_file else None
+        local = address is None and config.get("scheduler-address", None) is None
+        # A second local cluster on this machine finds the usual port of the dashboard taken.
+        own = {"dashboard_address": ":0"} if local else {}
+        try:
+            client = Client(address, **own)
+            client.wait_for_workers(1, timeout=_SECONDS_FOR_WORKERS)
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            reason = str(error) or f"no worker within {_SECONDS_FOR_WORKERS} s"
+            raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
+        with client:
+            yield DaskFutures(client)
+
+
+def _scheduler_address(file: str) -> str:
+    """Return the address in a scheduler file; Dask itself would wait for the file for ever."""
+    try:
+        return str(json.loads(Path(file).read_text("utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(
+            f"--scheduler-file {file}: does not tell of a scheduler ({type(error).__name__}); "
+            f"start the cluster first: dask scheduler --scheduler-file {file}."
+        ) from error
+
+
+def chunked(items: Sequence[T], workers_n: int) -> list[Sequence[T]]:
+    """Split into about four chunks a worker, none empty; a chunk is merged where it is mapped."""
+    chunks_n = min(len(items), _CHUNKS_PER_WORKER * workers_n)
+    bounds = [len(items) * i // chunks_n for i in range(chunks_n + 1)] if chunks_n else [0]
+    return [items[low:high] for low, high in pairwise(bounds)]

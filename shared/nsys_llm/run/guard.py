@@ -1,0 +1,139 @@
+"""How a run ends, whatever happens: one line and an exit code, and no half-written folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from nsys_llm import __version__
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode, NsysLlmError
+
+#: Set to anything, it makes a fault of ours print its traceback.
+_TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
+
+_SECONDS_TO_REPEAT: Final = 0.02
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes:
+        exit_code: What the process should end with.
+        folder: Where the results are; None if nothing could be read.
+        summary: The report in one screen, line by line.
+    """
+
+    exit_code: ExitCode
+    folder: Path | None
+    summary: tuple[str, ...] = ()
+
+
+def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
+    """Run, and turn whatever goes wrong into one line and an exit code.
+
+    Args:
+        console: Where the line goes.
+        run: Calls `nsys_llm.run.runner.run_recipe`, with whatever it takes to prepare that.
+    """
+    with _Guard(console) as guard, _stopped_by_sigterm(), _heard_again():
+        return run()
+    return RunOutcome(guard.exit_code, None)
+
+
+class _Guard:
+    """Tells errors in one line each; a traceback only of our own faults, and only if asked for."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.exit_code = ExitCode.DONE
+
+    def __enter__(self) -> _Guard:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if error is None or isinstance(error, SystemExit):
+            return False
+        self.exit_code, line = _explained(error, _written(self._console))
+        self._console.error(line)
+        if self.exit_code is ExitCode.FAULT and os.environ.get(_TRACEBACK_VARIABLE):
+            traceback.print_exception(error)
+        return True
+
+
+def _written(console: Console) -> str:
+    """Return what is there of the run, which may go wrong after it has published."""
+    there = console.results
+    return "nothing was written" if there is None else f"the results are in {there}"
+
+
+def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
+    if isinstance(error, NsysLlmError):
+        return error.exit_code, error.message
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED, f"interrupted; {written}."
+    # Dask's error is told by name, because distributed is imported only where it is used.
+    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
+        return ExitCode.FAULT, (
+            f"a worker process died, perhaps for lack of memory; {written}; "
+            "try --mode none, or fewer workers (NSYS_CONCURRENT_MAX_WORKERS=1)."
+        )
+    words = " ".join(str(error).split())[:300]
+    return ExitCode.FAULT, (
+        f"fault of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); {written}; "
+        f"please report it with what {_TRACEBACK_VARIABLE}=1 prints."
+    )
+
+
+@contextmanager
+def _heard_again() -> Iterator[None]:
+    """Repeat a signal whose exception Python has dropped, as it does in callbacks of its own."""
+    before = sys.unraisablehook
+
+    def hook(dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit):
+            before(dropped)
+            return
+        interrupted = issubclass(dropped.exc_type, KeyboardInterrupt)
+        number = signal.SIGINT if interrupted else signal.SIGTERM
+        # Not at once: it would be dropped again.
+        threading.Timer(_SECONDS_TO_REPEAT, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Let a batch system's SIGTERM unwind the stack, so that no half-written folder stays."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,185 @@
+"""The bridge to `nsys recipe`. The only module that imports `nsys_recipe`.
+
+`RankRecipe` is what NVIDIA's loader finds in a recipe's script. It needs the base class
+and nothing else of the framework; never its `data_service`, which is what ties Nsight
+Systems 2023.4 to Python 3.11. Releases differ in what their base parser and context offer, so
+presence is tested, not assumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+import nsys_recipe
+from nsys_recipe.lib import recipe
+
+from nsys_llm import __version__
+from nsys_llm.core.console import Console
+from nsys_llm.manifest.manifest import Manifest, load_manifest
+from nsys_llm.manifest.options import add_options, resolved_options
+from nsys_llm.run.executors import DaskFutures, Inline
+from nsys_llm.run.guard import RunOutcome, run_guarded
+from nsys_llm.run.publish import ANALYSIS_SUFFIX
+from nsys_llm.run.runner import run_recipe
+
+T = TypeVar("T")
+
+
+class RankRecipe(recipe.Recipe):  # type: ignore[misc]
+    """Base of the classes that NVIDIA's loader picks.
+
+    A recipe's script holds one subclass and states the version that it was written for:
+
+        class LlmHotspots(RankRecipe, recipe="llm_hotspots", version="0.1.0"): ...
+
+    Raises:
+        ImportError: The script belongs to another version of this package than the one imported.
+    """
+
+    manifest: ClassVar[Manifest]
+    _output_is_plain: ClassVar[bool] = False
+    _output_dir: str | None
+
+    def __init_subclass__(cls, *, recipe: str, version: str) -> None:
+        super().__init_subclass__()
+        if version != __version__:
+            raise ImportError(
+                f"the recipe's script is of nsys-llm-recipes {version}, but {__version__} is "
+                f"installed in {Path(__file__).parent}; remove one of the two, or install again."
+            )
+        cls.manifest = load_manifest(recipe)
+        # The framework would otherwise cache the first class's name for all of them.
+        cls.recipe_name = recipe
+
+    @classmethod
+    def get_argument_parser(cls) -> ArgumentParser:
+        """Return NVIDIA's parser with our options, each only where it is not there already."""
+        parser: ArgumentParser = super().get_argument_parser()
+        # Where the framework has the option itself, it has replaced the patterns already.
+        cls._output_is_plain = "--output" in parser._option_string_actions
+        add_options(parser, cls.manifest)
+        return parser
+
+    def run(self, context: Any) -> None:
+        """Run the recipe in one of NVIDIA's contexts.
+
+        Raises:
+            SystemExit: The run ended with something other than 0; nsys turns it into 1.
+        """
+        super().run(context)
+        console = Console(quiet=bool(self.get_parsed_arg("quiet")))
+
+        def run() -> RunOutcome:
+            names = [option.name for option in self.manifest.options]
+            given = {name: self.get_parsed_arg(name) for name in names}
+            if self._output_is_plain and given["output"]:
+                given["output"] = given["output"].replace("%", "%%")
+            return run_recipe(
+                self.manifest.name,
+                resolved_options(self.manifest, given),
+                _executor(context),
+                console,
+                nsys=_own_nsys(),
+                analysis_record=self._analysis_dict,
+            )
+
+        outcome = run_guarded(console, run)
+        if outcome.folder is not None:
+            console.show(*outcome.summary, "")
+            # The launcher prints this on success.
+            self._output_dir = os.path.relpath(outcome.folder)
+            record = outcome.folder / f"{outcome.folder.name}{ANALYSIS_SUFFIX}"
+            # Should the framework write the file again, it must say the same.
+            self._analysis_dict = json.loads(record.read_text("utf-8"))
+        if outcome.exit_code:
+            if outcome.folder is not None:
+                console.show("Generated:", f"    {self._output_dir}")
+            raise SystemExit(int(outcome.exit_code))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Keep what was published: the framework would delete it on any exit but a clean one."""
+        if kind is not None:
+            self._output_dir = None
+        super().__exit__(kind, error, trace)
+
+
+class _NsysExecutor:
+    """NVIDIA's process pool, by `launch` and `wait` alone.
+
+    `map` of that context returns when all is done. One `launch` a chunk, each waited for in a
+    thread, lets progress be shown.
+    """
+
+    def __init__(self, context: Any, mode: str) -> None:
+        self._context = context
+        self.mode = mode
+        self.workers_n = int(os.environ.get("NSYS_CONCURRENT_MAX_WORKERS") or os.cpu_count() or 1)
+
+    def start(self) -> None:
+        """See `nsys_llm.run.executors.Executor.start`.
+
+        The pool forks all workers at the first task.
+        """
+        self._wait_for(_ready, None)
+
+    def reduce(
+        self,
+        function: Callable[[Any], T],
+        chunks: Sequence[Any],
+        merge: Callable[[Sequence[T]], T],
+        done: Callable[[int], None],
+    ) -> T:
+        """See `nsys_llm.run.executors.Executor.reduce`."""
+        threads = ThreadPoolExecutor(max_workers=min(len(chunks), self.workers_n))
+        try:
+            tasks = {threads.submit(self._wait_for, function, chunk): chunk for chunk in chunks}
+            for task in as_completed(tasks):
+                task.result()
+                done(len(tasks[task]))
+            return merge([task.result() for task in tasks])
+        finally:
+            # When interrupted, what has not begun never does; the pool holds no more than that.
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def elsewhere(self, paths: Iterable[str]) -> str:
+        """See `nsys_llm.run.executors.Executor.elsewhere`; the pool is on this machine."""
+        return ""
+
+    def _wait_for(self, function: Callable[[Any], T], chunk: Any) -> T:
+        return self._context.wait(self._context.launch(function, chunk))
+
+
+def _executor(context: Any) -> Any:
+    """Return the executor for one of NVIDIA's contexts; modes are told by name, never by value."""
+    name = context.mode.name.replace("_", "-").lower()
+    if name == "none":
+        return Inline()
+    if name == "dask-futures":
+        from distributed import default_client
+
+        # The context has made its client the default one, and set up its workers.
+        return DaskFutures(default_client())
+    return _NsysExecutor(context, name)
+
+
+def _ready(_: None) -> None:
+    """Do nothing, on a worker."""
+
+
+def _own_nsys() -> str | None:
+    """Return the `nsys` executable beside the framework that runs us."""
+    target = Path(nsys_recipe.__file__).resolve().parents[3]
+    found = target / "nsys"
+    return str(found) if found.is_file() else None

@@ -1,0 +1,287 @@
+"""Where results go: names of output folders, and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.core.scratch import abandoned, discard, hold, made_folder, remove_abandoned
+from nsys_llm.manifest.manifest import recipe_names
+
+ANALYSIS_SUFFIX: Final = ".nsys-analysis"
+
+#: What a result is called while another takes its place.
+_REPLACED: Final = "replaced"
+
+#: Folders that Jupyter and Python leave in an output folder that somebody worked in.
+_LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
+
+
+def expand_pattern(name: str) -> str:
+    """Replace %q{VAR}, %h, %p, %n and %% as Nsight Systems does.
+
+    Raises:
+        UsageError: The variable is not set, or the pattern is none of these.
+    """
+    counter = "\0"
+    expanded = re.sub(r"%(?:q\{([^}]*)\}|(.)|$)", lambda match: _replacement(match, counter), name)
+    if counter not in expanded:
+        return expanded
+    numbered = (expanded.replace(counter, str(number)) for number in range(1, 1_000_000))
+    return next(path for path in numbered if not os.path.lexists(path))
+
+
+def _replacement(match: re.Match[str], counter: str) -> str:
+    variable, letter = match.groups()
+    if variable is not None:
+        if (value := os.environ.get(variable)) is None:
+            raise UsageError(f"--output: the environment variable {variable} is not set.")
+        return value
+    simple: dict[str | None, Callable[[], str]] = {
+        "h": socket.gethostname,
+        "p": lambda: str(os.getpid()),
+        "n": lambda: counter,
+        "%": lambda: "%",
+    }
+    if letter not in simple:
+        raise UsageError(
+            f"--output: unknown pattern '{match[0]}'; there are %q{{VAR}} %h %p %n %%."
+        )
+    return simple[letter]()
+
+
+class OutputFolder:
+    """A folder being filled beside its final place. Use as a context manager.
+
+    Leaving the block without `publish` removes everything that was written.
+
+    Attributes:
+        path: Where to write.
+        final: Where the folder will stand.
+        published: Where it stands; None before.
+
+    Raises:
+        OutputError: The final place is taken, or cannot be written.
+    """
+
+    path: Path
+    final: Path
+    published: Path | None
+
+    def __init__(self, wanted: str | None, default: str, *, replace: bool) -> None:
+        self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
+        self._replace = replace
+        self.published = None
+        self.final = self._expanded()
+        self._made_parents: list[Path] = []
+        _put_back(self.final)
+        if os.path.lexists(self.final):
+            _require_replaceable(self.final, replace)
+
+    def __enter__(self) -> OutputFolder:
+        parent = self.final.parent
+        try:
+            self._make_parents(parent)
+            remove_abandoned(parent, self.final.name)
+            self.path, self._held = made_folder(parent, self.final.name)
+            with suppress(PermissionError):  # some file systems keep no permissions
+                self.path.chmod(0o777 & ~_umask())
+        except OSError as error:
+            self._remove_parents()
+            raise OutputError(
+                f"{parent}: cannot write there ({error.strerror}); choose another --output."
+            ) from error
+        except BaseException:
+            self._remove_parents()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.path.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._remove_parents()
+        self._held.release()
+        if kind is not None:
+            # Interrupted, perhaps, while a result that was set aside went back or was deleted.
+            _put_back(self.final)
+            remove_abandoned(self.final.parent, self.final.name)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Tell whatever keeps the block from writing as an `OutputError`: a full disk, say."""
+        try:
+            yield
+        except OSError as error:
+            # Arrow's errors have no number, and name a temporary folder.
+            reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+            reason = reason.replace(f"{self.path}{os.sep}", "")[:200]
+            raise OutputError(
+                f"{self.final}: cannot be written ({reason}); nothing was; make room, or choose "
+                "another --output."
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """The final folder's name, also that of its .nsys-analysis file."""
+        return self.final.name
+
+    def publish(self, analysis: dict[str, Any]) -> Path:
+        """Write the .nsys-analysis file, move the folder into place, and return that place.
+
+        Args:
+            analysis: Content of the file; `Files` is added: every file that was written.
+
+        Raises:
+            OutputError: The final place was taken meanwhile, or cannot be written.
+        """
+        with self.writing():
+            written = _names_below(self.path)
+            while not self._published(analysis, written):
+                pass
+        return self.final
+
+    def _published(self, analysis: dict[str, Any], written: set[str]) -> bool:
+        """Move the folder into place; False if another run took its number meanwhile."""
+        if os.path.lexists(self.final):
+            # A name without a number stays the same.
+            self.final = self._expanded()
+        name = f"{self.name}{ANALYSIS_SUFFIX}"
+        record = self.path / name
+        text = json.dumps({**analysis, "Files": sorted([name, *written])}, indent=4)
+        record.write_text(text, encoding="utf-8")
+        try:
+            self._move()
+        except (OSError, OutputError):
+            if not os.path.lexists(self.final) or self._expanded() == self.final:
+                raise
+            record.unlink()
+            return False
+        return True
+
+    def _move(self) -> None:
+        if not os.path.lexists(self.final):
+            self._rename()
+            return
+        _require_replaceable(self.final, self._replace)
+        aside = self.path.with_name(self.path.name.replace(".partial-", f".{_REPLACED}-"))
+        held = hold(self.final)
+        try:
+            self.final.rename(aside)
+            try:
+                # Somebody may have put something there since it was looked at.
+                _require_replaceable(aside, self._replace)
+                self._rename()
+            except BaseException:
+                # Also when interrupted between the two: the old result goes back, unless that of
+                # another run has taken the place meanwhile.
+                _settle(aside, self.final)
+                raise
+            # The new result stands; what cannot be deleted of the old one does not undo that.
+            discard(aside, self.final.name)
+        finally:
+            if held is not None:
+                held.release()
+
+    def _rename(self) -> None:
+        self.path.rename(self.final)
+        self.published = self.final
+
+    def _expanded(self) -> Path:
+        return Path(os.path.abspath(expand_pattern(self._pattern)))
+
+    def _make_parents(self, folder: Path) -> None:
+        missing: list[Path] = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for parent in reversed(missing):
+            parent.mkdir()
+            self._made_parents.append(parent)
+
+    def _remove_parents(self) -> None:
+        for folder in reversed(self._made_parents):
+            # One that another run works in meanwhile is not empty, and stays.
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _put_back(final: Path) -> None:
+    """Mend what a run that was killed while it replaced a result left behind."""
+    for aside, _ in abandoned(final.parent, final.name, _REPLACED):
+        with suppress(OSError):
+            _settle(aside, final)
+
+
+def _settle(aside: Path, final: Path) -> None:
+    """Put a result that was set aside back to its place, or delete it where another stands."""
+    if not os.path.lexists(final):
+        aside.rename(final)
+    elif _foreign(aside) is None:
+        discard(aside, final.name)
+
+
+def _require_replaceable(folder: Path, replace: bool) -> None:
+    if not replace:
+        raise OutputError(
+            f"{folder}: exists already; give --force-overwrite to replace it, or another --output."
+        )
+    if (reason := _foreign(folder)) is not None:
+        raise OutputError(f"{folder}: not replaced, {reason}; remove it, or choose another.")
+
+
+def _foreign(folder: Path) -> str | None:
+    """Return why a folder is not wholly ours; None if it is."""
+    if folder.is_symlink() or not folder.is_dir():
+        return "it is not a folder"
+    try:
+        there = list(folder.iterdir())
+    except OSError as error:
+        return f"it cannot be looked into ({error.strerror})"
+    records = [entry for entry in there if entry.name.endswith(ANALYSIS_SUFFIX)]
+    if not there:
+        return None
+    if len(records) != 1:
+        return f"it is no result of ours ({len(records)} {ANALYSIS_SUFFIX} files)"
+    try:
+        record = json.loads(records[0].read_text("utf-8"))
+        recipe, files = record.get("RecipeName"), set(record.get("Files", ()))
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return f"{records[0].name} cannot be read"
+    if recipe not in recipe_names():
+        return f"it is a result of '{recipe}'"
+    try:
+        others = _names_below(folder) - files
+    except OSError as error:  # another run may be replacing it right now
+        return f"it cannot be looked into ({error.strerror})"
+    return f"it also holds {', '.join(sorted(others)[:3])}" if others else None
+
+
+def _names_below(folder: Path) -> set[str]:
+    """Return the files and empty folders below, but for those that programs leave behind."""
+    relative = {path: path.relative_to(folder) for path in folder.rglob("*")}
+    return {
+        name.as_posix()
+        for path, name in relative.items()
+        if not _LEFT_BEHIND.intersection(name.parts)
+        and (path.is_symlink() or not path.is_dir() or not any(path.iterdir()))
+    }
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,106 @@
+"""What gates decided: the exit code, verdict.json for machines, and lines for the log of a CI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm import __version__
+from nsys_llm.core.errors import ExitCode
+from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE
+from nsys_llm.manifest.manifest import Manifest
+
+VERDICT_NAME: Final = "verdict.json"
+
+_FORMAT: Final = 1
+_WORDS: Final = {
+    ExitCode.DONE: "pass",
+    ExitCode.GATE_FAILED: "fail",
+    ExitCode.INCOMPLETE: "not_comparable",
+}
+_BLOCKING: Final = ("all", "totals", "per_step")
+
+
+def gated(code: ExitCode, gates: pd.DataFrame) -> ExitCode:
+    """Return how a run ends that would end with `code` but for its gates.
+
+    What is incomplete or not comparable weighs more than what failed.
+    """
+    results = set(gates["result"])
+    if code is not ExitCode.DONE:
+        return code
+    if NOT_COMPARABLE in results:
+        return ExitCode.INCOMPLETE
+    return ExitCode.GATE_FAILED if FAIL in results else ExitCode.DONE
+
+
+def verdict_record(
+    manifest: Manifest, tables: Mapping[str, pd.DataFrame], code: ExitCode, answer: str
+) -> dict[str, Any]:
+    """Return what verdict.json holds; its keys are those that the manifest explains."""
+    gates, comparability = tables["gates"], tables["comparability"]
+    undecided = bool((gates["result"] == NOT_COMPARABLE).any())
+    word = _WORDS.get(code, "fault")
+    if code is ExitCode.INCOMPLETE and not undecided:
+        word = "incomplete"
+    return {
+        "format": _FORMAT,
+        "recipe": manifest.name,
+        "version": __version__,
+        "exit_code": int(code),
+        "verdict": word if len(gates) else "none",
+        "answer": answer,
+        "gates": _rows(gates),
+        "not_comparable": _rows(comparability[comparability["status"].isin(_BLOCKING)]),
+        "noise_runs": _noise_runs(tables),
+    }
+
+
+def _noise_runs(tables: Mapping[str, pd.DataFrame]) -> int:
+    """Return how many further runs of the baseline noise is known from."""
+    return int(tables["runs"]["tells_noise"].sum())
+
+
+def write_verdict(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write verdict.json."""
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
+
+
+def verdict_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return the gates in a line each, and what they come to; nothing without a gate."""
+    if not record["gates"]:
+        return []
+    width = max(len(gate["result"]) for gate in record["gates"])
+    lines = [f"  {gate['result']:{width}}  {_told(gate)}" for gate in record["gates"]]
+    counts = [
+        f"{sum(gate['result'] == result for gate in record['gates'])} {result}"
+        for result in dict.fromkeys(gate["result"] for gate in record["gates"])
+    ]
+    ending = f"{record['verdict']} (exit {record['exit_code']}), {', '.join(counts)}"
+    return [f"Gates: {ending}", *lines]
+
+
+def undecided_or_failed(record: Mapping[str, Any]) -> list[str]:
+    """Return each gate that did not pass, in a line."""
+    words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided"}
+    return [
+        f"{words[gate['result']]}: {_told(gate)}"
+        for gate in record["gates"]
+        if gate["result"] in words
+    ]
+
+
+def _told(gate: Mapping[str, Any]) -> str:
+    if gate["told"] is None:
+        return f"{gate['gate']}: {gate['reason']}"
+    return f"{gate['gate']}: {gate['told']}" + (f" ({gate['reason']})" if gate["reason"] else "")
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    cells = frame.astype(object).where(frame.notna(), None)
+    return [{str(name): value for name, value in row.items()} for row in cells.to_dict("records")]

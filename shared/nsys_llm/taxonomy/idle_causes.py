@@ -1,0 +1,96 @@
+"""Why a GPU was idle: the names of the causes, and what stands for each in a trace.
+
+A gap is a stretch in which a device runs nothing. It ends with an operation; let A be the API call
+that launched it, found by process and correlation id, and T the thread that made A. Time of the gap
+
+- before A began is what T did then: it was in a call of some class, or in no CUDA call at all;
+- while A ran has the class of A: a launch that takes long, a synchronous copy that stages memory,
+  as one with Async in its name does too where its host memory is pageable;
+- after A returned is `launch_latency`: the driver's and the GPU's way from launch to execution;
+- is `queued` as a whole where A had returned before the gap began: the host was ahead, and the GPU
+  took that long from one operation to the next. So are gaps between the nodes of one graph launch.
+
+Where T is in no CUDA call and the operation before the gap was launched by another thread, T may
+have waited for that one to hand over: a wait, a blocking copy or an allocation there is the cause.
+What the driver records as its own (loading and compiling code, waiting for room in the launch
+queue) counts before the call it happens in, and the profiler's own time before everything: it is no
+idle time. So each nanosecond of a gap has one cause, and the gap is named after the largest.
+
+Where kernels start before their launch call begins, the clocks of host and GPU disagree by as much
+(see `nsys_llm.trace.launch_clocks`). A gap that is shorter than that is `unresolved`, unless its
+cause needs no comparison of the two clocks or has a margin of as much: nodes of one graph launch,
+and a call that returned so long before the gap.
+
+This starts from the rule of the peer survey, which named a gap by the largest share of T's calls
+and took `launch_latency` for all that was launched before the gap. It differs where A was still
+running when the gap began (A's class, not latency: a `cudaMemcpy` that stages pageable memory),
+where the work was queued (apart from latency that the host could have hidden), for calls nested in
+others (the outermost counts), and in splitting every gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from nsys_llm.taxonomy.api_classes import classify_api
+
+#: Every cause and what it says; of equal shares of a gap, the one that stands first names it.
+CAUSES: Final[Mapping[str, str]] = {
+    "host_sync": "the launching thread waited for a device, stream or event",
+    "sync_memop": "it was in a copy or fill that keeps the host waiting",
+    "alloc": "it allocated, pinned or freed memory",
+    "module_load": "code was loaded or compiled",
+    "back_pressure": "a launch waited for room in the launch queue",
+    "launch_api": "it was in calls that launch work",
+    "other_api": "it was in another CUDA call",
+    "host_no_cuda": "it was in no CUDA call: the host was busy or waiting elsewhere",
+    "launch_latency": "the next operation was launched in the gap, and not yet running",
+    "queued": "the next operation had been launched before the gap began",
+    "no_api": "the call that launched the next operation is not recorded",
+    "after_last": "nothing ran on the device any more",
+    "unresolved": "the gap is shorter than the clocks of host and GPU agree to",
+    "profiler_overhead": "the profiler did its own work",
+}
+CAUSE_NAMES: Final = tuple(CAUSES)
+
+_CODES: Final = {name: code for code, name in enumerate(CAUSE_NAMES)}
+
+MODULE_LOAD: Final = _CODES["module_load"]
+BACK_PRESSURE: Final = _CODES["back_pressure"]
+HOST_NO_CUDA: Final = _CODES["host_no_cuda"]
+LAUNCH_LATENCY: Final = _CODES["launch_latency"]
+QUEUED: Final = _CODES["queued"]
+NO_API: Final = _CODES["no_api"]
+AFTER_LAST: Final = _CODES["after_last"]
+UNRESOLVED: Final = _CODES["unresolved"]
+PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
+
+#: The causes before this code are idle time; the profiler's work is none.
+IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
+
+#: What another thread does that the launching one may wait for.
+BLOCKING: Final = tuple(
+    _CODES[name] for name in ("host_sync", "sync_memop", "alloc", "module_load")
+)
+
+#: Causes that say where the time went and not why, or do not know.
+UNCERTAIN: Final = (HOST_NO_CUDA, NO_API, AFTER_LAST, UNRESOLVED)
+
+#: Causes of the classes of API functions; of all others it is other_api.
+_OF_CLASS: Final = {
+    "launch": "launch_api",
+    "graph_launch": "launch_api",
+    "memcpy": "launch_api",
+    "memset": "launch_api",
+    "host_block": "host_sync",
+    "sync_memop": "sync_memop",
+    "alloc": "alloc",
+    "free": "alloc",
+    "module": "module_load",
+}
+
+
+def call_cause(api: str) -> int:
+    """Return the cause that time in a call of an API function has, as a code."""
+    return _CODES[_OF_CLASS.get(classify_api(api), "other_api")]

@@ -1,0 +1,95 @@
+"""Kinds of copies and fills, and of memory that they move between, packed into one code. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.cuda_codes import COPY_KIND_NAMES, MEMORY_KIND_NAMES
+
+#: Names by code, which are dense.
+COPY_KINDS: Final = tuple(COPY_KIND_NAMES.values())
+MEMORY_KINDS: Final = tuple(MEMORY_KIND_NAMES.values())
+
+PINNED: Final = MEMORY_KINDS.index("pinned")
+MANAGED: Final = MEMORY_KINDS.index("managed")
+
+_PAGEABLE: Final = MEMORY_KINDS.index("pageable")
+_UNKNOWN_MEMORY: Final = MEMORY_KINDS.index("unknown")
+_NOT_RECORDED: Final = len(MEMORY_KINDS)
+_FILL: Final = len(COPY_KINDS)
+_BASE: Final = _NOT_RECORDED + 1
+
+#: Bytes of device memory traffic for each byte of the operation: a copy inside the device reads and
+#: writes, a fill writes. Other copies are bound by the bus or the link.
+_DEVICE_TRAFFIC: Final = {"DtoD": 2, "memset": 1}
+
+
+@dataclass(frozen=True)
+class MoveKind:
+    """What a code of `move_codes` or `fill_codes` stands for.
+
+    Attributes:
+        kind: One of `COPY_KINDS`, or memset.
+        source: Kind of the memory read; None for a fill and where the export does not record it.
+        target: Kind of the memory written; None where the export does not record it.
+    """
+
+    kind: str
+    source: str | None
+    target: str | None
+
+    @classmethod
+    def of(cls, code: int) -> MoveKind:
+        """Return the meaning of a packed code."""
+        kind, rest = divmod(code, _BASE * _BASE)
+        source, target = divmod(rest, _BASE)
+        name = "memset" if kind == _FILL else COPY_KINDS[kind]
+        return cls(name, _memory(source), _memory(target))
+
+    @property
+    def pageable(self) -> bool | None:
+        """Whether a side is pageable host memory; None where the export does not record it."""
+        sides = [self.target] if self.kind == "memset" else [self.source, self.target]
+        if MEMORY_KINDS[_PAGEABLE] in sides:
+            return True
+        return None if None in sides else False
+
+    @property
+    def device_traffic(self) -> int | None:
+        """Bytes of device memory traffic a byte; None where the bus or a link is the limit."""
+        return _DEVICE_TRAFFIC.get(self.kind)
+
+
+def move_codes(copy_kind: IntArray, source: IntArray, target: IntArray) -> IntArray:
+    """Return one code for each copy.
+
+    Args:
+        copy_kind: Shape (n,), CUPTI's code; what is no known code counts as unknown.
+        source: Shape (n,), kind of the memory read; negative (NULL) where it is not recorded.
+        target: Shape (n,), kind of the memory written, likewise.
+    """
+    known = (copy_kind >= 0) & (copy_kind < len(COPY_KINDS))
+    return _packed(np.where(known, copy_kind, 0), _memory_codes(source), _memory_codes(target))
+
+
+def fill_codes(target: IntArray) -> IntArray:
+    """Return one code for each fill of memory of a kind; negative (NULL): not recorded."""
+    memory = _memory_codes(target)
+    return _packed(np.full_like(memory, _FILL), np.full_like(memory, _NOT_RECORDED), memory)
+
+
+def _packed(kind: IntArray, source: IntArray, target: IntArray) -> IntArray:
+    return (kind * _BASE + source) * _BASE + target
+
+
+def _memory_codes(kind: IntArray) -> IntArray:
+    known = np.where(kind < len(MEMORY_KINDS), kind, _UNKNOWN_MEMORY)
+    return np.where(kind < 0, _NOT_RECORDED, known)
+
+
+def _memory(code: int) -> str | None:
+    return None if code == _NOT_RECORDED else MEMORY_KINDS[code]

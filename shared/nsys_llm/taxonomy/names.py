@@ -1,0 +1,224 @@
+"""What names in a report say: CUDA API calls, NVTX ranges and cuBLAS `nvjet` kernels.
+
+Pure text work. Nothing here raises on a name it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+# Runtime calls carry the CUDA version that introduced them (3020 = 3.2), after the suffix of the
+# per-thread default stream: cudaLaunchKernel_ptsz_v7000. Their own `_v2` has one digit and is part
+# of the name. Driver calls have their ABI version before that suffix: cuMemcpyHtoD_v2_ptds.
+# Source: cupti_runtime_cbid.h and cupti_driver_cbid.h of CUDA 13.0.
+_RUNTIME_SUFFIX: Final = re.compile(r"(?:_ptsz|_ptds)?(?:_v[0-9]{4,})?(?:_ptsz|_ptds)?\Z")
+_OTHER_SUFFIX: Final = re.compile(r"(?:_v[0-9]+)?(?:_ptsz|_ptds)?\Z")
+
+# What torch.autograd.profiler.emit_nvtx appends to an operator's name, in this order: seq, op_id,
+# sizes, input_op_ids. Source: getNvtxStr in torch/csrc/profiler/util.cpp.
+_EMIT_NVTX_TAIL: Final = re.compile(
+    r"(?:,\s*(?:(?:seq|op_id)\s*=\s*-?[0-9]+|(?:sizes|input_op_ids)\s*=\s*\[[^=]*\])\s*)+\Z"
+)
+
+# A number inside a word says what the thing is (AllToAll4D); any other number may be counting.
+_RUNNING_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+|[0-9]+(?![A-Za-z0-9])")
+
+
+@lru_cache(maxsize=1 << 14)  # a thousand ranks have the same names
+def strip_api_version(name: str) -> str:
+    """Return the name of a CUDA API call as documented.
+
+    Removes the version (`cudaLaunchKernel_v7000`, `cuMemAlloc_v2`) and the mark of the per-thread
+    default stream (`cudaMemcpyAsync_ptsz_v7000`, `cuMemcpyHtoD_v2_ptds`). A runtime call keeps a
+    `_v2` of its own (`cudaStreamGetCaptureInfo_v2_v11030`).
+    """
+    suffix = _RUNTIME_SUFFIX if name.startswith("cuda") else _OTHER_SUFFIX
+    return suffix.sub("", name, count=1) or name
+
+
+def normalise_range(name: str) -> str:
+    """Return an NVTX range's name without what PyTorch counts up in it.
+
+    Removes a tail of `, seq = N`, `, op_id = N`, `, sizes = [...]` and `, input_op_ids = [...]`
+    (`aten::mul, seq = 45643, op_id = 991912` -> `aten::mul`), and space around the name.
+    Idempotent.
+    """
+    return _EMIT_NVTX_TAIL.sub("", name.strip()).strip()
+
+
+def step_key(name: str) -> str:
+    """Return what all repetitions of one step share: the normalised name, running numbers as `#`.
+
+    `step 12`, `iteration_7` and `execute_context_2(153)_generation_0(0)` repeat under one key;
+    a number inside a word is kept (`AllToAll4D`). Idempotent.
+    """
+    return _RUNNING_NUMBER.sub("#", normalise_range(name))
+
+
+_NVJET: Final = re.compile(r"\s*nvjet_([A-Za-z0-9_]+)")
+_ARCH: Final = re.compile(r"sm[0-9]+[a-z]?")
+_PAIR: Final = re.compile(r"([0-9]{1,6})x([0-9]{1,6})(f?)")
+_TRIPLE: Final = re.compile(r"([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})")
+_COUNT: Final = re.compile(r"[0-9]{1,6}")
+_LAYOUT: Final = re.compile(r"[NTC]{3,4}")
+_SCALE: Final = re.compile(r"[ABCD](?:vec|blk)[0-9]+\w*")
+_EPILOGUE: Final = re.compile(r"(?:relu|gelu|bias|aux)[a-z]*")
+_KNOWN_WORD: Final = re.compile(
+    rf"[vh]|2cta|bz|badd|coop[AB]|splitK|{_SCALE.pattern}|{_EPILOGUE.pattern}"
+)
+
+#: Letters of the data type prefix. cuBLAS documents none of them for nvjet: s, d, h, i and b
+#: follow the names of its other routines; t, q, r and o are inferred from observed problems.
+_TYPE_LETTERS: Final = {
+    "s": "fp32",
+    "d": "fp64",
+    "h": "fp16",
+    "t": "bf16",
+    "b": "int8",
+    "i": "int32",
+    "q": "fp8_e4m3",
+    "r": "fp8_e5m2",
+    "o": "fp4_e2m1",
+}
+
+
+@dataclass(frozen=True)
+class NvjetFields:
+    """What the name of an `nvjet` kernel (a GEMM generated for cuBLAS and cuBLASLt) says.
+
+    NVIDIA does not document these names. The order of the parts is that of the format strings
+    inside libcublasLt (`nvjet_sm%d_%s_%dx%d_%dx%d_%dx%d%s_%c_...%c%c%c`). Certain: `arch`, the
+    flags that are words (`splitK`, `bias`, `coopA`, `2cta`, block scales). Inferred: the letters of
+    the types, `k_tile`, `stages`, `cluster_*`, `beta`, `layout`. Unknown: what `order` selects.
+    A part that is absent or not understood is None or empty; unread parts are in `other`.
+
+    Attributes:
+        data_types: The prefix as written, such as `tst` or `qqtst`.
+        a_type: Type of A. Three letters mean A = B, compute, C = D; five mean A, B, C, compute, D.
+        b_type: Type of B.
+        c_type: Type of C, the matrix that may be added.
+        compute_type: Type of the accumulation.
+        d_type: Type of the result.
+        arch: `sm90`, `sm100`, ...; older releases of cuBLAS leave it out.
+        tile_m: Rows of the output tile of a thread block, in cuBLAS's column-major view. Callers
+            with row-major matrices (PyTorch) swap A and B, so that this counts output features.
+        tile_n: Columns of that tile; for the same callers, tokens.
+        k_tile: Depth of a tile along K. The blog that spread these names calls the pair
+            `k_tile` x `stages` "block tile, threads"; cuBLASLt's enumeration of stages writes
+            K-tile x pipeline stages in the same form, which is the reading here.
+        stages: Stages of the pipeline that loads tiles.
+        cluster_m: Thread blocks per cluster along M.
+        cluster_n: Thread blocks per cluster along N.
+        order: `v` or `h`, commonly read as vertical or horizontal order of the tiles.
+        two_cta: Two thread blocks share one tensor-core instruction (Blackwell).
+        beta: `bz` (C is not read, beta = 0) or `badd` (C is added).
+        epilogue: What is fused behind the product: `bias`, `gelubias`, `relu`, `auxh`, ...
+        bias: Whether the epilogue adds a bias.
+        scales: Block scales of operands: `Avec16UE4M3`, `Bvec32UE8M0`, `Ablk128`, ...
+        cooperative: `A` or `B` of `coopA`, `coopB`.
+        split_k: Whether K is split over thread blocks and summed afterwards.
+        layout: Operation on A, on B, then C and D: N as stored, T transposed (`TNN`, `TNNN`).
+        other: Parts not read, in order.
+    """
+
+    data_types: str
+    a_type: str | None = None
+    b_type: str | None = None
+    c_type: str | None = None
+    compute_type: str | None = None
+    d_type: str | None = None
+    arch: str | None = None
+    tile_m: int | None = None
+    tile_n: int | None = None
+    k_tile: int | None = None
+    stages: int | None = None
+    cluster_m: int | None = None
+    cluster_n: int | None = None
+    order: str | None = None
+    two_cta: bool = False
+    beta: str | None = None
+    epilogue: tuple[str, ...] = ()
+    bias: bool = False
+    scales: tuple[str, ...] = ()
+    cooperative: str | None = None
+    split_k: bool = False
+    layout: str | None = None
+    other: tuple[str, ...] = ()
+
+
+def decode_nvjet(name: str) -> NvjetFields | None:
+    """Return the fields of an `nvjet` kernel's name, or None for any other name.
+
+    Example:
+        `nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN`: bf16 in and out, fp32 sums, output tile
+        192 x 192, K-tile 64 in 4 stages, clusters of 2 x 1, bias, A transposed.
+    """
+    match = _NVJET.match(name)
+    tokens = [token for token in match[1].split("_") if token] if match else []
+    if not tokens:
+        return None
+    arch = tokens.pop(0) if _ARCH.fullmatch(tokens[0]) else None
+    data_types = tokens.pop(0) if tokens and tokens[0].isalpha() else ""
+    layout = tokens.pop() if tokens and _LAYOUT.fullmatch(tokens[-1]) else None
+    sizes, words = _read_sizes(tokens)
+    a_type, b_type, c_type, compute_type, d_type = _read_types(data_types)
+    tile_m, tile_n, k_tile, stages, cluster_m, cluster_n = sizes
+    epilogue = tuple(word for word in words if _EPILOGUE.fullmatch(word))
+    return NvjetFields(
+        data_types=data_types,
+        a_type=a_type,
+        b_type=b_type,
+        c_type=c_type,
+        compute_type=compute_type,
+        d_type=d_type,
+        arch=arch,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        k_tile=k_tile,
+        stages=stages,
+        cluster_m=cluster_m,
+        cluster_n=cluster_n,
+        order=_first(words, "v", "h"),
+        two_cta="2cta" in words,
+        beta=_first(words, "bz", "badd"),
+        epilogue=epilogue,
+        bias=any("bias" in word for word in epilogue),
+        scales=tuple(word for word in words if _SCALE.fullmatch(word)),
+        cooperative=(_first(words, "coopA", "coopB") or "")[-1:] or None,
+        split_k="splitK" in words,
+        layout=layout,
+        other=tuple(word for word in words if not _KNOWN_WORD.fullmatch(word)),
+    )
+
+
+def _read_types(data_types: str) -> list[str | None]:
+    """Return the types of A, B, C, the accumulation and D."""
+    letters = data_types
+    if len(letters) == 3:
+        letters = letters[0] + letters[0] + letters[2] + letters[1] + letters[2]
+    return [_TYPE_LETTERS.get(letter) for letter in letters] if len(letters) == 5 else [None] * 5
+
+
+def _read_sizes(tokens: list[str]) -> tuple[list[int | None], list[str]]:
+    """Return tile, K-tile and stages, cluster (six numbers), and the tokens that are words."""
+    sizes: list[int | None] = []
+    words: list[str] = []
+    for token in tokens:
+        pair, triple = _PAIR.fullmatch(token), _TRIPLE.fullmatch(token)
+        if pair and len(sizes) in (0, 2, 4):
+            sizes += [int(pair[1]), int(pair[2])]
+            words += [pair[3]] if pair[3] else []
+        elif triple and not sizes:  # sm120 writes the tile with K, then the stages: 64x64x128_3
+            sizes += [int(size) for size in triple.groups()]
+        elif _COUNT.fullmatch(token) and len(sizes) == 3:
+            sizes.append(int(token))
+        else:
+            words.append(token)
+    return sizes + [None] * (6 - len(sizes)), words
+
+
+def _first(words: list[str], *wanted: str) -> str | None:
+    return next((word for word in words if word in wanted), None)

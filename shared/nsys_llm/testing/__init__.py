@@ -1,0 +1,1 @@
+"""Synthetic profiles and the demo."""

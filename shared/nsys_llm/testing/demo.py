@@ -1,0 +1,260 @@
+"""Makes a small rank set of an LLM server, with findings planted in it, for demos and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.testing.demo_model import RankSet
+from nsys_llm.testing.demo_steps import SYNC_COPY_BYTES, has_late_sync, has_sync_copy, run_step
+from nsys_llm.testing.demo_workload import (
+    BATCH_1,
+    BATCH_16,
+    JITTERY_KERNEL,
+    UNKNOWN_KERNEL,
+    Workload,
+    forward,
+)
+from nsys_llm.testing.trace_builder import TraceBuilder, base_name
+
+RANKS: Final = 4
+DECODE_STEPS: Final = 24
+
+#: Process of rank 0; the others follow. Threads of each are its pid and these numbers more.
+_FIRST_PID: Final = 4101
+_WATCHDOG, _PROFILER = 70, 71
+
+#: How much longer the kernels of each rank take; rank 2's GPU is throttled.
+_SLOWNESS: Final = (1.0, 1.003, 1.22, 0.998)
+#: When each rank's capture starts after the first one's, and how wrong its wall clock is, ns.
+_CAPTURE_STARTS_NS: Final = (0, 1_310_000, 420_000, 2_050_000)
+_CLOCK_ERRORS_NS: Final = (0, 700, -400, 250)
+#: From the start of the first capture to the first event.
+_LEAD_IN_NS: Final = 40_000_000
+_SECRET: Final = "planted-value-that-no-output-may-show"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What a demo set holds for the recipes to find. Kernel names are base names.
+
+    Attributes:
+        slow_rank: Comes last to the collectives, so that the others wait.
+        dominant_kernel: Takes the most time of all.
+        unknown_kernel: Known to no rule.
+        mixed_kernel: Runs in a small and a large configuration; neither has a tail of its own.
+        jittery_kernel: Has rare long launches within one configuration.
+        longer_kernel: As many launches after as before, each `longer_ratio` times as long.
+        longer_ratio: See `longer_kernel`.
+        removed_gemms: Matrix products that only the baseline has.
+        added_gemms: Matrix products that only the later run has.
+        removed_attention: Attention kernels that only the baseline has.
+        added_attention: Attention kernels that only the later run has.
+        device_copies: Device-to-device copies per rank, before and after.
+        device_copy_bytes: Size of each of them, before and after.
+        memsets: Fills per rank, before and after.
+        launches: Kernels per rank, the same in both runs.
+        steps: Steps, the prefill included.
+        sync_memcpy_steps: Where a synchronous copy leaves the GPU idle.
+        late_sync_steps: Where a synchronisation returns 0.9 ms after the GPU is done.
+        allocation_step: Where a cudaMalloc leaves the GPU idle.
+        secret: Value of an environment variable; no output may carry it.
+    """
+
+    slow_rank: int
+    dominant_kernel: str
+    unknown_kernel: str
+    mixed_kernel: str
+    jittery_kernel: str
+    longer_kernel: str
+    longer_ratio: float
+    removed_gemms: frozenset[str]
+    added_gemms: frozenset[str]
+    removed_attention: frozenset[str]
+    added_attention: frozenset[str]
+    device_copies: tuple[int, int]
+    device_copy_bytes: tuple[int, int]
+    memsets: tuple[int, int]
+    launches: int
+    steps: int
+    sync_memcpy_steps: tuple[int, ...]
+    late_sync_steps: tuple[int, ...]
+    allocation_step: int
+    secret: str
+
+
+@dataclass(frozen=True)
+class DemoSet:
+    """Where a demo set lies, and what is in it.
+
+    Attributes:
+        baseline: One SQLite export per rank, in the order of ranks.
+        after: The same of the later run.
+        planted: See there.
+    """
+
+    baseline: tuple[Path, ...]
+    after: tuple[Path, ...]
+    planted: Planted
+
+
+def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
+    """Write two runs of a server on four GPUs: `baseline/` with batch 1 and `after/` with 16.
+
+    Args:
+        folder: Where to; the two folders in it must not exist.
+        scale: Number of decode steps relative to the full set.
+
+    Raises:
+        OutputError: A file is there already.
+    """
+    steps = 1 + max(round(DECODE_STEPS * scale), 12)
+    runs = {}
+    launches = 0
+    for number, (name, workload) in enumerate({"baseline": BATCH_1, "after": BATCH_16}.items()):
+        ranks = _simulate(workload, steps, seed=number)
+        launches = len(ranks.kernels)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        epoch_ns = 1_760_000_000_000_000_000 + number * 3_600_000_000_000
+        runs[name] = tuple(
+            _report(ranks, rank, epoch_ns).write_sqlite(folder / name / f"rank{rank}.sqlite")
+            for rank in range(RANKS)
+        )
+    return DemoSet(runs["baseline"], runs["after"], _planted(steps, launches))
+
+
+def _simulate(workload: Workload, steps: int, *, seed: int) -> RankSet:
+    ranks = RankSet(np.random.default_rng(seed), np.array(_SLOWNESS))
+    for step in range(steps):
+        run_step(ranks, workload, step, steps)
+    return ranks
+
+
+def _report(ranks: RankSet, rank: int, epoch_ns: int) -> TraceBuilder:
+    """Return what Nsight Systems would have exported for one rank, in its own clock."""
+    capture_ns = _CAPTURE_STARTS_NS[rank]
+    pid = _FIRST_PID + rank
+    report = TraceBuilder(
+        hostname="gpu-node-01",
+        utc_epoch_ns=epoch_ns + capture_ns + _CLOCK_ERRORS_NS[rank],
+        system_clock_ns=epoch_ns // 1_000_000 + capture_ns,
+    ).process(pid=pid, name=f"VLLM::Worker_TP{rank}", gpu_ids=(rank,))
+    report.environment(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(RANKS),
+        CUDA_VISIBLE_DEVICES=str(rank),
+        DEMO_API_KEY=_SECRET,
+    )
+    report.thread(pid, f"VLLM::Worker_TP{rank}").thread(pid + _WATCHDOG, "pt_nccl_watchdg")
+    shift_ns = _LEAD_IN_NS - capture_ns
+    _add_calls(report, ranks, rank, shift_ns)
+    _add_gpu_work(report, ranks, rank, shift_ns)
+    _add_ranges(report, ranks, rank, shift_ns)
+    return report
+
+
+def _add_calls(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) -> None:
+    names = sorted({name for name, _, _ in ranks.calls})
+    start_ns = np.array([start[rank] for _, start, _ in ranks.calls]) + shift_ns
+    end_ns = np.array([end[rank] for _, _, end in ranks.calls]) + shift_ns
+    codes = [names.index(name) for name, _, _ in ranks.calls]
+    report.apis(names, codes, start_ns=start_ns, end_ns=end_ns)
+    # The watchdog of the collectives polls all the while, on a thread of its own.
+    polls_ns = np.arange(start_ns[0], end_ns[-1], 1_000_000)
+    report.apis(
+        ["cudaEventQuery_v3020"],
+        np.zeros(len(polls_ns), dtype=np.int64),
+        start_ns=polls_ns,
+        end_ns=polls_ns + 1_700,
+        tid=_FIRST_PID + rank + _WATCHDOG,
+    )
+
+
+def _add_gpu_work(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) -> None:
+    """Add kernels and copies; call number n of the main thread has correlation id n + 1."""
+    codes, nodes, calls = np.array([row[:3] for row in ranks.kernels]).T
+    kinds = list(ranks.kinds)
+    names = list(dict.fromkeys(kind.name for kind in kinds))
+    report.kernels(
+        names,
+        np.array([names.index(kind.name) for kind in kinds])[codes],
+        start_ns=np.array([row[3][rank] for row in ranks.kernels]) + shift_ns,
+        end_ns=np.array([row[4][rank] for row in ranks.kernels]) + shift_ns,
+        correlation_ids=calls + 1,
+        graph_node_ids=nodes,
+        grid=np.array([kind.grid for kind in kinds])[codes],
+        block=np.array([kind.block for kind in kinds])[codes],
+        dynamic_shared_bytes=np.array([kind.dynamic_shared_bytes for kind in kinds])[codes],
+    )
+    for kind, size_bytes, call, starts_ns, ends_ns in ranks.copies:
+        start_ns, end_ns = int(starts_ns[rank]) + shift_ns, int(ends_ns[rank]) + shift_ns
+        if kind == "memset":
+            report.memset(
+                start_ns=start_ns, end_ns=end_ns, size_bytes=size_bytes, correlation_id=call + 1
+            )
+        else:
+            report.memcpy(
+                kind,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                size_bytes=size_bytes,
+                src_memory="pageable" if size_bytes == SYNC_COPY_BYTES else None,
+                correlation_id=call + 1,
+            )
+
+
+def _add_ranges(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) -> None:
+    for domain in ("", "NCCL"):
+        rows = [row for row in ranks.ranges if row[1] == domain]
+        report.nvtx_ranges(
+            [row[0] for row in rows],
+            start_ns=np.array([row[2][rank] for row in rows]) + shift_ns,
+            end_ns=np.array([row[3][rank] for row in rows]) + shift_ns,
+            domain=domain,
+            registered=bool(domain),
+        )
+    # The profiler empties its buffers once, while the GPU is idle between two steps.
+    idle_ns = [int(start[rank]) for text, _, start, _ in ranks.ranges if text == "schedule"]
+    report.overhead(
+        "CUPTI Buffer flush",
+        start_ns=idle_ns[len(idle_ns) // 3] + shift_ns + 60_000,
+        duration_ns=120_000,
+        overhead_type=3,
+        tid=_FIRST_PID + rank + _PROFILER,
+    )
+
+
+def _planted(steps: int, launches: int) -> Planted:
+    before, after = _kernel_names(BATCH_1), _kernel_names(BATCH_16)
+    products = {name for name in before | after if name.startswith("nvjet")}
+    return Planted(
+        slow_rank=int(np.argmax(_SLOWNESS)),
+        dominant_kernel=BATCH_1.decode.gate_up[0],
+        unknown_kernel=base_name(UNKNOWN_KERNEL),
+        mixed_kernel="act_and_mul_kernel",
+        jittery_kernel=base_name(JITTERY_KERNEL),
+        longer_kernel="reshape_and_cache_flash_kernel",
+        longer_ratio=BATCH_16.cache_write_pct / BATCH_1.cache_write_pct,
+        removed_gemms=frozenset((before - after) & products),
+        added_gemms=frozenset((after - before) & products),
+        removed_attention=frozenset(before - after - products),
+        added_attention=frozenset(after - before - products),
+        device_copies=(BATCH_1.device_copies[0], BATCH_16.device_copies[0]),
+        device_copy_bytes=(BATCH_1.device_copies[1], BATCH_16.device_copies[1]),
+        memsets=(BATCH_1.memsets, BATCH_16.memsets),
+        launches=launches,
+        steps=steps,
+        sync_memcpy_steps=tuple(step for step in range(steps) if has_sync_copy(step)),
+        late_sync_steps=tuple(step for step in range(steps) if has_late_sync(step)),
+        allocation_step=steps // 2,
+        secret=_SECRET,
+    )
+
+
+def _kernel_names(workload: Workload) -> frozenset[str]:
+    kinds = [kind for prefill in (True, False) for kind in forward(workload, prefill=prefill)]
+    return frozenset(base_name(kind.name) for kind in kinds)

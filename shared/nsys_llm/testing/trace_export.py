@@ -1,0 +1,180 @@
+"""Writes rows as a Nsight Systems export: a SQLite file, or a folder of parquet files."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from nsys_llm.core.errors import OutputError
+from nsys_llm.profile.trace_schema import Cell, Column, ExportSchema
+
+Cells = Cell | Sequence[Cell] | NDArray[Any]
+
+#: Rows per group of the parquet files that Nsight Systems 2023.4 writes.
+_GROUP_ROWS: Final = 2048
+
+
+@dataclass
+class TableRows:
+    """Rows of one table in the order they were added, kept in chunks of columns.
+
+    Attributes:
+        chunks: Row count and columns of each addition; a single value holds for all its rows.
+    """
+
+    chunks: list[tuple[int, Mapping[str, Cells]]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(count for count, _ in self.chunks)
+
+    def add(self, count: int, values: Mapping[str, Cells]) -> None:
+        """Append `count` rows; each value is one for all rows, or has a length of `count`."""
+        if count:
+            self.chunks.append((count, values))
+
+    def column(self, column: Column) -> list[Cell]:
+        """Return the cells of one column as Python values."""
+        cells: list[Cell] = []
+        for count, values in self.chunks:
+            if column.name in values:
+                cells.extend(_spread(values[column.name], count))
+            elif column.primary_key:
+                cells.extend(range(len(cells), len(cells) + count))
+            else:
+                cells.extend([column.missing()] * count)
+        return cells
+
+    def last_end_ns(self) -> int:
+        """Return the last end of an event; 0 where there is none."""
+        ends = (values["end"] for _, values in self.chunks if "end" in values)
+        return max((_largest(end) for end in ends), default=0)
+
+    def rows(self, columns: Sequence[Column]) -> Iterator[tuple[Cell, ...]]:
+        """Return the rows with their cells in the order of `columns`."""
+        return zip(*(self.column(column) for column in columns), strict=True)
+
+
+def _largest(values: Cells) -> int:
+    if isinstance(values, np.ndarray):
+        return int(values.max(initial=0))
+    return max((int(value) for value in _spread(values, 1) if isinstance(value, int)), default=0)
+
+
+def _spread(value: Cells, count: int) -> Sequence[Cell]:
+    if isinstance(value, np.ndarray):
+        cells: list[Cell] = value.tolist()
+        return cells
+    if value is None or isinstance(value, int | float | str):
+        return [value] * count
+    return value
+
+
+def write_sqlite_tables(
+    path: Path, schema: ExportSchema, tables: Mapping[str, TableRows], *, omit: frozenset[str]
+) -> None:
+    """Write a SQLite export.
+
+    A NOT NULL is left out where a row breaks it, so that damaged exports can be made.
+
+    Args:
+        path: The file to make.
+        schema: Says the columns.
+        tables: Rows per table; a table without an entry is written empty.
+        omit: Tables to leave out.
+
+    Raises:
+        OutputError: The file is there already.
+    """
+    if path.exists():
+        raise OutputError(f"{path} is there already; name a file that does not exist.")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        # The file is thrown away when writing fails, so a journal protects nothing.
+        database.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN")
+        for name, columns in schema.tables.items():
+            if name not in omit:
+                _write_sqlite_table(database, name, columns, tables.get(name, TableRows()))
+        for name, rows in schema.enums.items():
+            if name not in omit:
+                shape = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT"
+                database.execute(f'CREATE TABLE "{name}" ({shape})')
+                cells = ((code, *row) for code, row in enumerate(rows))
+                database.executemany(f'INSERT INTO "{name}" VALUES (?,?,?)', cells)
+        database.execute("COMMIT")
+
+
+def _write_sqlite_table(
+    database: sqlite3.Connection, name: str, columns: Sequence[Column], rows: TableRows
+) -> None:
+    cells = [rows.column(column) for column in columns]
+    declared = []
+    for column, values in zip(columns, cells, strict=True):
+        not_null = "" if column.nullable or None in values else " NOT NULL"
+        unique = column.primary_key and len(set(values)) == len(values)
+        declared.append(f'"{column.name}" {column.sql_type}{not_null}{" PRIMARY KEY" * unique}')
+    database.execute(f'CREATE TABLE "{name}" ({", ".join(declared)})')
+    marks = ",".join("?" * len(columns))
+    database.executemany(f'INSERT INTO "{name}" VALUES ({marks})', zip(*cells, strict=True))
+
+
+def write_parquet_tables(
+    folder: Path, schema: ExportSchema, tables: Mapping[str, TableRows], *, omit: frozenset[str]
+) -> None:
+    """Write a parquet export, one uncompressed file per table, as Nsight Systems 2023.4 does.
+
+    Args:
+        folder: The folder to make; by custom its name ends in `_pqtdir`.
+        schema: Says the columns.
+        tables: Rows per table; a table without an entry is written empty.
+        omit: Tables to leave out.
+
+    Raises:
+        OutputError: The folder is there already.
+    """
+    if folder.exists():
+        raise OutputError(f"{folder} is there already; name a folder that does not exist.")
+    folder.mkdir(parents=True)
+    for name, columns in schema.tables.items():
+        if name not in omit and name not in schema.sqlite_only:
+            cells = [tables.get(name, TableRows()).column(column) for column in columns]
+            fields = [
+                pa.field(column.name, column.arrow_type, column.nullable or None in values)
+                for column, values in zip(columns, cells, strict=True)
+            ]
+            _write_parquet(folder / f"{name}.parquet", pa.schema(fields), cells)
+    kinds = pa.schema([pa.field("id", "int64", False), ("name", "string"), ("label", "string")])
+    for name, rows in schema.enums.items():
+        if name not in omit:
+            labels: list[list[Cell]] = [
+                list(range(len(rows))),
+                [row[0] for row in rows],
+                [row[1] for row in rows],
+            ]
+            _write_parquet(folder / f"{name}.parquet", kinds, labels)
+
+
+def _write_parquet(path: Path, arrow_schema: pa.Schema, cells: Sequence[Sequence[Cell]]) -> None:
+    columns = [
+        pa.array(_as_flags(values) if kind.type == pa.bool_() else values, kind.type)
+        for values, kind in zip(cells, arrow_schema, strict=True)
+    ]
+    pq.write_table(
+        pa.Table.from_arrays(columns, schema=arrow_schema),
+        path,
+        row_group_size=_GROUP_ROWS,
+        compression="none",
+        version="1.0",
+        store_schema=False,
+    )
+
+
+def _as_flags(values: Sequence[Cell]) -> list[bool | None]:
+    return [None if value is None else bool(value) for value in values]

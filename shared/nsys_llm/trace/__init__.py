@@ -1,0 +1,1 @@
+"""One rank in memory: selection, filters, launches, NVTX ranges, devices, rank numbers."""

@@ -1,0 +1,90 @@
+"""Work that the edges of a capture cut: launched before it began, or not over when it ended. Pure.
+
+Such work is not missing from a report: no setting of the capture records it, only a longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+_Rows = npt.NDArray[np.bool_]
+
+
+def launched_before(
+    start_ns: IntArray, correlation_id: IntArray, launch_row: IntArray, calls: Table | None
+) -> _Rows:
+    """Tell which operations were launched before the first API call that the report has.
+
+    Their own call is not there, and they began before any was made, or a smaller number says that
+    it came earlier: a process counts its calls up.
+
+    Args:
+        start_ns: Of each operation.
+        correlation_id: Of each.
+        launch_row: The row of the call that launched each, -1 for none.
+        calls: The API calls of the process; None or empty where none were traced.
+    """
+    if calls is None or not len(calls):
+        return np.zeros(start_ns.shape, dtype=bool)
+    ids = calls["correlation_id"]
+    earlier = (correlation_id >= 0) & (correlation_id < ids.min(where=ids >= 0, initial=_NEVER))
+    times = calls["start_ns"]
+    begun = start_ns < times.min(where=times != NULL_INT, initial=_NEVER)
+    return np.asarray((launch_row < 0) & (earlier | begun))
+
+
+def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows:
+    """Tell which launches of graphs had not run when the capture ended.
+
+    Those after all calls that left an operation, where nodes are traced one by one: a graph traced
+    as a whole is recorded only once it has ended, and may have run for long.
+
+    Args:
+        start_ns: Of each API call.
+        seen: Which calls left an operation.
+        by_node: Which launches of graphs left nodes.
+    """
+    if not by_node.any():
+        return np.zeros(start_ns.shape, dtype=bool)
+    return np.asarray(start_ns > start_ns[seen].max())
+
+
+def queued_at_end(
+    calls: Table, waits: _Rows, ops: Mapping[str, Table], copies: Sequence[str]
+) -> _Rows:
+    """Tell which calls are so late that their copies need not have run before the capture ended.
+
+    A stream runs its work in order, so what the capture does not hold comes last. Such a call is
+    made after the last one that left a copy (any operation, where no copy is recorded) and after
+    the last wait for a stream or device; and no longer before the end of the capture than recorded
+    operations took from their call to their end, and one more to run.
+
+    Args:
+        calls: API calls of one rank.
+        waits: Those that return only when earlier work is done.
+        ops: Its operations by table, with their launches.
+        copies: The tables of copies and fills.
+    """
+    starts = calls["start_ns"]
+    launched = {name: op.take(op["launch_row"] >= 0) for name, op in ops.items()}
+    launched = {name: op for name, op in launched.items() if len(op)}
+    if not launched:
+        return np.zeros(len(calls), dtype=bool)
+    called_ns = {name: starts[op["launch_row"]] for name, op in launched.items()}
+    end_ns = max(int(starts.max()), *(int(op["end_ns"].max()) for op in launched.values()))
+    took_ns = max(int((op["end_ns"] - called_ns[name]).max()) for name, op in launched.items())
+    ran_ns = max(int((op["end_ns"] - op["start_ns"]).max()) for op in launched.values())
+    proofs = [name for name in copies if name in launched] or list(launched)
+    last_ns = max(int(called_ns[name].max()) for name in proofs)
+    last_ns = max(last_ns, int(starts[waits].max(initial=NULL_INT)))
+    return np.asarray((starts > last_ns) & (end_ns - starts <= took_ns + ran_ns))

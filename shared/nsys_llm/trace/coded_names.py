@@ -1,0 +1,35 @@
+"""Names behind ids of a report's strings, as sorted texts and codes into them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+
+
+def coded_names(
+    ids: IntArray, strings: Mapping[int, str], shown: Callable[[str], str] = str
+) -> tuple[tuple[str, ...], IntArray]:
+    """Return the distinct names behind ids, sorted, and each row's position among them.
+
+    Args:
+        ids: Shape (n,).
+        strings: Texts by id.
+        shown: What becomes of a text; different texts may become one name.
+    """
+    used, code = distinct_codes(ids)
+    texts = [shown(text_of(key, strings)) for key in used.tolist()]
+    names = tuple(sorted(set(texts)))
+    position = {name: index for index, name in enumerate(names)}
+    return names, np.array([position[text] for text in texts], dtype=np.int64)[code]
+
+
+def text_of(string_id: int, strings: Mapping[int, str]) -> str:
+    """Return the text of an id, or a name in brackets that says what is wrong with it."""
+    if string_id == NULL_INT:
+        return "[unnamed]"
+    return strings.get(string_id, f"[unknown name {string_id}]")

@@ -1,0 +1,184 @@
+"""What a report holds of one rank, counted before any filter, and what of it can be attributed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table, Trace, is_set
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before
+from nsys_llm.trace.launch_clocks import early_starts
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+_NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
+_MAY_LACK: Final = ("mangled_name_id",)
+_EXACT_IN_DOUBLE: Final = 1 << 53
+_GRAPH_LAUNCHES: Final = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """What a report holds of one kind of operation for one rank. See manifests/common.json."""
+
+    op: str
+    table_present: bool
+    total_n: int
+    total_ns: int
+    api_missing_n: int
+    api_missing_ns: int
+    api_cut_n: int
+    api_cut_ns: int
+    range_missing_n: int | None
+    range_missing_ns: int | None
+    attributed_n: int
+    attributed_ns: int
+    selected_n: int
+    selected_ns: int
+    broken_n: int
+    zero_length_n: int
+    no_process_n: int
+    unknown_name_n: int
+    large_id_n: int
+    graph_node_n: int
+    replaced_n: int
+    duplicate_key_n: int
+    opaque_graph_launches_n: int | None
+    early_start_n: int
+    early_start_p99_ns: int
+    early_start_max_ns: int
+
+    def without_ranges(self, missing_n: int, missing_ns: int) -> CoverageRow:
+        """Return the row of a recipe that looks at ranges: what lies in none is not attributed."""
+        return replace(
+            self,
+            range_missing_n=missing_n,
+            range_missing_ns=missing_ns,
+            attributed_n=self.attributed_n - missing_n,
+            attributed_ns=self.attributed_ns - missing_ns,
+        )
+
+
+def count_coverage(
+    name: str,
+    raw: Table,
+    op: Table,
+    broken_n: int,
+    rank_trace: RankTrace,
+    table_present: bool,
+    duplicates: IntArray,
+    opaque_n: int | None,
+) -> CoverageRow:
+    """Count one kind of operation of one rank.
+
+    Args:
+        name: Our name of its table.
+        raw: All rows of the rank.
+        op: Those that count, with their launches.
+        broken_n: Rows that are broken; what else is missing was replaced by other rows.
+        rank_trace: What the filters left.
+        table_present: Whether the report has the table.
+        duplicates: Correlation ids that several API calls claim.
+        opaque_n: Graph launches without an operation, see `opaque_launches_n`.
+    """
+    duration_ns = op["end_ns"] - op["start_ns"]
+    total_ns = int(duration_ns.sum())
+    orphan = op["launch_row"] < 0
+    missing_n, missing_ns = int(np.count_nonzero(orphan)), int(duration_ns[orphan].sum())
+    cut = launched_before(
+        op["start_ns"], op["correlation_id"], op["launch_row"], rank_trace.tables.get("api_calls")
+    )
+    selected = rank_trace.tables[name]
+    starts = early_starts(op, rank_trace.tables.get("api_calls"))
+    return CoverageRow(
+        op=OP_TABLES[name],
+        table_present=table_present,
+        total_n=len(op),
+        total_ns=total_ns,
+        api_missing_n=missing_n,
+        api_missing_ns=missing_ns,
+        api_cut_n=int(np.count_nonzero(cut)),
+        api_cut_ns=int(duration_ns[cut].sum()),
+        range_missing_n=None,
+        range_missing_ns=None,
+        attributed_n=len(op) - missing_n,
+        attributed_ns=total_ns - missing_ns,
+        selected_n=int(np.count_nonzero(rank_trace.starts_inside(selected))),
+        selected_ns=int(rank_trace.clipped_ns(selected).sum()),
+        broken_n=broken_n,
+        zero_length_n=int(np.count_nonzero(duration_ns == 0)),
+        no_process_n=int(np.count_nonzero(raw["global_pid"] == NULL_INT)),
+        unknown_name_n=_unknown_names_n(op, rank_trace.strings),
+        large_id_n=_large_ids_n(op),
+        graph_node_n=_graph_nodes_n(op),
+        replaced_n=len(raw) - broken_n - len(op),
+        duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
+        opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
+        early_start_n=starts.early_n,
+        early_start_p99_ns=starts.usual_ns,
+        early_start_max_ns=starts.most_ns,
+    )
+
+
+def _unknown_names_n(op: Table, strings: Mapping[int, str]) -> int:
+    unknown = np.zeros(len(op), dtype=bool)
+    for column in _NAME_COLUMNS:
+        if column in op:
+            # A kernel compiled as C has no mangled name; its plain one stands for it.
+            odd = [
+                key
+                for key in distinct(op[column]).tolist()
+                if key not in strings and not (key == NULL_INT and column in _MAY_LACK)
+            ]
+            if odd:
+                unknown |= np.isin(op[column], odd)
+    return int(unknown.sum())
+
+
+def _large_ids_n(op: Table) -> int:
+    # NULL is negative, and so is an id whose highest bit is set: unsigned, it is above 2^63.
+    large = np.zeros(len(op), dtype=bool)
+    for column in ("global_pid", "correlation_id"):
+        ids = op[column]
+        if ids.size and ids.min() >= 0 and ids.max() <= _EXACT_IN_DOUBLE:
+            continue
+        large |= (ids > _EXACT_IN_DOUBLE) | ((ids < 0) & (ids != NULL_INT))
+    return int(large.sum())
+
+
+def _graph_nodes_n(op: Table) -> int:
+    if "graph_node_id" not in op:
+        return 0
+    return int(is_set(op["graph_node_id"]).sum())
+
+
+def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:
+    """Count launches of CUDA graphs that left no operation; None if API calls were not traced.
+
+    Not those that had not run when the capture ended.
+
+    Args:
+        ops: Operations of one rank, with their launches, by table.
+        trace: The report.
+        calls: The API calls of the rank.
+    """
+    if calls is None or "api_calls" in trace.absent or "name_id" not in calls:
+        return None
+    graph_ids = [
+        key for key, name in trace.strings.items() if strip_api_version(name) in _GRAPH_LAUNCHES
+    ]
+    launches = np.isin(calls["name_id"], graph_ids)
+    seen = np.zeros(len(calls), dtype=bool)
+    by_node = np.zeros(len(calls), dtype=bool)
+    for name, op in ops.items():
+        rows = op["launch_row"][op["launch_row"] >= 0]
+        seen[rows] = True
+        by_node[rows] |= name != "graph_traces"
+    cut = cut_graph_launches(calls["start_ns"], seen, launches & by_node)
+    return int((launches & ~seen & ~cut).sum())

@@ -1,0 +1,68 @@
+"""Which physical GPU is behind a process's CUDA device, as far as a report tells. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table, pid_of
+
+#: The report lists the process's devices with their GPUs (exports since 2026.1).
+BY_TABLE: Final = "table"
+#: The machine has one GPU, so it is that.
+ONLY_GPU: Final = "only_gpu"
+#: CUDA's own order of the machine's GPUs: wrong where CUDA_VISIBLE_DEVICES renumbers them.
+BY_ORDER: Final = "cuda_order"
+
+
+@dataclass(frozen=True)
+class GpuLink:
+    """A physical GPU.
+
+    Attributes:
+        gpu_id: Its number in the report.
+        source: How it is known: BY_TABLE, ONLY_GPU or BY_ORDER.
+    """
+
+    gpu_id: int
+    source: str
+
+
+def gpu_links(
+    tables: Mapping[str, Table], global_pid: int, device_ids: Sequence[int]
+) -> dict[int, GpuLink]:
+    """Return the GPU behind each CUDA device of a process; devices not known are left out.
+
+    Args:
+        tables: `gpus` with gpu_id and cuda_id, `cuda_devices` with gpu_id, cuda_id and pid.
+        global_pid: The process.
+        device_ids: Its CUDA devices.
+    """
+    gpus, listed = tables.get("gpus"), tables.get("cuda_devices")
+    known: dict[int, GpuLink] = {}
+    if gpus is not None and len(gpus):
+        if len(set(gpus["gpu_id"].tolist())) == 1:
+            only = GpuLink(int(gpus["gpu_id"][0]), ONLY_GPU)
+            known = dict.fromkeys(device_ids, only)
+        else:
+            pairs = zip(gpus["cuda_id"].tolist(), gpus["gpu_id"].tolist(), strict=True)
+            known = {cuda: GpuLink(gpu, BY_ORDER) for cuda, gpu in pairs if cuda != NULL_INT}
+    if listed is not None:
+        own = listed.take(listed["pid"] == (pid_of(global_pid) or NULL_INT))
+        pairs = zip(own["cuda_id"].tolist(), own["gpu_id"].tolist(), strict=True)
+        known |= {cuda: GpuLink(gpu, BY_TABLE) for cuda, gpu in pairs if gpu != NULL_INT}
+    return {device: known[device] for device in device_ids if device in known}
+
+
+def gpu_total_bytes(tables: Mapping[str, Table], link: GpuLink | None) -> int | None:
+    """Return the memory of a GPU; where the GPU is not known, that of all if they are alike."""
+    gpus = tables.get("gpus")
+    if gpus is None or not len(gpus):
+        return None
+    sizes = gpus["total_bytes"]
+    if link is not None and link.source != BY_ORDER:
+        sizes = sizes[gpus["gpu_id"] == link.gpu_id]
+    alike = set(sizes.tolist()) - {NULL_INT}
+    return alike.pop() if len(alike) == 1 else None

@@ -1,0 +1,245 @@
+"""The operations of one device in order of time, with its window and its gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.gaps import Gaps, find_gaps, start_order
+from nsys_llm.numeric.grouping import distinct_codes, joined
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clip_to_windows,
+    intersect_intervals,
+    union_length_ns,
+)
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.cuda_codes import copy_kind_name
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+#: Where a window comes from.
+OPERATIONS: Final = "operations"
+SELECTED: Final = "selected operations"
+WINDOW: Final = "filter"
+CAPTURE: Final = "capture"
+
+#: What computes; copies and fills do not.
+_COMPUTING: Final = ("kernels", "graph_traces")
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class OpNames:
+    """Names of the operations of a rank.
+
+    Attributes:
+        texts: Distinct names; those of kernels first.
+        codes: For each operation table, each row's position in `texts`.
+        computing: Shape (texts,), whether it is the name of a kernel or a whole graph.
+    """
+
+    texts: tuple[str, ...]
+    codes: Mapping[str, IntArray]
+    computing: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class DeviceOps:
+    """All operations of a device, before any filter; arrays of shape (operations,).
+
+    Attributes:
+        device_id: CUDA device id.
+        start_ns: Ascending.
+        end_ns: Likewise.
+        launch_row: Row of the launching call, -1 without one.
+        name: Position in `OpNames.texts`.
+        computing: Shape (names,), whether a name is that of a kernel or a whole graph.
+        windows_ns: Shape (n, 2), sorted and disjoint.
+        window_source: One of `OPERATIONS`, `SELECTED`, `WINDOW` and `CAPTURE`.
+        gaps: What the operations leave of the windows.
+    """
+
+    device_id: int
+    start_ns: IntArray
+    end_ns: IntArray
+    launch_row: IntArray
+    name: IntArray
+    computing: npt.NDArray[np.bool_]
+    windows_ns: IntArray
+    window_source: str
+    gaps: Gaps
+
+    @classmethod
+    def of(
+        cls, trace: RankTrace, device: int, names: OpNames, *, whole_capture: bool = False
+    ) -> DeviceOps:
+        """Line up the operations of one device of a rank.
+
+        Args:
+            trace: Its rows and windows.
+            device: CUDA device id.
+            names: Of the operations.
+            whole_capture: Where filters leave all operations, look at all of the capture, if its
+                length is recorded.
+        """
+        rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
+        rows = {name: mine for name, mine in rows.items() if mine is None or mine.size}
+
+        def column(name: str) -> IntArray:
+            return _joined([_taken(trace.unfiltered[table][name], rows[table]) for table in rows])
+
+        starts, ends, launch = column("start_ns"), column("end_ns"), column("launch_row")
+        name = _joined([_taken(names.codes[table], rows[table]) for table in rows])
+        order = start_order(
+            starts,
+            lambda some: (
+                _launched_ns(trace, launch[some]),
+                ends[some],
+                name[some],
+                column("correlation_id")[some],
+            ),
+        )
+        if order is not None:
+            starts, ends, launch, name = (one[order] for one in (starts, ends, launch, name))
+        windows, source = device_windows(trace, device, starts, ends, whole_capture=whole_capture)
+        return cls(
+            device_id=device,
+            start_ns=starts,
+            end_ns=ends,
+            launch_row=launch,
+            name=name,
+            computing=names.computing,
+            windows_ns=windows,
+            window_source=source,
+            gaps=find_gaps(starts, ends, windows),
+        )
+
+    @property
+    def computing_ns(self) -> int:
+        """Time of the windows with at least one kernel or whole graph."""
+        if self.computing.all() and self.window_source == OPERATIONS:
+            gaps_ns = int((self.gaps.end_ns - self.gaps.start_ns).sum())
+            return int((self.windows_ns[:, 1] - self.windows_ns[:, 0]).sum()) - gaps_ns
+        computing = self.computing[self.name]
+        starts, ends = self.start_ns[computing], self.end_ns[computing]
+        if self.window_source != OPERATIONS:
+            _, starts, ends = clip_to_windows(starts, ends, self.windows_ns)
+        return union_length_ns(starts, ends)
+
+
+def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
+    """Name the operations of a rank; kernels in the form that base or mangled chooses."""
+    texts: list[str] = []
+    computing: list[bool] = []
+    codes: dict[str, IntArray] = {}
+    for table in (name for name in OP_TABLES if name in trace.unfiltered):
+        rows = trace.unfiltered[table]
+        if table == "kernels":
+            found, code = coded_names(shown_name_ids(rows, options), trace.strings)
+        elif table == "memcpys":
+            kinds, code = distinct_codes(rows["copy_kind"])
+            known = [0 if kind == NULL_INT else kind for kind in kinds.tolist()]
+            found = tuple(f"memcpy {copy_kind_name(kind)}" for kind in known)
+        else:
+            found, code = (OP_TABLES[table],), np.zeros(len(rows), dtype=np.int64)
+        codes[table] = code + len(texts)
+        texts += found
+        computing += [table in _COMPUTING] * len(found)
+    return OpNames(tuple(texts), codes, np.array(computing, dtype=bool))
+
+
+def shown_name_ids(kernels: Table, options: Mapping[str, Any]) -> IntArray:
+    """Return the ids of the names by which kernels are shown, in the form base or mangled."""
+    full = kernels["demangled_name_id"]
+    if options["base"]:
+        return kernels["short_name_id"]
+    if options["mangled"]:
+        # Not every kernel has a mangled name: one compiled as C has only the plain one.
+        ids = kernels["mangled_name_id"]
+        return np.where(ids == NULL_INT, full, ids)
+    return full
+
+
+def _of_device(op: Table, device: int) -> IntArray | None:
+    """Return the rows of a device; None for all."""
+    mine = op["device_id"] == device
+    return None if mine.all() and len(op) else np.flatnonzero(mine)
+
+
+def _taken(column: IntArray, rows: IntArray | None) -> IntArray:
+    return column if rows is None else column[rows]
+
+
+def _joined(parts: list[IntArray]) -> IntArray:
+    return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def _launched_ns(trace: RankTrace, launch_row: IntArray) -> IntArray:
+    """Return when each operation was launched; last of all where that is not known."""
+    calls = trace.tables.get("api_calls")
+    if calls is None or not len(calls):
+        return np.full(launch_row.shape, _NEVER, dtype=np.int64)
+    return np.where(launch_row >= 0, calls["start_ns"][np.maximum(launch_row, 0)], _NEVER)
+
+
+def device_windows(
+    trace: RankTrace,
+    device: int,
+    starts: IntArray,
+    ends: IntArray,
+    *,
+    whole_capture: bool = False,
+) -> tuple[IntArray, str]:
+    """Return the windows of a device, shape (n, 2), sorted and disjoint, and where they come from.
+
+    Args:
+        trace: The rank.
+        device: CUDA device id.
+        starts: Of all of its operations, before any filter.
+        ends: Likewise.
+        whole_capture: See `DeviceOps.of`.
+    """
+    capture = _capture(trace)
+    if trace.windows_ns is not None:
+        # What was not watched was not idle.
+        windows = trace.windows_ns
+        return windows if capture is None else intersect_intervals(windows, capture), WINDOW
+    source = OPERATIONS
+    kept_n = sum(
+        int((trace.tables[name]["device_id"] == device).sum()) for name in trace.unfiltered
+    )
+    if kept_n == starts.size and whole_capture and capture is not None:
+        return capture, CAPTURE
+    if kept_n != starts.size:
+        source = SELECTED
+        own = [
+            op.take(op["device_id"] == device)
+            for op in map(trace.tables.get, trace.unfiltered)
+            if op
+        ]
+        starts, ends = (joined([op[name] for op in own]) for name in ("start_ns", "end_ns"))
+    if not starts.size:
+        return np.empty((0, 2), dtype=np.int64), source
+    return np.array([[starts.min(), ends.max()]], dtype=np.int64), source
+
+
+def _capture(trace: RankTrace) -> IntArray | None:
+    """Return the span of the capture, shape (1, 2); None where it is not recorded.
+
+    It begins at 0. Operations outside say that it was longer.
+    """
+    lengths = trace.tables.get("capture_spans")
+    if lengths is None or not len(lengths):
+        return None
+    low, high = 0, int(lengths["duration_ns"].max())
+    for op in trace.unfiltered.values():
+        low = min(low, int(op["start_ns"].min(initial=low)))
+        high = max(high, int(op["end_ns"].max(initial=high)))
+    return np.array([[low, high]], dtype=np.int64)

@@ -1,0 +1,289 @@
+"""Which rank is which: one rule numbers the whole set, and says its name.
+
+A rank is a process with GPU work in one report. Numbers never come from the position after dropping
+files: a report that could not be read keeps its place in the order.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts
+from nsys_llm.profile.inputs import natural_key
+from nsys_llm.profile.tables import pid_of
+
+_INDEX: Final = "index"
+_RANK_IN_NAME: Final = re.compile(r"(?<!local)(?<!local[_-])rank[_\-.=]?(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, order=True)
+class RankKey:
+    """What identifies a rank before it has a number: report and process.
+
+    Attributes:
+        path: The report, absolute.
+        global_pid: The process, as the export has it; NULL_INT where a report names no process.
+        side: Which of the sets that a run compares it belongs to; "" where there is one only.
+    """
+
+    path: str
+    global_pid: int
+    side: str = ""
+
+
+@dataclass(frozen=True)
+class RankEntry:
+    """One candidate for a number: a process with GPU work, or a report without a readable one.
+
+    Attributes:
+        key: Report and process; NULL_INT as process where the report has none.
+        label: The report's label.
+        facts: None where the report could not be read.
+        has_work: Whether the process has GPU operations.
+    """
+
+    key: RankKey
+    label: str
+    facts: CaptureFacts | None
+    has_work: bool
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A numbered rank.
+
+    Attributes:
+        number: Rank in the job, or index where `source` is index; None if a report that could not
+            be read got no number from the rule.
+        file: Label, unique in the run; labels sort as the numbers do.
+        source: Rule that gave the number.
+    """
+
+    key: RankKey
+    number: int | None
+    file: str
+    source: str | None
+    facts: CaptureFacts | None = field(repr=False)
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None where the report names no process."""
+        return pid_of(self.key.global_pid)
+
+
+_Rule = Callable[[RankEntry], int | None]
+
+
+def number_ranks(
+    entries: Sequence[RankEntry], rank_map: Mapping[tuple[str, int | None], int] | None = None
+) -> list[Rank]:
+    """Number the ranks of one side by the first rule that numbers every process, all distinct.
+
+    The rules, in order: the rank map; MPI ranks in the reports; the launched command's rank
+    variables, where each report has one process; a number after "rank" in the file name, likewise;
+    the natural order of file name, then pid.
+
+    Args:
+        entries: In any order.
+        rank_map: (report label, pid or None) -> rank, see `read_rank_map`.
+
+    Returns:
+        In order of number, those without one last.
+    """
+    ordered = sorted(entries, key=lambda entry: (natural_key(entry.key.path), entry.key.global_pid))
+    workers = [entry for entry in ordered if entry.has_work]
+    # Rows of no process are no rank that a rule could know; reports without GPU work decide only
+    # if all are such.
+    named = [entry for entry in workers if entry.key.global_pid != NULL_INT]
+    decisive = named or workers or ordered
+    rules = _rules(ordered, rank_map)
+    source, rule = next(one for one in rules if _numbers_all(one[1], decisive))
+    return _labelled(_numbered(ordered, rule, source))
+
+
+def read_rank_map(path: str, labels: Sequence[str]) -> dict[tuple[str, int | None], int]:
+    """Read a rank map: CSV with the columns file, rank and, where needed, pid.
+
+    Args:
+        path: The CSV file. Its `file` cells are labels or file names, with or without suffix.
+        labels: Labels of the reports of this run.
+
+    Raises:
+        UsageError: The file cannot be read, lacks a column or a number, or leaves out a report.
+    """
+    try:
+        text = Path(path).read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--rank-map {path}: cannot be read ({error}).") from error
+    rows = list(csv.DictReader(text.splitlines()))
+    if not rows or not {"file", "rank"} <= rows[0].keys():
+        raise UsageError(f"--rank-map {path}: needs a first line 'file,rank' or 'file,pid,rank'.")
+    mapped: dict[tuple[str, int | None], int] = {}
+    for row in rows:
+        pid, rank = (row.get("pid") or "").strip(), (row["rank"] or "").strip()
+        if not rank.isdecimal() or (pid and not pid.isdecimal()):
+            raise UsageError(
+                f"--rank-map {path}: '{row['file']}' has the rank '{rank}'; write 0, 1, ..."
+            )
+        key = _bare(row["file"] or ""), int(pid) if pid else None
+        if mapped.setdefault(key, int(rank)) != int(rank):
+            raise UsageError(f"--rank-map {path}: gives '{row['file']}' two ranks.")
+    _require_distinct(path, {key: rank for key, rank in mapped.items() if key[0] in labels})
+    listed = {label for label, _ in mapped}
+    if left_out := [label for label in labels if label not in listed]:
+        raise UsageError(f"--rank-map {path}: gives no rank to {', '.join(left_out[:5])}.")
+    return mapped
+
+
+def _require_distinct(path: str, mapped: Mapping[tuple[str, int | None], int]) -> None:
+    owners: dict[int, str] = {}
+    for (label, _), rank in mapped.items():
+        if owners.setdefault(rank, label) != label:
+            raise UsageError(
+                f"--rank-map {path}: gives rank {rank} to both {owners[rank]} and {label}."
+            )
+
+
+def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], str | None]:
+    """Return how much later than the first each capture started, by report, and the clock used.
+
+    The machine's steady clock is exact to nanoseconds but means something on one host only; the
+    wall clock is as exact as NTP. No clock: an empty mapping and None.
+    """
+    if not facts:
+        return {}, None
+    hosts = {fact.host for fact in facts.values()}
+    steady = {path: fact.system_clock_ns for path, fact in facts.items()}
+    wall = {path: fact.utc_epoch_ns for path, fact in facts.items()}
+    if len(hosts) == 1 and None not in hosts and None not in steady.values():
+        return _after_first(steady), "systemClockNs"
+    if None not in wall.values():
+        return _after_first(wall), "utcEpochNs"
+    return {}, None
+
+
+def one_clock(facts: Mapping[str, CaptureFacts | None]) -> dict[str, int]:
+    """Return the clock of each report, counted from 0 in their order.
+
+    Reports of one session (split into a file a rank, say) have one clock: one host, one session id
+    where they have one, and the same start to the nanosecond on both of the host's clocks. Without
+    that a report has a clock of its own.
+    """
+    clocks: dict[object, int] = {}
+    found: dict[str, int] = {}
+    for path, fact in facts.items():
+        session: object = path
+        if fact is not None:
+            told = fact.host, fact.utc_epoch_ns, fact.system_clock_ns
+            session = path if None in told else (*told, fact.session)
+        found[path] = clocks.setdefault(session, len(clocks))
+    return found
+
+
+def _after_first(clock_ns: Mapping[str, int | None]) -> dict[str, int]:
+    known = {path: value for path, value in clock_ns.items() if value is not None}
+    first = min(known.values())
+    return {path: value - first for path, value in known.items()}
+
+
+def _rules(
+    ordered: Sequence[RankEntry], rank_map: Mapping[tuple[str, int | None], int] | None
+) -> list[tuple[str, _Rule]]:
+    """Return all rules by name; the last one always applies."""
+    position = {entry.key: index for index, entry in enumerate(ordered)}
+    rules: list[tuple[str, _Rule]] = []
+    if rank_map is not None:
+        rules.append(("rank_map", lambda entry: _mapped(entry, rank_map)))
+    rules.append(("mpi_ranks", _mpi_rank))
+    # These give all processes of a report one number, so they decide only where each has one.
+    rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
+    rules.append(("file_name", _rank_in_name))
+    rules.append((_INDEX, lambda entry: position[entry.key]))
+    return rules
+
+
+def _numbers_all(rule: _Rule, workers: Sequence[RankEntry]) -> bool:
+    numbers = [rule(entry) for entry in workers]
+    return None not in numbers and len(set(numbers)) == len(numbers)
+
+
+def _mapped(entry: RankEntry, rank_map: Mapping[tuple[str, int | None], int]) -> int | None:
+    pid = pid_of(entry.key.global_pid)
+    return rank_map.get((entry.label, pid), rank_map.get((entry.label, None)))
+
+
+def _mpi_rank(entry: RankEntry) -> int | None:
+    return entry.facts.mpi_ranks.get(entry.key.global_pid) if entry.facts else None
+
+
+def _by_variable(name: str) -> _Rule:
+    return lambda entry: entry.facts.rank_variables.get(name) if entry.facts else None
+
+
+def _rank_in_name(entry: RankEntry) -> int | None:
+    match = _RANK_IN_NAME.search(Path(entry.key.path).name)
+    return int(match[1]) if match else None
+
+
+def _numbered(
+    ordered: Sequence[RankEntry], rule: _Rule, source: str
+) -> list[tuple[RankEntry, int | None, str]]:
+    """Give the rule's numbers, each once: to ranks with work first, then in order.
+
+    Work that the rule cannot number comes after the others, as an index.
+    """
+    numbers: dict[RankKey, int | None] = {}
+    for entry in sorted(ordered, key=lambda entry: not entry.has_work):
+        number = rule(entry)
+        numbers[entry.key] = None if number in numbers.values() else number
+    following = count(
+        max((number for number in numbers.values() if number is not None), default=-1) + 1
+    )
+    rows: list[tuple[RankEntry, int | None, str]] = []
+    for entry in ordered:
+        number = numbers[entry.key]
+        late = number is None and entry.has_work
+        rows.append((entry, next(following), _INDEX) if late else (entry, number, source))
+    return rows
+
+
+def _labelled(numbered: Sequence[tuple[RankEntry, int | None, str]]) -> list[Rank]:
+    processes_n = Counter(entry.key.path for entry, _, _ in numbered)
+    ordered = sorted(numbered, key=lambda pair: (pair[1] is None, pair[1] or 0))
+    plain = [
+        f"{entry.label}.pid{pid_of(entry.key.global_pid)}"
+        if processes_n[entry.key.path] > 1 and entry.key.global_pid != NULL_INT
+        else entry.label
+        for entry, _, _ in ordered
+    ]
+    ranked = [
+        label for label, (_, number, _) in zip(plain, ordered, strict=True) if number is not None
+    ]
+    width = len(str(max((number for _, number, _ in ordered if number is not None), default=0)))
+    if ranked == sorted(set(ranked)):
+        files = plain
+    else:
+        # NVIDIA's diff pairs ranks by sorted label, so the labels must sort as the ranks do.
+        files = [
+            label if number is None else f"{number:0{width}d}:{label}"
+            for label, (_, number, _) in zip(plain, ordered, strict=True)
+        ]
+    return [
+        Rank(entry.key, number, file, None if number is None else source, entry.facts)
+        for file, (entry, number, source) in zip(files, ordered, strict=True)
+    ]
+
+
+def _bare(name: str) -> str:
+    for suffix in (".nsys-rep", ".qdrep", ".sqlite", "_pqtdir"):
+        name = name.removesuffix(suffix)
+    return name.strip()

@@ -1,0 +1,79 @@
+"""What became of each profile, and the merged partial of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.trace.coverage import CoverageRow
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.unmatched import Unmatched
+
+
+@dataclass(frozen=True)
+class RankOutcome:
+    """One rank that was mapped."""
+
+    key: RankKey
+    device_ids: tuple[int, ...]
+    coverage: tuple[CoverageRow, ...]
+    notes: tuple[str, ...]
+    unmatched: tuple[Unmatched, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReportOutcome:
+    """What became of one report.
+
+    Attributes:
+        facts: None if it could not be read.
+        ranks: Its processes with GPU work; none of a report without any.
+        absent_tables: Our names of the tables that it does not have.
+        lacking: What it cannot tell, because a table that the recipe requires has no rows.
+        reason: Why it could not be read.
+        fault: Where, if that was a fault of ours and not of the report.
+        side: Of the input.
+    """
+
+    path: str
+    label: str
+    facts: CaptureFacts | None
+    ranks: tuple[RankOutcome, ...] = ()
+    absent_tables: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    reason: str | None = None
+    fault: str | None = None
+    side: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of a report that could be read."""
+        schema = self.facts.schema_note if self.facts else None
+        filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
+        return (*([schema] if schema else []), *(self.lacking if self.ranks else ()), *filters)
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """The merged outcome of some reports.
+
+    Attributes:
+        reports: Sorted by path, then side.
+        partial: The recipe's merged partial.
+    """
+
+    reports: tuple[ReportOutcome, ...]
+    partial: Any
+
+
+def report_notes(result: MapResult) -> list[tuple[str, str]]:
+    """Return what is to be known of the reports: which ones, and one note however many share it."""
+    labels: dict[str, list[str]] = {}
+    for report in result.reports:
+        for note in report.notes:
+            labels.setdefault(note, []).append(report.label)
+    return [
+        (who[0] if len(who) == 1 else f"{who[0]} and {len(who) - 1} more", note)
+        for note, who in labels.items()
+    ]

@@ -1,0 +1,221 @@
+"""NVTX ranges as intervals with names, and how users pick some of them.
+
+Push/pop ranges (event type 59) belong to their thread; start/end ranges (60) to their process, and
+hold the launches of any of its threads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.manifest.range_choice import RangeChoice
+from nsys_llm.numeric.grouping import distinct_rows
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.names import step_key
+from nsys_llm.trace.attribution import open_ranges_n
+
+#: Event types of NVTX_EVENTS, the same in schemas 3.7 to 3.30 (ENUM_NSYS_EVENT_TYPE).
+PUSH_POP: Final = 59
+START_END: Final = 60
+DOMAIN_CREATED: Final = 75
+
+_LEAST_STEPS: Final = 3
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Ranges of one process, in order of (start, -end).
+
+    Attributes:
+        start_ns: Shape (n,), int64, the report's clock.
+        end_ns: Shape (n,); the end of the capture where a range was never closed.
+        thread: Shape (n,), globalTid of the thread that opened it.
+        any_thread: Shape (n,), bool: a start/end range.
+        name: Shape (n,), raw texts.
+        domain: Shape (n,), names; "" for the default domain.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    thread: IntArray
+    any_thread: npt.NDArray[np.bool_]
+    name: npt.NDArray[Any]
+    domain: npt.NDArray[Any]
+
+    def take(self, rows: npt.NDArray[Any]) -> Ranges:
+        """Return the ranges that a mask or an index array selects."""
+        return Ranges(
+            self.start_ns[rows],
+            self.end_ns[rows],
+            self.thread[rows],
+            self.any_thread[rows],
+            self.name[rows],
+            self.domain[rows],
+        )
+
+
+def typed_name(name: str, domain: str | None = None) -> str:
+    r"""Return a range as `parse_choice` reads it: `a@b` is typed `a\@b`.
+
+    Args:
+        name: Raw or normalized.
+        domain: "" is the one without a name; None: any.
+    """
+    text = re.sub(r"([\\@])", r"\\\1", name)
+    if domain is None or not domain:
+        text = re.sub(r"/(?=[0-9]+\Z)", r"\\/", text)
+    if name.startswith("re:"):
+        text = f"\\{text}"
+    if domain is None:
+        return text
+    return f"{text}@" + (re.sub(r"([\\@/])", r"\\\1", domain) or "default")
+
+
+def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) -> Ranges:
+    """Make the ranges of one process out of its NVTX events.
+
+    Args:
+        events: Columns start_ns, end_ns, event_type, text, text_id, global_tid, domain_id.
+        strings: Texts behind `text_id`.
+        capture_end_ns: Where ranges without an end stop.
+    """
+    texts = _texts(events, strings)
+    created = events["event_type"] == DOMAIN_CREATED
+    domains = dict(zip(events["domain_id"][created].tolist(), texts[created], strict=True))
+    rows = np.flatnonzero(np.isin(events["event_type"], (PUSH_POP, START_END)))
+    ends, _ = closed_ends(events["end_ns"][rows], capture_end_ns)
+    order = np.lexsort((-ends, events["start_ns"][rows]))
+    rows, ends = rows[order], ends[order]
+    sane = ends >= events["start_ns"][rows]
+    rows, ends = rows[sane], ends[sane]
+    ids = events["domain_id"][rows].tolist()
+    return Ranges(
+        start_ns=events["start_ns"][rows],
+        end_ns=ends,
+        thread=events["global_tid"][rows],
+        any_thread=events["event_type"][rows] == START_END,
+        name=texts[rows],
+        domain=np.array([domains.get(key, "") for key in ids], dtype=object),
+    )
+
+
+def distinct_ranges(
+    events: Table, strings: Mapping[int, str], capture_end_ns: int
+) -> set[tuple[str, str]]:
+    """Return the distinct raw texts of the ranges of one process, each with its domain's name.
+
+    Args:
+        events: As for `read_ranges`.
+        strings: Texts behind `text_id`.
+        capture_end_ns: Where ranges without an end stop.
+    """
+    is_range = np.isin(events["event_type"], (PUSH_POP, START_END))
+    ends, _ = closed_ends(events["end_ns"], capture_end_ns)
+    ranges = events.take(is_range & (ends >= events["start_ns"]))
+    registered = ranges["text_id"] != NULL_INT
+    first, _ = distinct_rows([ranges[name][registered] for name in ("text_id", "domain_id")])
+    some = np.concatenate((np.flatnonzero(registered)[first], np.flatnonzero(~registered)))
+    created = events.take(events["event_type"] == DOMAIN_CREATED)
+    domains = dict(zip(created["domain_id"].tolist(), _texts(created, strings), strict=True))
+    few = ranges.take(some)
+    pairs = set(zip(_texts(few, strings).tolist(), few["domain_id"].tolist(), strict=True))
+    return {(text, domains.get(key, "")) for text, key in pairs}
+
+
+def closed_ends(end_ns: IntArray, capture_end_ns: int) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Return the ends of ranges, that of the capture where one was never closed; and where not."""
+    is_open = end_ns == NULL_INT
+    return np.where(is_open, capture_end_ns, end_ns), is_open
+
+
+def chosen_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
+    """Return the ranges that a choice names."""
+    named = _matches(ranges.name, choice.names)
+    if choice.domain is not None:
+        named &= _matches(ranges.domain, choice.holds)
+    rows = np.flatnonzero(named)
+    if choice.index is not None:
+        rows = rows[_position_in_thread(ranges.thread[rows]) == choice.index]
+    return ranges.take(rows)
+
+
+def step_ranges(ranges: Ranges, choice: RangeChoice | None) -> Ranges:
+    """Return the steps: the chosen ranges, else the outermost name that repeats most.
+
+    Names count without running numbers. The outermost level on which any name occurs at least
+    three times decides; there the most frequent name, of equals the one with the most time, wins.
+    Where several threads mark steps, those of the thread with most are the steps of the process.
+    A step holds the launches of all threads, since a framework launches for a step from several.
+    """
+    steps = _steps(ranges, choice)
+    if not len(steps.start_ns):
+        return steps
+    threads, codes = np.unique(steps.thread, return_inverse=True)
+    own = steps.take(steps.thread == threads[np.bincount(codes).argmax()])
+    return replace(own, any_thread=np.ones(len(own.start_ns), dtype=bool))
+
+
+def _steps(ranges: Ranges, choice: RangeChoice | None) -> Ranges:
+    if choice is not None:
+        return chosen_ranges(ranges, choice)
+    candidates = ranges.take(~ranges.any_thread & (ranges.end_ns > ranges.start_ns))
+    depth = open_ranges_n(candidates.start_ns, candidates.end_ns, candidates.thread)
+    keys = _mapped(candidates.name, step_key)
+    for level in np.unique(depth):
+        rows = np.flatnonzero(depth == level)
+        if (best := _most_frequent(keys[rows], candidates, rows)) is not None:
+            return candidates.take(rows[keys[rows] == best])
+    return candidates.take(np.empty(0, dtype=np.int64))
+
+
+def _most_frequent(keys: npt.NDArray[Any], ranges: Ranges, rows: IntArray) -> str | None:
+    names, codes = np.unique(keys.astype(str), return_inverse=True)
+    count = np.bincount(codes)
+    wall_ns = np.bincount(codes, weights=(ranges.end_ns - ranges.start_ns)[rows])
+    if count.max(initial=0) < _LEAST_STEPS:
+        return None
+    best = max(range(names.size), key=lambda code: (count[code], wall_ns[code], names[code]))
+    return str(names[best])
+
+
+def _texts(events: Table, strings: Mapping[int, str]) -> npt.NDArray[Any]:
+    texts = events["text"].copy()
+    ids = events["text_id"]
+    registered = np.flatnonzero(ids != NULL_INT)
+    texts[registered] = [
+        strings.get(key, f"[unknown name {key}]") for key in ids[registered].tolist()
+    ]
+    texts[texts == None] = ""  # noqa: E711 - element by element
+    return texts
+
+
+def _matches(names: npt.NDArray[Any], test: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+    return np.asarray(_mapped(names, test), dtype=bool)
+
+
+def _mapped(names: npt.NDArray[Any], function: Callable[[str], Any]) -> npt.NDArray[Any]:
+    """Apply a function of a text once for each distinct text."""
+    known = {name: function(name) for name in set(names.tolist())}
+    return np.array([known[name] for name in names.tolist()], dtype=object)
+
+
+def _position_in_thread(thread: IntArray) -> IntArray:
+    order = np.argsort(thread, kind="stable")
+    ordered = thread[order]
+    first = (
+        np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        if order.size
+        else order
+    )
+    sizes = np.diff(np.append(first, order.size))
+    position = np.empty_like(order)
+    position[order] = np.arange(order.size) - np.repeat(first, sizes)
+    return position

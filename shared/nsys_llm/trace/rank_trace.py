@@ -1,0 +1,142 @@
+"""The rows of one rank, as every analysis gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside, union_intervals
+from nsys_llm.profile.tables import Table
+
+#: Tables of GPU operations, and what one of their rows is called in outputs.
+OP_TABLES: Final = {
+    "kernels": "kernel",
+    "memcpys": "memcpy",
+    "memsets": "memset",
+    "graph_traces": "graph",
+}
+
+#: Tables of calls on the host, which have start_ns, end_ns and global_tid.
+HOST_TABLES: Final = ("api_calls", "os_calls")
+
+#: Tables of overhead, which have the same columns.
+OVERHEAD_TABLES: Final = ("profiler_overheads", "cuda_overheads")
+
+#: Tables of nodes of CUDA graphs: what older exports call CUDA_GRAPH_EVENTS holds graphs, and no
+#: nodes, in newer ones.
+GRAPH_NODE_TABLES: Final = ("graph_node_events", "old_graph_node_events")
+
+#: 104 days: no capture is as long, and a thousand such times still fit into a sum.
+_LARGEST_TIME_NS: Final = 1 << 53
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """The rows of one rank that the filters leave, and the time that they speak of.
+
+    Attributes:
+        tables: By our names. Operations have end >= start and reach into the windows; each
+            operation table has a column `launch_row`, the row of the API call that launched it in
+            `tables["api_calls"]`, or -1.
+        strings: Texts behind ids.
+        windows_ns: Shape (n, 2), sorted, disjoint, the report's clock; None without a time filter.
+        unfiltered: The operation tables before any filter.
+        device_ids: The CUDA devices of the rank that --device leaves, sorted; the other filters
+            may leave one of them without an operation.
+        chosen: For tables of `HOST_TABLES`, which calls start in the NVTX ranges that the filters
+            name, shape (rows,), bool; a table that is not there: all do. `tables` keep all calls,
+            since `launch_row` counts in them.
+        kept: Which rows of `unfiltered` are in `tables`, shape (rows,), bool.
+    """
+
+    tables: Mapping[str, Table]
+    strings: Mapping[int, str]
+    windows_ns: IntArray | None
+    unfiltered: Mapping[str, Table]
+    device_ids: tuple[int, ...]
+    chosen: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    kept: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+
+    @cached_property
+    def gpu_busy(self) -> IntArray:
+        """When any operation ran on any of `device_ids`: shape (n, 2), sorted and disjoint.
+
+        Before any other filter: what else the GPU did then, it was not idle.
+        """
+        ops = [self.unfiltered[name] for name in OP_TABLES if name in self.unfiltered]
+        times = [
+            Table({name: op[name] for name in ("start_ns", "end_ns")}).take(
+                _on_devices(op["device_id"], self.device_ids)
+            )
+            for op in ops
+            if len(op)
+        ]
+        # Each table by itself first: one that comes in order of time needs no sorting.
+        spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in times]
+        if len(spans) == 1:
+            return spans[0]
+        merged = np.concatenate([*spans, np.empty((0, 2), dtype=np.int64)])
+        return union_intervals(merged[:, 0], merged[:, 1])
+
+    @property
+    def last_end_ns(self) -> int:
+        """When the last operation of the rank ended, whatever the filters leave; 0 without any."""
+        ends = (int(op["end_ns"].max()) for op in self.unfiltered.values() if len(op))
+        return max(ends, default=0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the filters leave every operation of the rank."""
+        return all(len(self.tables[name]) == len(op) for name, op in self.unfiltered.items())
+
+    def starts_inside(self, op: Table) -> npt.NDArray[np.bool_]:
+        """Tell which operations start in the windows, and so count as launches."""
+        if self.windows_ns is None:
+            return np.ones(len(op), dtype=bool)
+        return starts_inside(op["start_ns"], self.windows_ns)
+
+    def clipped_ns(self, op: Table) -> IntArray:
+        """Return the time of each operation inside the windows."""
+        if self.windows_ns is None:
+            return np.asarray(op["end_ns"] - op["start_ns"])
+        return clipped_lengths(op["start_ns"], op["end_ns"], self.windows_ns)
+
+    def host_calls(
+        self, name: str, extra: Mapping[str, IntArray] | None = None
+    ) -> tuple[Table, Table]:
+        """Return the calls of a table of `HOST_TABLES` that the filters leave, and the broken ones.
+
+        A call is left if it reaches into the windows and starts in the NVTX ranges that a filter
+        names; `--device` leaves them all.
+
+        Args:
+            name: Of the table.
+            extra: Further columns for its rows.
+        """
+        calls = Table({**self.tables[name].columns, **(extra or {})})
+        keep = sane_times(calls["start_ns"], calls["end_ns"])
+        broken = calls.take(~keep)
+        if name in self.chosen:
+            keep &= self.chosen[name]
+        calls = calls.take(keep)
+        if self.windows_ns is not None:
+            calls = calls.take((self.clipped_ns(calls) > 0) | self.starts_inside(calls))
+        return calls, broken
+
+
+def _on_devices(device_id: IntArray, devices: Sequence[int]) -> npt.NDArray[np.bool_]:
+    if len(devices) == 1:
+        return np.asarray(device_id == devices[0])
+    return np.isin(device_id, devices)
+
+
+def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell which rows have times, and do not end before they start."""
+    # NULL is far below; times as large would overflow in a difference or a sum.
+    in_range = (start_ns > -_LARGEST_TIME_NS) & (end_ns < _LARGEST_TIME_NS)
+    return np.asarray(in_range & (end_ns >= start_ns))

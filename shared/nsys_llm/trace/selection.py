@@ -1,0 +1,236 @@
+"""One rank out of a report: its rows, without broken ones, and what the filters leave of them.
+
+Sums and busy time are clipped to the windows; counts and percentiles take whole operations that
+start in them. `coverage` counts what was there before any filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import distinct, is_constant
+from nsys_llm.numeric.intervals import clipped_lengths, starts_inside
+from nsys_llm.profile.tables import Table, Trace, process_of_thread
+from nsys_llm.trace.attribution import duplicate_keys, join_launches
+from nsys_llm.trace.coverage import CoverageRow, count_coverage, opaque_launches_n
+from nsys_llm.trace.filters import RANGE_OPTIONS, Launches, Selection, select
+from nsys_llm.trace.ranges import Ranges, read_ranges
+from nsys_llm.trace.rank_trace import (
+    GRAPH_NODE_TABLES,
+    HOST_TABLES,
+    OP_TABLES,
+    OVERHEAD_TABLES,
+    RankTrace,
+    sane_times,
+)
+
+_PROCESS_TABLES: Final = (*OP_TABLES, "memory_events")
+_THREAD_TABLES: Final = (
+    *HOST_TABLES,
+    *OVERHEAD_TABLES,
+    *GRAPH_NODE_TABLES,
+    "nvtx_events",
+    "thread_switches",
+)
+
+
+def gpu_processes(trace: Trace) -> list[int]:
+    """Return the processes with GPU operations, as globalPid, sorted.
+
+    Rows that name no process belong to the only one that the report has; where it has none or
+    several, they are a process of their own, NULL_INT.
+    """
+    found: set[int] = set()
+    for name in OP_TABLES:
+        if name in trace and len(trace[name]):
+            processes = trace[name]["global_pid"]
+            first = int(processes[0])
+            found |= {first} if (processes == first).all() else set(np.unique(processes).tolist())
+    named = found - {NULL_INT}
+    return sorted(named if len(named) == 1 else found)
+
+
+def select_rank(
+    trace: Trace, global_pid: int, options: Mapping[str, Any]
+) -> tuple[RankTrace, tuple[CoverageRow, ...], tuple[str, ...]]:
+    """Cut one process out of a report and apply the filters.
+
+    Args:
+        trace: All that was read of the report.
+        global_pid: The process.
+        options: By option name; see manifests/common.json.
+
+    Returns:
+        The rank's rows, its coverage, and notes on filters that found nothing to act on.
+    """
+    mine = [global_pid]
+    if gpu_processes(trace) == mine:
+        mine.append(NULL_INT)
+    own = {name: _of_processes(name, table, mine) for name, table in trace.tables.items()}
+    calls = own.get("api_calls")
+    ops = {
+        name: _with_launches(_without_broken(own[name]), calls) for name in OP_TABLES if name in own
+    }
+    broken_n = {name: len(own[name]) - len(op) for name, op in ops.items()}
+    if "graph_traces" in ops:
+        ops["graph_traces"] = _without_nodes(ops)
+    filtered = _by_ranges(options) or options.get("filter_time") is not None
+    # Lined up, the operations take as much room again.
+    launches = _launches(ops if filtered else {}, calls if _by_ranges(options) else None)
+    selection = select(launches, _ranges(own, trace.strings, options, launches), options)
+    kept = _kept(ops, launches, selection, options.get("device"))
+    selected = {name: table.take(kept[name]) for name, table in ops.items()}
+    rank_trace = RankTrace(
+        {**own, **selected},
+        trace.strings,
+        selection.windows_ns,
+        ops,
+        _devices(ops, options),
+        _chosen_calls(own, selection),
+        kept,
+    )
+    no_calls = np.empty(0, dtype=np.int64)
+    duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
+    opaque_n = opaque_launches_n(ops, trace, calls)
+    coverage = tuple(
+        count_coverage(
+            name,
+            own[name],
+            ops[name],
+            broken_n[name],
+            rank_trace,
+            name not in trace.absent,
+            duplicates,
+            opaque_n,
+        )
+        for name in ops
+    )
+    notes = list(selection.notes) or _empty_notes(ops, kept, options, trace)
+    if not any(map(len, ops.values())):
+        notes.append(f"all {sum(broken_n.values())} rows of GPU work are broken")
+    return rank_trace, coverage, tuple(notes)
+
+
+def _devices(ops: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[int, ...]:
+    found = [distinct(op["device_id"]) for op in ops.values()]
+    used = np.unique(np.concatenate(found)).tolist()
+    wanted = options.get("device")
+    return tuple(device for device in used if wanted is None or device in wanted)
+
+
+def _empty_notes(
+    ops: Mapping[str, Table],
+    kept: Mapping[str, npt.NDArray[np.bool_]],
+    options: Mapping[str, Any],
+    trace: Trace,
+) -> list[str]:
+    """Say so if the filters leave nothing, with what is there instead."""
+    filled = [op for op in ops.values() if len(op)]
+    if not filled or any(part.any() for part in kept.values()):
+        return []
+    if "api_calls" in trace.absent and any(options.get(name) for name in RANGE_OPTIONS):
+        return ["no API calls were traced, so no launch can be told to be inside an NVTX range"]
+    first_ns = min(int(op["start_ns"].min()) for op in filled)
+    last_ns = max(int(op["end_ns"].max()) for op in filled)
+    return [f"the filters leave no GPU work; there is some from {first_ns} to {last_ns} ns"]
+
+
+def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
+    if name not in (*_PROCESS_TABLES, *_THREAD_TABLES):
+        return table
+    ids = table["global_pid" if name in _PROCESS_TABLES else "global_tid"]
+    if is_constant(ids):
+        ids = ids[:1]
+    processes = ids if name in _PROCESS_TABLES else process_of_thread(ids)
+    if (processes == mine[0]).all():
+        return table
+    return table.take(np.broadcast_to(np.isin(processes, mine), (len(table),)))
+
+
+def _without_broken(table: Table) -> Table:
+    sane = sane_times(table["start_ns"], table["end_ns"])
+    return table.take(sane & (table["device_id"] != NULL_INT))
+
+
+def _with_launches(op: Table, calls: Table | None) -> Table:
+    if calls is None:
+        rows = np.full(len(op), -1, dtype=np.int64)
+    else:
+        starts = calls.columns.get("start_ns")
+        rows = join_launches(op["correlation_id"], calls["correlation_id"], starts)
+    return Table({**op.columns, "launch_row": rows})
+
+
+def _without_nodes(ops: Mapping[str, Table]) -> Table:
+    """Leave out whole-graph rows whose nodes were recorded too: their time would count twice."""
+    graphs = ops["graph_traces"]
+    nodes = [op["correlation_id"] for name, op in ops.items() if name != "graph_traces"]
+    if not nodes or not len(graphs):
+        return graphs
+    twice = np.isin(graphs["correlation_id"], np.concatenate(nodes))
+    return graphs.take(~(twice & (graphs["correlation_id"] != NULL_INT)))
+
+
+def _launches(ops: Mapping[str, Table], calls: Table | None) -> Launches:
+    """Line up the operations of all tables, in the order of `ops`."""
+    starts, ends, rows = (
+        np.concatenate([np.empty(0, dtype=np.int64), *(op[column] for op in ops.values())])
+        for column in ("start_ns", "end_ns", "launch_row")
+    )
+    if calls is None or "start_ns" not in calls or not len(calls):
+        nothing = np.zeros_like(starts)
+        return Launches(starts, ends, nothing, nothing, np.zeros(starts.shape, dtype=bool))
+    return Launches(starts, ends, calls["start_ns"][rows], calls["global_tid"][rows], rows >= 0)
+
+
+def _ranges(
+    own: Mapping[str, Table],
+    strings: Mapping[int, str],
+    options: Mapping[str, Any],
+    launches: Launches,
+) -> Ranges | None:
+    if not _by_ranges(options) or "nvtx_events" not in own:
+        return None
+    return read_ranges(own["nvtx_events"], strings, int(launches.end_ns.max(initial=0)))
+
+
+def _by_ranges(options: Mapping[str, Any]) -> bool:
+    return any(options.get(name) for name in RANGE_OPTIONS)
+
+
+def _chosen_calls(
+    own: Mapping[str, Table], selection: Selection
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which calls on the host the range filters choose; nothing without such a filter."""
+    if not selection.ranges and selection.not_before_ns is None:
+        return {}  # the times of calls may not even have been read
+    chosen = {
+        name: selection.chooses(own[name]["start_ns"], own[name]["global_tid"])
+        for name in HOST_TABLES
+        if name in own
+    }
+    return {name: mask for name, mask in chosen.items() if mask is not None}
+
+
+def _kept(
+    ops: Mapping[str, Table],
+    launches: Launches,
+    selection: Selection,
+    devices: Sequence[int] | None,
+) -> dict[str, npt.NDArray[np.bool_]]:
+    keep = np.ones(sum(map(len, ops.values())), dtype=bool)
+    if selection.launched is not None:
+        keep &= selection.launched
+    if (windows := selection.windows_ns) is not None:
+        reaches = clipped_lengths(launches.start_ns, launches.end_ns, windows) > 0
+        keep &= reaches | starts_inside(launches.start_ns, windows)
+    bounds = np.cumsum([len(table) for table in ops.values()])[:-1]
+    parts = dict(zip(ops, np.split(keep, bounds), strict=True))
+    if devices is None:
+        return parts
+    return {name: part & np.isin(ops[name]["device_id"], devices) for name, part in parts.items()}

@@ -1,0 +1,165 @@
+"""Options that name ranges or kernels of which a rank has none, and what it has instead.
+
+A name that nothing on any rank matches is a mistake of the command line, and ends the run before
+anything is published. Where some ranks have it, the others say so in a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.core.nearest_names import nearest_names
+from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.manifest.range_choice import parse_choice
+from nsys_llm.taxonomy.names import normalise_range, step_key
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.ranges import distinct_ranges, typed_name
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: Of each rank; of all ranks those that are shown.
+_MOST_OF_A_RANK: Final = 10
+_MOST_SHOWN: Final = 5
+#: Longer names are cut in the message.
+_LONGEST: Final = 100
+
+_RANGES: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
+_KERNELS: Final = ("kernel", "step_kernel")
+_KERNEL_NAMES: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
+_FLAGS: Final = {"range": "--trace=nvtx", "kernel": "--trace=cuda"}
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """An option that matches nothing on one rank.
+
+    Attributes:
+        option: Its name.
+        nearest: Names of the rank near to what was typed, as the option takes them; at most 10.
+    """
+
+    option: str
+    nearest: tuple[str, ...]
+
+
+def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unmatched, ...]:
+    """Return the options that match no name of a rank, whatever the filters leave.
+
+    An index counts among the ranges of a name, and does not matter here.
+
+    Args:
+        trace: The rank.
+        options: filter_nvtx, filter_projected_nvtx, step, match, domain, kernel and step_kernel.
+    """
+    searches: dict[str, Callable[[RankTrace, str], Collection[str] | None]] = {
+        **dict.fromkeys(_RANGES, _other_ranges),
+        "match": _other_names,
+        "domain": _other_domains,
+        **dict.fromkeys(_KERNELS, _other_kernels),
+    }
+    return tuple(
+        Unmatched(option, nearest_names(options[option], others, _MOST_OF_A_RANK))
+        for option, search in searches.items()
+        if options.get(option) and (others := search(trace, options[option])) is not None
+    )
+
+
+def unmatched_notes(
+    unmatched: Sequence[Unmatched], options: Mapping[str, Any], notes: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the notes of a rank, with one for each unmatched option that none speaks of."""
+    notes = tuple(notes)
+    told = "\n".join(notes)
+    return notes + tuple(
+        f"no {_kind(one.option)} '{options[one.option]}' ({_flag(one.option)})"
+        for one in unmatched
+        if f"'{options[one.option]}'" not in told
+    )
+
+
+def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str, Any]) -> None:
+    """Stop the run if an option matches nothing on any rank.
+
+    Args:
+        ranks: The unmatched options of each rank that was read.
+        options: By name.
+
+    Raises:
+        UsageError: There is such an option.
+    """
+    of_ranks = [{one.option: one.nearest for one in rank} for rank in ranks]
+    shared = [option for option in options if of_ranks and all(option in one for one in of_ranks)]
+    if shared:
+        raise UsageError("; ".join(_line(option, of_ranks, options) for option in shared) + ".")
+
+
+def _line(
+    option: str, of_ranks: Sequence[Mapping[str, tuple[str, ...]]], options: Mapping[str, Any]
+) -> str:
+    typed, kind = str(options[option]), _kind(option)
+    names = {name for rank in of_ranks for name in rank[option]}
+    where = "the rank" if len(of_ranks) == 1 else f"any of {len(of_ranks)} ranks"
+    line = f"{_flag(option)}: no {kind} '{_cut(typed)}' on {where}"
+    if not names:
+        flags = _FLAGS["kernel" if option in _KERNELS else "range"]
+        return f"{line}, which recorded none at all (record with {flags})"
+    shown = nearest_names(typed, names, _MOST_SHOWN)
+    return f"{line}; nearest: " + ", ".join(f"'{_cut(name)}'" for name in shown)
+
+
+def _kind(option: str) -> str:
+    if option == "domain":
+        return "NVTX domain"
+    return "kernel" if option in _KERNELS else "NVTX range"
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _other_ranges(trace: RankTrace, text: str) -> Collection[str] | None:
+    """Return what ranges there are, if the choice names none of them; else None."""
+    choice = parse_choice(text)
+    found = _ranges(trace)
+    if any(choice.holds(domain) and choice.names(name) for name, domain in found):
+        return None
+    of_domain = choice.domain is not None
+    return {typed_name(step_key(name), domain if of_domain else None) for name, domain in found}
+
+
+def _other_names(trace: RankTrace, text: str) -> Collection[str] | None:
+    pattern = parse_pattern(text)
+    names = {normalise_range(name) for name, _ in _ranges(trace)}
+    return None if any(map(pattern.matches, names)) else {step_key(name) for name in names}
+
+
+def _other_domains(trace: RankTrace, text: str) -> Collection[str] | None:
+    domains = {domain or "default" for _, domain in _ranges(trace)}
+    return None if text in domains else domains
+
+
+def _other_kernels(trace: RankTrace, text: str) -> Collection[str] | None:
+    kernels = trace.unfiltered.get("kernels")
+    if kernels is None:
+        return ()
+    pattern = parse_pattern(text)
+    names = {
+        name
+        for column in _KERNEL_NAMES
+        if column in kernels
+        for name in coded_names(kernels[column], trace.strings)[0]
+    }
+    return None if any(map(pattern.matches, names)) else names
+
+
+def _ranges(trace: RankTrace) -> set[tuple[str, str]]:
+    events = trace.tables.get("nvtx_events")
+    if events is None:
+        return set()
+    return distinct_ranges(events, trace.strings, trace.last_end_ns)

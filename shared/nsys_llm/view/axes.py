@@ -1,0 +1,205 @@
+"""Axes, labels and hovers of figures: readable units, escaped names, distinct labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from .kernel_names import parted
+from .tables import Field, shown
+from .text import cleaned, format_value, shortened
+
+Plot = dict[str, Any]
+
+#: Columns that name a rank; their values keep the order of the table.
+RANK_COLUMNS: Final = frozenset({"file", "File", "rank", "Rank", "late_rank", "rank_device"})
+
+#: What ranks are called on an axis, whichever column names them.
+RANK_TITLE: Final = "rank"
+#: Above this many names an axis shows some of them.
+MOST_TICKS: Final = 40
+_MOST_TICKS_ACROSS: Final = 14
+LABEL_LENGTH: Final = 44
+_BESIDE_LENGTH: Final = 24
+_HOVER_LENGTH: Final = 200
+#: Names keep off the axis, by ticks that are not seen.
+_TICKS_APART: Final = {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
+_AXES: Final = {
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us")),
+    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
+}
+
+
+def pivot(
+    frame: pd.DataFrame, rows: str, columns: str, value: str, *, in_order: bool = False
+) -> pd.DataFrame:
+    """Return sums by two columns; rows keep the order in which their values first occur.
+
+    So do columns that name a rank, and all columns `in_order`; else the largest sum comes first.
+    """
+    wide = frame.pivot_table(index=rows, columns=columns, values=value, aggfunc="sum", sort=False)
+    order = (
+        frame.groupby(columns, sort=False)[value].sum().sort_values(ascending=False, kind="stable")
+    )
+    as_is = in_order or columns in RANK_COLUMNS
+    kept = frame[columns].drop_duplicates() if as_is else order.index
+    return wide.reindex(index=frame[rows].drop_duplicates(), columns=kept)
+
+
+def axis_values(values: pd.Series, field: Field) -> tuple[list[float | None], str]:
+    """Return numbers for an axis, and their unit: one that can be read for times and sizes."""
+    numbers = values.astype("Float64").to_numpy(dtype="float64", na_value=np.nan)
+    scale, unit = 1.0, field.unit or ""
+    if unit in _AXES:
+        largest = np.nanmax(np.abs(numbers), initial=0)
+        scale, unit = next((step for step in _AXES[unit] if largest >= step[0]), (1.0, unit))
+    return [None if one != one else float(f"{one / scale:.6g}") for one in numbers.tolist()], unit
+
+
+def axis(field: Field, unit: str, *, title: str | None = None, from_zero: bool = True) -> Plot:
+    """Return an axis with its title (the column's, unless given) and unit."""
+    title = title or field.heading
+    spoken = unit in ("", "count", "ratio", "%")
+    return {
+        "title": axis_title(title if spoken else f"{title} ({unit})"),
+        "rangemode": "tozero" if from_zero else "normal",
+        "automargin": True,
+        "gridcolor": "#e6e6e6",
+        "zerolinecolor": "#bbbbbb",
+    }
+
+
+def axis_title(text: str) -> Plot:
+    """Return a title that stands by its ticks and not by what is below the figure."""
+    return {"text": text, "standoff": 6}
+
+
+def category_axis(
+    values_n: int, *, title: str = "", down: bool = False, each: bool = False
+) -> Plot:
+    """Return an axis of names; of many only some are written, so that they can be read.
+
+    Args:
+        values_n: How many.
+        title: What they are.
+        down: From top to bottom.
+        each: Leave out names only where there is no room for them.
+    """
+    found: Plot = {"type": "category", "automargin": True, **_TICKS_APART}
+    if title:
+        found["title"] = axis_title(title)
+    if down:
+        found["autorange"] = "reversed"
+    most_n = MOST_TICKS if down or each else _MOST_TICKS_ACROSS
+    if values_n > most_n:
+        found |= {"tickmode": "auto", "nticks": most_n}
+    return found
+
+
+def rows_axis(labels: Sequence[str]) -> Plot:
+    """Return the y axis of things that lie, each under its name, the first on top."""
+    order = {"categoryorder": "array", "categoryarray": list(labels)[::-1]}
+    return {**category_axis(0), **order}
+
+
+def axis_labels(
+    names: pd.Series, others: pd.Series | None = None, *, distinct: bool = True
+) -> list[str]:
+    """Return labels of an axis: shortened, escaped, and each row with one of its own if wanted.
+
+    Of a kernel with its launch configuration, `NAME [CONFIGURATION]`, the label is the name, with
+    what tells its configurations apart where it has several.
+
+    Args:
+        names: One for each row.
+        others: What tells rows of one name apart, if there is something.
+        distinct: Whether rows of one name are to be told apart.
+    """
+    texts = [format_value(name, None) for name in names.tolist()]
+    parts = [parted(text) for text in texts]
+    short = [shortened(name, LABEL_LENGTH) for name, _ in parts]
+    by_label: dict[str, list[list[str]]] = {}
+    for label, (_, configuration) in zip(short, parts, strict=True):
+        by_label.setdefault(label, []).append(configuration.split(" / "))
+    beside = [""] * len(short)
+    if distinct and others is not None:
+        beside = groups_of(others.to_frame("other"), "other")
+    others_of: dict[str, set[str]] = {}
+    for label, other in zip(short, beside, strict=True):
+        others_of.setdefault(label, set()).add(other)
+    found = []
+    for label, (_, configuration), other in zip(short, parts, beside, strict=True):
+        told = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
+        if not told and len(others_of[label]) > 1:
+            told = shortened(other, _BESIDE_LENGTH)
+        found.append(escaped(f"{label} [{told}]" if told else label))
+    return _numbered(found, texts) if distinct else found
+
+
+def _numbered(labels: list[str], names: list[str]) -> list[str]:
+    """Return labels of which no two are alike: those of several names have a number beside them.
+
+    It follows the names, not the rows, so that it is the same in all figures that show these names.
+    """
+    used: dict[str, int] = {}
+    found = list(labels)
+    for row in sorted(range(len(names)), key=names.__getitem__):
+        label = labels[row]
+        repeats = used[label] = used.get(label, 0) + 1
+        if repeats > 1:
+            found[row] = f"{label} #{repeats}"
+    return found
+
+
+def _differing(pieces: list[str], others: list[list[str]]) -> str:
+    """Return the pieces of a configuration in which those of one name differ."""
+    if any(len(other) != len(pieces) for other in others):
+        return " / ".join(pieces)
+    return " / ".join(
+        piece for place, piece in enumerate(pieces) if len({other[place] for other in others}) > 1
+    )
+
+
+def escaped(name: object) -> str:
+    """Escape text for plotly, which reads a little HTML and TeX in labels and hovers."""
+    text = str(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("$", "&#36;")
+
+
+def legend_of(field: Field) -> Plot:
+    """Return a legend that says what its names are."""
+    title = RANK_TITLE if field.name in RANK_COLUMNS else field.heading
+    return {"title": {"text": escaped(title)}, "traceorder": "normal"}
+
+
+def legend_name(name: object) -> str:
+    """Return a name as a legend or a menu shows it."""
+    return escaped(shortened(str(name), LABEL_LENGTH))
+
+
+def hovers(
+    frame: pd.DataFrame, fields: Mapping[str, Field], columns: Sequence[str | None]
+) -> list[str]:
+    """Return what appears over each row's point: its cells in some columns, None left out."""
+    chosen = [name for name in dict.fromkeys(columns) if name is not None]
+    texts = [
+        [hover_text(shown(value, fields[name])) for value in frame[name].tolist()]
+        for name in chosen
+    ]
+    return ["<br>".join(cells) for cells in zip(*texts, strict=True)]
+
+
+def groups_of(frame: pd.DataFrame, column: str | None) -> list[str]:
+    """Return the name of each row's group; one group of no name without a column."""
+    if column is None:
+        return [""] * len(frame)
+    return [format_value(value, None) for value in frame[column].tolist()]
+
+
+def hover_text(text: str) -> str:
+    """Return a text as what appears over a point: shortened, on one line, without markup."""
+    text = cleaned(text)
+    return escaped(text if len(text) < _HOVER_LENGTH else f"{text[:_HOVER_LENGTH]}...")

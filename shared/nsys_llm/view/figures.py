@@ -1,0 +1,117 @@
+"""Figures out of tables, built with plotly. `draw` finds a kind of chart by its name.
+
+Each kind is a function of a table and the columns to draw, and returns the traces and the layout of
+a figure as `{"data": [...], "layout": {...}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from .axes import LABEL_LENGTH, Plot, escaped, legend_name
+from .charts import bars, heat, parts, spread, stacked
+from .compare_charts import compare, waterfall
+from .icicles import icicle
+from .tables import Field, picked
+from .text import format_value, shortened
+from .time_charts import lines, points, timeline
+
+
+def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> go.Figure:
+    """Return the figure of a table.
+
+    Args:
+        frame: The table.
+        fields: Its columns.
+        spec: `kind` of chart, `title`, and the columns that this kind takes, all as the manifest
+            has them. `top` bounds the rows; `where` keeps the rows with these values; `menu` names
+            a column of which one value at a time is shown.
+    """
+    frame = picked(frame, spec)
+    kind, menu = KINDS[spec["kind"]], spec.get("menu")
+    choices = _choices(frame, menu)
+    if len(choices) < 2:
+        # A choice of one is no menu, but what the figure is of.
+        whose = f": {shortened(format_value(choices[0], None), LABEL_LENGTH)}" if choices else ""
+        return _finished(kind(frame, fields, spec), {**spec, "title": f"{spec['title']}{whose}"})
+    shown = choices[:_MOST_CHOICES]
+    plots = [kind(frame[frame[menu] == choice], fields, spec) for choice in shown]
+    if len(choices) > len(shown):
+        spec = {**spec, "title": f"{spec['title']} (first {len(shown)} of {len(choices):,})"}
+    return _finished(_with_menu(plots, [format_value(choice, None) for choice in shown]), spec)
+
+
+#: More would be no menu to choose from, and each is a figure of its own in size.
+_MOST_CHOICES: Final = 32
+
+KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
+    "bars": bars,
+    "compare": compare,
+    "heat": heat,
+    "icicle": icicle,
+    "lines": lines,
+    "parts": parts,
+    "points": points,
+    "spread": spread,
+    "stacked": stacked,
+    "timeline": timeline,
+    "waterfall": waterfall,
+}
+
+
+#: What each choice of a menu has of its own.
+_CHANGING: Final = ("xaxis", "yaxis", "height", "shapes", "annotations")
+
+
+def _choices(frame: pd.DataFrame, menu: str | None) -> list[Any]:
+    return frame[menu].drop_duplicates().tolist() if menu else []
+
+
+def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
+    # What a figure shows by a menu of its own has no place in this one.
+    drawn = [[one for one in plot["data"] if one.visible is not False] for plot in plots]
+    traces = [trace for some in drawn for trace in some]
+    owner = [index for index, some in enumerate(drawn) for _ in some]
+    buttons = [
+        {
+            "label": legend_name(choice),
+            "method": "update",
+            "args": [
+                {"visible": [one == index for one in owner]},
+                # Each choice has labels, units and a size of its own.
+                {name: plots[index]["layout"].get(name) for name in _CHANGING},
+            ],
+        }
+        for index, choice in enumerate(choices)
+    ]
+    for index, trace in zip(owner, traces, strict=True):
+        trace.visible = index == 0
+    menu = {"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
+    return {"data": traces, "layout": {**plots[0]["layout"], "updatemenus": [menu]}}
+
+
+def _finished(plot: Plot, spec: Mapping[str, Any]) -> go.Figure:
+    common: Plot = {
+        "title": {"text": escaped(spec["title"]), "x": 0, "xref": "paper", "font": {"size": 15}},
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#222222"},
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "margin": {"l": 10, "r": 20, "t": 60, "b": 50},
+        "hoverlabel": {"align": "left", "namelength": -1},
+        "legend": {"traceorder": "normal"},
+    }
+    if not any(map(_has_points, plot["data"])):
+        note = {"text": "no rows", "showarrow": False, "xref": "paper", "yref": "paper"}
+        plot["layout"]["annotations"] = [{**note, "x": 0.5, "y": 0.5}]
+    figure = go.Figure(data=plot["data"], layout={**common, **plot["layout"]})
+    # Plotly's default template takes 7 kB a figure; viewers of any version know what it says.
+    figure.layout.template = None
+    return figure
+
+
+def _has_points(trace: Any) -> bool:
+    return any(name in trace and trace[name] for name in ("x", "y", "ids"))

@@ -1,0 +1,208 @@
+"""A result folder as a notebook shows it.
+
+from nsys_llm_view.results import Results
+results = Results()
+results.table("kernels")        # a data frame
+results.rows("kernels", 10)     # its first rows, and what its columns mean
+results.chart("kernels", kind="bars", x="exclusive_ns", y="name", title="Top kernels")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from .axes import RANK_COLUMNS, groups_of
+from .palette import COLORS_N, color_map
+from .tables import (
+    Field,
+    Html,
+    cells,
+    glossary_html,
+    parted_columns,
+    picked,
+    read_fields,
+    read_names,
+    read_table,
+    rows_html,
+    unfilled,
+)
+
+PLOTLY_MIME: Final = "application/vnd.plotly.v1+json"
+_FALLBACK_ROWS: Final = 10
+#: Plotly offers to upload a figure to the cloud of its makers, since 4.1 of plotly.js unasked; a
+#: trace is nobody else's business.
+_UPLOADS: Final = ("sendChartToCloud", "sendDataToCloud", "editInChartStudio")
+CONFIG: Final = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": [*_UPLOADS, "select2d", "lasso2d"],
+    "plotlyServerURL": "",
+    # Plotly's own way of following the window forgets the height; whoever shows a figure follows.
+    "responsive": False,
+    "showSendToCloud": False,
+    "typesetMath": False,
+}
+
+
+class Chart:
+    """A figure. Viewers that know plotly draw it; others show the rows behind it."""
+
+    def __init__(self, figure: Any, fallback: Html) -> None:
+        self._figure = figure
+        self._fallback = fallback
+
+    @property
+    def plot(self) -> dict[str, Any]:
+        """The figure as plotly's JSON."""
+        plot: dict[str, Any] = self._figure.to_plotly_json()
+        return plot
+
+    def figure(self) -> Any:
+        """Return the figure as a `plotly.graph_objects.Figure`, to be changed further."""
+        return self._figure
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {
+            PLOTLY_MIME: {**self.plot, "config": CONFIG},
+            "text/html": self._fallback.html,
+            "text/plain": self._fallback.text,
+        }
+
+
+class Results:
+    """The tables of one folder.
+
+    Args:
+        folder: Where the parquet files are; None for the folder in which this package stands.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = Path(folder) if folder else Path(__file__).resolve().parents[1]
+        self._tables: dict[str, pd.DataFrame] = {}
+        self._fields: dict[str, dict[str, Field]] = {}
+        self._colors: dict[str, dict[str, str]] = {}
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return one table; times in ns, sizes in bytes, shares in percent (0 to 100)."""
+        if name not in self._tables:
+            self._tables[name] = read_table(self.folder, name)
+        return self._tables[name]
+
+    def fields(self, name: str) -> dict[str, Field]:
+        """Return the columns of a table, with units and meanings."""
+        if name not in self._fields:
+            self._fields[name] = read_fields(self.folder, name)
+        return self._fields[name]
+
+    def record(self) -> dict[str, Any]:
+        """Return report.json: how the run went, and what its reports say of themselves."""
+        record: dict[str, Any] = json.loads((self.folder / "report.json").read_text("utf-8"))
+        return record
+
+    def rows(
+        self,
+        name: str,
+        rows_n: int = 15,
+        columns: Sequence[str] | None = None,
+        glossary: bool = True,
+        by: str | None = None,
+    ) -> Html:
+        """Return rows of a table, for people.
+
+        Args:
+            name: Of the table.
+            rows_n: How many.
+            columns: None takes all.
+            glossary: With the meaning of every column, folded away.
+            by: The rows with the largest values in this column, where there are more; else the
+                first.
+        """
+        fields = self.fields(name)
+        shown = _shown(self.table(name), fields, list(columns or fields), rows_n, by)
+        return Html(shown.html + glossary_html(fields), shown.text) if glossary else shown
+
+    def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
+        """Tell whether a figure would show anything: rows, and in bars any that is not 0."""
+        frame = picked(self._drawn(name, spec), spec)
+        if spec["kind"] == "bars":
+            return bool((frame[spec["x"]].fillna(0) != 0).any())
+        return len(frame) > 0
+
+    def chart(self, name: str, **spec: Any) -> Chart:
+        """Return a figure of a table; see `draw` in figures.py for what `spec` takes.
+
+        Raises:
+            ImportError: plotly is not installed.
+        """
+        from .figures import draw  # tables are read without plotly, too
+
+        fields, frame = self.fields(name), self._drawn(name, spec)
+        # Bars are drawn longest first.
+        by = spec["x"] if spec["kind"] == "bars" else None
+        fallback = _shown(picked(frame, spec), fields, self._named(name, spec), _FALLBACK_ROWS, by)
+        column = spec.get("color", spec.get("series"))
+        colors = self.colors(column) if column else {}
+        return Chart(draw(frame, fields, {**spec, "colors": colors}), fallback)
+
+    def colors(self, column: str) -> Mapping[str, str]:
+        """Return the colour that each value of a column has in all figures of this run.
+
+        Empty where there are more names than colours: each figure then has its own.
+        """
+        if column not in self._colors:
+            ranked = column in RANK_COLUMNS
+            names = self._ranks(column) if ranked else self._names(column)
+            few = ranked or len(names) <= COLORS_N
+            self._colors[column] = color_map(names, ordered=ranked) if few else {}
+        return self._colors[column]
+
+    def _ranks(self, column: str) -> list[str]:
+        """Return the names of all ranks in their order, as a column has them."""
+        files = self.table("files") if (self.folder / "files.parquet").is_file() else None
+        if files is None or column == "rank_device":
+            return sorted(self._names(column))
+        whole = files["File" if column.lower() == "file" else "Rank"].dropna()
+        return groups_of(whole.to_frame("rank"), "rank")
+
+    def _names(self, column: str) -> list[str]:
+        """Return the values of a column in all tables that have it, sorted."""
+        found: set[str] = set()
+        for path in sorted(self.folder.glob("*.parquet")):
+            fields = self.fields(path.stem)
+            if column in fields:
+                found.update(read_names(self.folder, path.stem, column))
+        return sorted(found)
+
+    def _named(self, name: str, spec: Mapping[str, Any]) -> list[str]:
+        """Return the columns that the words of a figure name, in their order."""
+        lists = [one if isinstance(one, list) else [one] for one in spec.values()]
+        words = [one for some in lists for one in some if isinstance(one, str)]
+        return [one for one in dict.fromkeys(words) if one in self.fields(name)]
+
+    def _drawn(self, name: str, spec: Mapping[str, Any]) -> pd.DataFrame:
+        """Return the few columns that a figure is of: filtering and cutting copies each."""
+        columns = [*self._named(name, spec), *spec.get("where", {})]
+        return self.table(name)[list(dict.fromkeys(columns))]
+
+
+def _shown(
+    frame: pd.DataFrame,
+    fields: Mapping[str, Field],
+    columns: Sequence[str],
+    rows_n: int,
+    by: str | None,
+) -> Html:
+    """Return rows as HTML, and as plain text; a column without any value is told, not shown."""
+    columns, empty = parted_columns(frame, columns)
+    found = cells(frame, fields, columns, rows_n, by)
+    lines = [" | ".join(columns), *(" | ".join(text for text, _ in row) for row in found)]
+    html = rows_html(found, fields, columns, len(frame), by)
+    if empty:
+        told = f"{unfilled(fields, empty)}."
+        html, lines = f"{html}<p>{escape(told)}</p>", [*lines, told]
+    return Html(html, "\n".join(lines))

@@ -1,0 +1,254 @@
+"""Tables of a result folder as HTML: top rows in human units, and what each column means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .text import counted, format_instant, format_value, shortened
+
+#: Of a name; and of all names of a row, where it has several. None is cut below the last.
+_NAME_LENGTH: Final = 64
+_LINE_LENGTH: Final = 136
+_LEAST_LENGTH: Final = 28
+#: Columns of sentences, which wrap and are cut much later.
+PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "input"})
+_PROSE_LENGTH: Final = 200
+_FORMULA: Final = frozenset("$\\")
+#: Integers stay integers beside a null.
+_NULLABLE: Final = {
+    pa.int64(): pd.Int64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+    pa.string(): pd.StringDtype(),
+}
+_HEADING_STYLE: Final = "text-align:right"
+_NUMBER_STYLE: Final = "text-align:right;white-space:nowrap"
+_TEXT_STYLE: Final = "text-align:left"
+_SHORT_STYLE: Final = "text-align:left;white-space:nowrap"
+#: Text up to this length stays on one line: a launch configuration, a call, a short name.
+_SHORT_LENGTH: Final = 32
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column.
+
+    Attributes:
+        name: As in the table.
+        unit: The manifest's, or None.
+        meaning: In a sentence or two.
+        numeric: Whether it holds numbers, which are set right-aligned.
+        flag: Whether it holds yes or no.
+    """
+
+    name: str
+    unit: str | None
+    meaning: str
+    numeric: bool
+    flag: bool = False
+
+    @property
+    def instant(self) -> bool:
+        """Whether it says when, not how long: three figures would not tell two of them apart."""
+        return self.unit == "ns" and self.name.endswith(("start_ns", "end_ns"))
+
+    @property
+    def heading(self) -> str:
+        """The column's name as people read it: the unit stands in the cells."""
+        name = self.name
+        for suffix in ("_ns", "_bytes", "_pct", "_gb_s", "_n"):
+            name = name.removesuffix(suffix)
+        return name.replace("_", " ") + (" %" if self.name.endswith("_pct") else "")
+
+
+#: What tells two columns apart that differ in their unit alone.
+_OF_UNIT: Final = {"ns": "time", "bytes": "size", "count": "count", "GB/s": "rate"}
+
+
+def headings(fields: Mapping[str, Field], columns: Sequence[str]) -> list[str]:
+    """Return the headings of the columns of one table, no two alike: `cause`, `cause time`."""
+    names = [fields[name].heading for name in columns]
+    found = []
+    for name, heading in zip(columns, names, strict=True):
+        told = heading != name.replace("_", " ") and _OF_UNIT.get(fields[name].unit or "")
+        found.append(f"{heading} {told}" if names.count(heading) > 1 and told else heading)
+    return found
+
+
+@dataclass(frozen=True)
+class Html:
+    """Something that a notebook shows as HTML, and as plain text where it shows none."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def shown(value: Any, field: Field) -> str:
+    """Return a value of a column as people read it."""
+    return format_instant(value) if field.instant else format_value(value, field.unit)
+
+
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """Return a table with all of its columns, an index column among them."""
+    # Not pq.read_table, which brings in data sets of many files and threads for them.
+    table = pq.ParquetFile(folder / f"{name}.parquet").read(use_threads=False)
+    # Without pandas' own record, which makes floats of an index of integers with a null in it.
+    return table.to_pandas(ignore_metadata=True, types_mapper=_NULLABLE.get, use_threads=False)
+
+
+def read_names(folder: Path, name: str, column: str) -> list[str]:
+    """Return the distinct values of one column as people read them, in order of occurrence."""
+    table = pq.ParquetFile(folder / f"{name}.parquet").read([column], use_threads=False)
+    return [format_value(value, None) for value in table.column(0).unique().to_pylist()]
+
+
+def read_fields(folder: Path, name: str) -> dict[str, Field]:
+    """Return the columns of a table with what the file says of each."""
+    schema = pq.read_schema(folder / f"{name}.parquet")
+    return {one.name: _field(one) for one in schema}
+
+
+def parted_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the columns that hold a value in any row of a table, and those that hold none.
+
+    Where none does, or there are no rows, the first list has them all.
+    """
+    filled = [name for name in columns if frame[name].notna().any()]
+    if not filled:
+        return list(columns), []
+    return filled, [name for name in columns if name not in filled]
+
+
+def unfilled(fields: Mapping[str, Field], empty: Sequence[str]) -> str:
+    """Return what stands below a table of the columns that are left out, without a full stop."""
+    return f"Empty in all rows: {', '.join(headings(fields, empty))}"
+
+
+def picked(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows that a figure is of."""
+    for column, value in spec.get("where", {}).items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+def cells(
+    frame: pd.DataFrame,
+    fields: Mapping[str, Field],
+    columns: Sequence[str],
+    rows_n: int,
+    by: str | None = None,
+) -> list[list[tuple[str, str]]]:
+    """Return the rows to show as (shown text, whole text); names are shortened in the shown text.
+
+    These are the first, or with `by` those largest in that column, above or below 0, where there
+    are more.
+    """
+    # Columns one by one: cutting a whole frame copies each of them.
+    top = [frame[name].iloc[:rows_n] for name in columns]
+    if by is not None and len(frame) > rows_n:
+        size = frame[by].abs().reset_index(drop=True)
+        order = size.sort_values(ascending=False, kind="stable").index
+        top = [frame[name].iloc[order[:rows_n]] for name in columns]
+    texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
+    length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
+    found = [
+        [_cell(value, fields[name], length) for value in values.tolist()]
+        for name, values in zip(columns, top, strict=True)
+    ]
+    return [list(row) for row in zip(*found, strict=True)]
+
+
+def rows_html(
+    rows: Sequence[Sequence[tuple[str, str]]],
+    fields: Mapping[str, Field],
+    columns: Sequence[str],
+    all_n: int,
+    by: str | None = None,
+) -> str:
+    """Return rows as an HTML table; whole names appear on hover, all text is escaped.
+
+    Args:
+        rows: What `cells` returns.
+        fields: The columns of the table.
+        columns: Those to show.
+        all_n: How many rows the table has.
+        by: The column that chose the rows, if one did.
+    """
+    styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
+    # Headings may wrap, above numbers too: in many tables they are wider than what is below.
+    heads = [_HEADING_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]
+    head = "".join(
+        f'<th style="{style}" title="{escape(fields[name].meaning)}">{escape(heading)}</th>'
+        for name, style, heading in zip(columns, heads, headings(fields, columns), strict=True)
+    )
+    body = "".join("<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>" for row in rows)
+    more = all_n - len(rows)
+    note = f"<p>{escape(more_rows(more, by, fields))}.</p>" if more > 0 else ""
+    if not all_n:
+        note = "<p>No rows.</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def more_rows(
+    more_n: int, by: str | None, fields: Mapping[str, Field], place: str = "the table"
+) -> str:
+    """Return what stands below the rows that are shown, without a full stop."""
+    more = f"{counted(more_n, 'more row')} in {place}"
+    return more if by is None else f"The rows with the largest {fields[by].heading}; {more}"
+
+
+def glossary_html(fields: Mapping[str, Field]) -> str:
+    """Return the meaning of every column, folded away."""
+    rows = "".join(
+        f'<tr><td style="{_TEXT_STYLE}"><code>{escape(one.name)}</code></td>'
+        f"<td>{escape(one.unit or '')}</td>"
+        f'<td style="{_TEXT_STYLE}">{escape(one.meaning)}</td></tr>'
+        for one in fields.values()
+    )
+    head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
+    return (
+        f"<details><summary>What the {len(fields)} columns mean</summary>"
+        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></details>"
+    )
+
+
+def _field(field: Any) -> Field:
+    facts = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+    kind = str(field.type)
+    return Field(
+        field.name,
+        facts.get("unit") or None,
+        facts.get("meaning", ""),
+        kind.startswith(("int", "uint", "float", "double")),
+        kind == "bool",
+    )
+
+
+def _cell(value: Any, field: Field, length: int) -> tuple[str, str]:
+    whole = shown(value, field)
+    if field.name in PROSE:
+        length = _PROSE_LENGTH
+    return (whole if field.numeric else shortened(whole, length)), whole
+
+
+def _cell_html(cell: tuple[str, str], style: str) -> str:
+    short, whole = cell
+    title = f' title="{escape(whole)}"' if short != whole else ""
+    # Jupyter typesets what stands between dollars or after a backslash, but not in code.
+    if style == _TEXT_STYLE and len(short) <= _SHORT_LENGTH:
+        style = _SHORT_STYLE
+    body = f"<code>{escape(short)}</code>" if _FORMULA.intersection(short) else escape(short)
+    return f'<td style="{style}"{title}>{body}</td>'

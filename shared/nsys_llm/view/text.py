@@ -1,0 +1,148 @@
+"""Numbers and names as people read them. Standard library only."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+from .kernel_names import kernel_label
+
+#: Stands where a table has null.
+NOT_KNOWN: Final = "-"
+#: Stands where a table has a name of no letters: a range may have one, and the default domain has.
+NO_NAME: Final = "(no name)"
+
+_NS_STEPS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
+_BYTE_STEPS: Final = (
+    (1_000_000_000_000, "TB"),
+    (1_000_000_000, "GB"),
+    (1_000_000, "MB"),
+    (1_000, "kB"),
+    (1, "B"),
+)
+_FIGURES: Final = 3
+#: Controls, line ends, marks that turn the direction of writing, and marks without a width: they
+#: would hide or forge what is shown.
+_UNPRINTABLE: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]+"
+)
+
+
+def cleaned(text: object) -> str:
+    """Return a text on one line, without what would hide or forge what is shown."""
+    return _UNPRINTABLE.sub(" ", str(text))
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun: `1 rank`, `1,024 ranks`; `many` where an s does not do."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def format_ns(value_ns: float | None) -> str:
+    """Return a time in the unit that suits it, with three figures: `1.23 ms`; `-` for null."""
+    return NOT_KNOWN if _is_null(value_ns) else _scaled(value_ns, _NS_STEPS)
+
+
+def format_instant(at_ns: float | None) -> str:
+    """Return an instant to the nanosecond, so that it can be found again: `60.119037527 s`."""
+    if at_ns is None or _is_null(at_ns):
+        return NOT_KNOWN
+    whole, rest = divmod(abs(int(at_ns)), _NS_STEPS[0][0])
+    return f"{'-' * (at_ns < 0)}{whole}.{rest:09} s"
+
+
+def format_bytes(size_bytes: float | None) -> str:
+    """Return a size in decimal units, with three figures: `1.23 MB`; `-` for null."""
+    return NOT_KNOWN if _is_null(size_bytes) else _scaled(size_bytes, _BYTE_STEPS)
+
+
+def format_percent(value_pct: float | None) -> str:
+    """Return a share, 0 to 100, with one decimal; two below one percent: `12.3 %`, `0.04 %`.
+
+    A share too small for two decimals is `<0.01 %`, null is `-`.
+    """
+    if value_pct is None or _is_null(value_pct):
+        return NOT_KNOWN
+    if 0 < abs(value_pct) < 0.005:
+        return "<0.01 %"
+    digits = 2 if 0 < abs(value_pct) < 0.995 else 1
+    return f"{value_pct:.{digits}f} %"
+
+
+def format_count(value: float | None) -> str:
+    """Return a whole number with thousands apart: `1,234`; `-` for null."""
+    if value is None or _is_null(value):
+        return NOT_KNOWN
+    return f"{round(value):,}"
+
+
+def format_value(value: Any, unit: str | None) -> str:
+    """Return one cell of a table.
+
+    Args:
+        value: As a table holds it; null in any form gives `NOT_KNOWN`.
+        unit: Of its column, as the manifest has it.
+    """
+    if _is_null(value):
+        return NOT_KNOWN
+    if type(value).__name__ in ("bool", "bool_"):
+        return "yes" if value else "no"
+    if isinstance(value, str) or unit is None:
+        text = cleaned(value)
+        return text if text.strip() else NO_NAME
+    known = {"ns": format_ns, "bytes": format_bytes, "%": format_percent, "count": format_count}
+    if unit in known:
+        return known[unit](value)
+    if unit == "GB/s" and 0 < abs(value) < 1:
+        return f"{format_bytes(value * 1e9)}/s"
+    return f"{_rounded(float(value))}{'' if unit == 'ratio' else f' {unit}'}"
+
+
+def quoted(name: object) -> str:
+    """Return a name out of a trace for use in prose: in backticks, on one line.
+
+    Every renderer knows text in backticks as foreign, and escapes it as its format needs.
+    """
+    return f"`{cleaned(name).replace('`', chr(39)).strip() or NO_NAME}`"
+
+
+def spans(prose: str) -> list[tuple[bool, str]]:
+    """Return the parts of a text as (whether it stood in backticks, part), none of them empty."""
+    parts = prose.split("`")
+    if len(parts) % 2 == 0:
+        # A lone backtick opens nothing.
+        parts[-2:] = ["`".join(parts[-2:])]
+    return [(index % 2 == 1, part) for index, part in enumerate(parts) if part]
+
+
+def shortened(name: str, length: int = 60) -> str:
+    """Return a name that fits: a long C++ name as its label, then cut in the middle."""
+    name = cleaned(name)
+    if len(name) > length:
+        name = kernel_label(name)
+    if len(name) <= length:
+        return name
+    tail = (length - 3) // 3
+    return f"{name[: length - 3 - tail]}...{name[len(name) - tail :]}"
+
+
+def _is_null(value: Any) -> bool:
+    """Tell None, not-a-number, and pandas' own nulls; this module knows no pandas."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def _scaled(value: Any, steps: tuple[tuple[int, str], ...]) -> str:
+    for scale, unit in steps:
+        # 999,500 ns would be shown as 1000 us; it is 1 ms.
+        if abs(value) >= scale * (1 - 0.5 * 10**-_FIGURES) or scale == 1:
+            return f"{_rounded(value / scale)} {unit}"
+    raise AssertionError("the last step is 1")
+
+
+def _rounded(value: float) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = _FIGURES - 1 - math.floor(math.log10(abs(value)))
+    text = f"{value:,.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,186 @@
+"""Charts over time: lines, points, and the timeline of a device. See `figures`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from .axes import (
+    RANK_COLUMNS,
+    Plot,
+    axis,
+    axis_labels,
+    axis_title,
+    axis_values,
+    category_axis,
+    groups_of,
+    hovers,
+    legend_name,
+    legend_of,
+)
+from .bands import HEIGHT, MOST_SERIES, bands
+from .palette import NEUTRAL, color_map, tints
+from .tables import Field
+
+#: What is drawn together where there are more groups than can be told apart.
+_OTHERS: Final = "all others"
+
+
+def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Lines: `x` and `y` (numbers), `series` (one line each, optional); bands where they are many.
+
+    With `step` a value holds until the next point; with `from_first` every line begins at 0; with
+    `log` the x axis is logarithmic.
+    """
+    x, y, series = fields[spec["x"]], fields[spec["y"]], spec.get("series")
+    frame = frame.dropna(subset=[x.name, y.name])
+    if spec.get("from_first") and series:
+        frame = _from_first(frame, x.name, series)
+    names = frame[series].drop_duplicates().tolist() if series else [""]
+    if len(names) > MOST_SERIES:
+        return bands(frame, x, y, spec["series"], _time_axis(x, "{unit}", spec))
+    x_values, x_unit = axis_values(frame[x.name], x)
+    y_values, y_unit = axis_values(frame[y.name], y)
+    owner = frame[series].tolist() if series else [""] * len(frame)
+    colors = tints([str(name) for name in names], spec, ordered=series in RANK_COLUMNS)
+    traces = []
+    for name in names:
+        mine = [index for index, one in enumerate(owner) if one == name]
+        traces.append(
+            go.Scatter(
+                # One point makes no line.
+                mode="lines" if len(mine) > 1 else "markers",
+                name=legend_name(name),
+                showlegend=bool(series),
+                x=[x_values[index] for index in mine],
+                y=[y_values[index] for index in mine],
+                line={
+                    "color": colors[str(name)] if series else color_map(["kernel"])["kernel"],
+                    "width": 1.5,
+                    "shape": "hv" if spec.get("step") else "linear",
+                },
+            )
+        )
+    xaxis = {**_time_axis(x, x_unit, spec), "type": "log" if spec.get("log") else "linear"}
+    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": HEIGHT}
+    return {"data": traces, "layout": {**layout, **_legend(fields, series)}}
+
+
+def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional).
+
+    With `low` and `high` each point has a bar from the one to the other; with `log` the y axis is
+    logarithmic.
+    """
+    x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
+    ends = [spec[name] for name in ("low", "high") if name in spec]
+    top = frame.dropna(subset=[x.name, y.name, *ends]).head(spec.get("top", 5000))
+    texts = hovers(top, fields, [x.name, y.name, *ends, color, spec.get("label")])
+    if spec.get("from_first") and color:
+        top = _from_first(top, x.name, color)
+    x_values, x_unit = axis_values(top[x.name], x)
+    together = pd.concat([top[name].astype("float64") for name in (y.name, *ends)])
+    y_values, y_unit = axis_values(together, y)
+    groups, names = _main_groups(top, color)
+    colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
+    traces = []
+    for name in dict.fromkeys([*names, *groups]):
+        mine = [index for index, one in enumerate(groups) if one == name]
+        tint = colors[name] if color else NEUTRAL
+        traces.append(
+            go.Scatter(
+                mode="markers",
+                name=legend_name(name),
+                showlegend=bool(color),
+                x=[x_values[index] for index in mine],
+                y=[y_values[index] for index in mine],
+                marker={"color": tint, "size": 5, "opacity": 0.75},
+                hovertext=[texts[index] for index in mine],
+                hoverinfo="text",
+            )
+        )
+        if len(ends) == 2:
+            traces[-1]["error_y"] = _bars_to(y_values, mine, len(top), tint)
+    yaxis = axis(y, y_unit, title=spec.get("y_title"))
+    yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
+    layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
+    return {"data": traces, "layout": {**layout, **_legend(fields, color)}}
+
+
+def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], list[str]]:
+    """Return each row's group, and the groups with a colour of their own, ranks in order.
+
+    Of more groups than can be told apart the others are one.
+    """
+    groups = groups_of(frame, color)
+    names = list(dict.fromkeys(groups))
+    if color in RANK_COLUMNS:
+        # Ranks keep their colours, whatever a table lists first.
+        names = groups_of(frame.drop_duplicates(color).sort_values(color), color)
+    if len(names) <= MOST_SERIES:
+        return groups, names
+    counts = Counter(groups)
+    most = {name for name, _ in counts.most_common(MOST_SERIES - 2)}
+    main = [name for name in names if name in most]
+    return [name if name in most else _OTHERS for name in groups], main
+
+
+def _bars_to(values: Sequence[Any], mine: Sequence[int], rows_n: int, tint: str) -> Plot:
+    """Return the bars of some points; `values` holds all points, then all low ends, then high."""
+    below = [values[index] - values[rows_n + index] for index in mine]
+    above = [values[2 * rows_n + index] - values[index] for index in mine]
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    return {**bars, "color": tint, "thickness": 1, "width": 0}
+
+
+def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Bars in time: `start`, `duration`, `lane` (one row each), `color` and `label` (names)."""
+    start, duration = fields[spec["start"]], fields[spec["duration"]]
+    top = frame.head(spec.get("top", 2000))
+    offset = top[start.name] - top[start.name].min() if len(top) else top[start.name]
+    rows_n = len(top)
+    both = pd.concat([offset + top[duration.name], offset, top[duration.name]])
+    values, unit = axis_values(both, start)
+    lanes = axis_labels(top[spec["lane"]], distinct=False)
+    groups = groups_of(top, spec["color"])
+    colors = tints(list(dict.fromkeys(groups)), spec)
+    texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
+    traces = []
+    for name in dict.fromkeys(groups):
+        mine = [index for index, one in enumerate(groups) if one == name]
+        traces.append(
+            go.Bar(
+                orientation="h",
+                name=legend_name(name),
+                base=[values[rows_n + index] for index in mine],
+                x=[values[2 * rows_n + index] for index in mine],
+                y=[lanes[index] for index in mine],
+                marker={"color": colors[name], "line": {"width": 0.5, "color": "white"}},
+                hovertext=[texts[index] for index in mine],
+                hoverinfo="text",
+            )
+        )
+    title = axis_title(f"since the first one shown ({unit})")
+    yaxis = category_axis(0, down=True)
+    layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
+    layout = {**layout, **_legend(fields, spec["color"])}
+    return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}
+
+
+def _legend(fields: Mapping[str, Field], column: str | None) -> Plot:
+    return {"legend": legend_of(fields[column])} if column else {}
+
+
+def _from_first(frame: pd.DataFrame, column: str, group: str) -> pd.DataFrame:
+    """Let every group begin at 0: the clocks of two reports have nothing to do with each other."""
+    first = frame.groupby(group, sort=False)[column].transform("min")
+    return frame.assign(**{column: frame[column] - first})
+
+
+def _time_axis(field: Field, unit: str, spec: Mapping[str, Any]) -> Plot:
+    title = "since the first of each" if spec.get("from_first") else spec.get("x_title")
+    return axis(field, unit, title=title, from_zero=False)

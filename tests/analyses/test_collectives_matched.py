@@ -1,0 +1,101 @@
+"""Waits of random sets whose clocks drift and whose captures are cut, against the generator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from clock_world import ClockWorld, Communicators, told
+
+from nsys_llm.recipes.tail_stats.tables.collective_classes import LOW_CONFIDENCE, confidence
+
+#: Ways to divide eight ranks: all, two nodes, across nodes, pairs.
+DIVISIONS = [
+    [list(range(8))],
+    [list(range(4)), list(range(4, 8))],
+    [[rank, rank + 4] for rank in range(4)],
+    [[rank, rank + 1] for rank in range(0, 8, 2)],
+]
+
+
+def assert_within(world, found, part=0.01):
+    true, waits = world.waits(), told(found)
+    assert set(waits) == set(true)
+    assert {key: waits[key] for key in true} == {
+        key: pytest.approx(wait_ns, rel=part) for key, wait_ns in true.items()
+    }
+
+
+def drifting(rng, ranks_n, each_n, most_ppm=50):
+    """Return offsets and rates of nodes of `each_n` ranks."""
+    node = np.arange(ranks_n) // each_n
+    offset_ns = rng.integers(-3_000_000, 3_000_001, ranks_n)[node]
+    return offset_ns, rng.uniform(-most_ppm, most_ppm, ranks_n)[node]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clocks_that_drift_over_20_s_split_no_communicator(seed):
+    rng = np.random.default_rng(seed)
+    sets = [Communicators(7, DIVISIONS[0])]
+    if seed % 2:
+        sets.append(Communicators(9, DIVISIONS[1], 2))
+    world = ClockWorld.run(8, sets, steps=700, compute_ns=3e7 / (1 + seed % 2 * 2), rng=rng)
+    assert world.length_ns > 20_000_000_000
+    offset_ns, ppm = drifting(rng, 8, 4, most_ppm=(50, 5)[seed % 2])
+    found = world.matched(offset_ns=offset_ns.tolist(), ppm=ppm.tolist())
+    assert_within(world, found)
+    for clock, fit in enumerate(found.clocks):
+        assert fit.root == 0
+        assert 1e6 * fit.rate == pytest.approx(ppm[clock] - ppm[0], abs=0.1)
+
+
+def test_64_ranks_on_clocks_of_their_own_keep_their_waits():
+    rng = np.random.default_rng(5)
+    world = ClockWorld.run(
+        64, [Communicators(7, [list(range(64))])], steps=500, compute_ns=4e7, rng=rng
+    )
+    assert world.length_ns > 20_000_000_000
+    offset_ns, ppm = drifting(rng, 64, 1)
+    assert_within(world, world.matched(offset_ns=offset_ns.tolist(), ppm=ppm.tolist()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clocks_that_do_not_drift_get_no_rate_and_the_median_offset(seed):
+    rng = np.random.default_rng(seed)
+    world = ClockWorld.run(8, [Communicators(7, DIVISIONS[0])], steps=90, compute_ns=1e6, rng=rng)
+    ahead_ns = rng.integers(-3_000_000, 3_000_001, 8)
+    found = world.matched(offset_ns=ahead_ns.tolist())
+    for rank, fit in enumerate(found.clocks):
+        apart = np.sort(world.end_ns[rank, 7] - world.end_ns[0, 7])
+        median_ns = int(apart[(apart.size - 1) // 2])
+        expected_ns = median_ns + ahead_ns[rank] - ahead_ns[0]
+        assert (fit.offset_ns, fit.rate) == (expected_ns, 0.0)
+
+
+@pytest.mark.parametrize("drift", [False, True])
+@pytest.mark.parametrize("seed", range(30))
+def test_a_cut_capture_crosses_no_communicators(seed, drift):
+    rng = np.random.default_rng(100 + seed)
+    kinds = rng.choice(len(DIVISIONS), 2 + seed % 2, replace=False)
+    sets = [
+        Communicators(7 + 6 * place, DIVISIONS[kind], int(rng.integers(1, 4)))
+        for place, kind in enumerate(kinds)
+    ]
+    world = ClockWorld.run(
+        8, sets, steps=160, compute_ns=rng.uniform(1e5, 4e5), rng=rng, scatter=0.2
+    )
+    at = float(rng.uniform(0.3, 0.9)) * world.length_ns
+    world.cut(int(rng.integers(8)), *((0, at) if seed % 3 else (world.length_ns - at, 2**62)))
+    offset_ns, ppm = drifting(rng, 8, 4) if drift else (np.zeros(8, dtype=int), np.zeros(8))
+    found = world.matched(offset_ns=offset_ns.tolist(), ppm=ppm.tolist())
+    true, waits = world.waits(), told(found)
+    unsure = {
+        ",".join(str(owner) for owner in one.owners)
+        for one in found.sequences
+        if confidence(len(one), int(one.waits.met.sum())) == LOW_CONFIDENCE
+    }
+    wrong = {
+        key: (waits.get(key), true.get(key))
+        for key in {*true, *waits}
+        if key[0] not in unsure and waits.get(key) != pytest.approx(true.get(key, 0), rel=0.01)
+    }
+    assert not wrong

@@ -1,0 +1,184 @@
+"""Ranges as trees against a plain search through all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
+from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table
+
+THREADS = (11, 12)
+CAPTURE_END = 40
+
+
+def events(*ranges):
+    """Return NVTX events of (start, end, thread[, kind])."""
+    rows = [(*one, 59)[:4] for one in ranges]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    names = ("start_ns", "end_ns", "global_tid", "event_type")
+    return Table(dict(zip(names, columns, strict=True)))
+
+
+def forest(*ranges):
+    return RangeForest.of(events(*ranges), CAPTURE_END)
+
+
+def test_pieces_of_nested_ranges_are_the_ranges():
+    found = forest((0, 9, 11), (2, 5, 11), (2, 4, 11), (6, 8, 11), (20, 30, 11))
+    assert found.event.tolist() == [0, 1, 2, 3, 4]
+    assert found.parent.tolist() == [-1, 0, 1, 0, -1]
+    assert found.depth.tolist() == [0, 1, 2, 1, 0]
+    assert found.self_wall_ns().tolist() == [9 - 3 - 2, 3 - 2, 2, 2, 10]
+    assert found.first.all()
+
+
+def test_a_range_that_outlives_the_one_around_it_is_cut_there():
+    # Two domains: 0-10 and 5-15.
+    found = forest((0, 10, 11), (5, 15, 11))
+    pieces = zip(found.event, found.start_ns, found.end_ns, found.parent, strict=True)
+    assert [tuple(map(int, one)) for one in pieces] == [
+        (0, 0, 10, -1),
+        (1, 5, 10, 0),
+        (1, 10, 15, -1),
+    ]
+    assert found.first.tolist() == [True, True, False]
+
+
+def test_what_began_first_stays_the_outer_one_behind_a_cut():
+    # At 12, the ranges from 5 and from 7 are open; the later one is the innermost.
+    found = forest((0, 10, 11), (5, 15, 11), (7, 20, 11))
+    at = found.innermost(np.zeros(2, dtype=np.int64), np.array([12, 15]))
+    assert found.event[at].tolist() == [2, 2]
+    assert found.parent[at[0]] >= 0
+    assert found.event[found.parent[at[0]]] == 1
+    assert found.parent[at[1]] == -1
+
+
+def test_ranges_without_an_end_last_to_the_end_of_the_capture_and_are_counted():
+    found = forest((0, NULL_INT, 11), (3, 3, 11), (5, 4, 11), (7, 9, 11))
+    assert found.end_ns.tolist() == [CAPTURE_END, 9]
+    assert (found.without_end_n, found.empty_n) == (1, 2)
+
+
+def test_start_end_ranges_stand_apart_and_nest_in_nothing():
+    found = forest((0, 9, 12, 60), (1, 5, 11), (2, 20, 11, 60))
+    assert found.threads.tolist() == [11]
+    assert found.pushed_n == 1
+    free = np.full(3, found.free)
+    assert found.event[found.innermost(free, np.array([1, 4, 12]))].tolist() == [0, 2, 2]
+    assert found.parent.tolist() == [-1, -1, -1]
+
+
+def test_without_ranges_nothing_is_open():
+    for found in (RangeForest.of(None, 9), forest(), forest((0, 9, 11, 34))):
+        assert len(found) == 0
+        assert found.thread_codes(np.array([11])).tolist() == [-1]
+        assert found.innermost(np.array([found.free, -1]), np.array([3, 4])).tolist() == [-1, -1]
+        assert found.nearest(np.empty(0, dtype=bool)).size == 0
+
+
+def test_more_pieces_than_can_be_are_not_made(monkeypatch):
+    monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_EACH", 1)
+    monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_MORE", 0)
+    found = forest((0, 10, 11), (5, 15, 11))
+    assert (found.end_ns.tolist(), found.parent.tolist()) == ([10, 10], [-1, 0])
+
+
+RANGES = st.lists(
+    st.tuples(
+        st.integers(0, 25),
+        st.one_of(st.integers(0, 12), st.none()),
+        st.sampled_from(THREADS),
+        st.sampled_from([59, 59, 59, 60, 34]),
+    ),
+    max_size=14,
+)
+
+
+def as_events(ranges):
+    return events(
+        *(
+            (start, NULL_INT if length is None else start + length, tid, kind)
+            for start, length, tid, kind in ranges
+        )
+    )
+
+
+def open_at(table, tid, at, kind=59):
+    """Return the ranges open on a thread, outermost first: by start, the longer first."""
+    rows = []
+    for row in range(len(table)):
+        start, end = int(table["start_ns"][row]), int(table["end_ns"][row])
+        end = CAPTURE_END if end == NULL_INT else end
+        own = table["event_type"][row] == kind and (kind == 60 or table["global_tid"][row] == tid)
+        if own and start <= at < end:
+            rows.append((start, -end, row))
+    return [row for _, _, row in sorted(rows)]
+
+
+@settings(deadline=None, max_examples=300)
+@given(RANGES)
+def test_the_path_of_every_instant_is_what_is_open_there(ranges):
+    table = as_events(ranges)
+    found = RangeForest.of(table, CAPTURE_END)
+    instants = np.arange(CAPTURE_END + 1)
+    for tid in THREADS:
+        code = found.thread_codes(np.full(instants.shape, tid))
+        for at, piece in enumerate(found.innermost(code, instants).tolist()):
+            path = []
+            while piece >= 0:
+                path.insert(0, int(found.event[piece]))
+                piece = int(found.parent[piece])
+            assert path == open_at(table, tid, at)
+    free = found.innermost(np.full(instants.shape, found.free), instants)
+    for at, piece in enumerate(free.tolist()):
+        around = open_at(table, None, at, 60)
+        assert (piece < 0 and not around) or found.event[piece] == around[-1]
+
+
+@settings(deadline=None, max_examples=150)
+@given(RANGES, st.data())
+def test_trees_are_sound(ranges, data):
+    found = RangeForest.of(as_events(ranges), CAPTURE_END)
+    inner = np.flatnonzero(found.parent >= 0)
+    above = found.parent[inner]
+    assert (above < inner).all()
+    assert (found.start_ns[above] <= found.start_ns[inner]).all()
+    assert (found.end_ns[above] >= found.end_ns[inner]).all()
+    assert (found.depth[inner] == found.depth[above] + 1).all()
+    assert (found.self_wall_ns() >= 0).all()
+    assert np.unique(found.event[found.first]).size == found.first.sum()
+    assert set(found.event.tolist()) == set(found.event[found.first].tolist())
+    chosen = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found))), dtype=bool
+    )
+    for piece, nearest in enumerate(found.nearest(chosen).tolist()):
+        while piece >= 0 and not chosen[piece]:
+            piece = int(found.parent[piece])
+        assert nearest == piece
+
+
+@settings(deadline=None, max_examples=150)
+@given(RANGES)
+def test_the_short_way_for_few_launches_finds_the_same(ranges):
+    table = as_events(ranges)
+    found = RangeForest.of(table, CAPTURE_END)
+    instants = np.arange(CAPTURE_END)
+    for tid in THREADS:
+        thread = np.full(instants.shape, tid)
+        piece = found.innermost(found.thread_codes(thread), instants)
+        free = found.innermost(np.full(instants.shape, found.free), instants)
+        piece = np.where(piece < 0, free, piece)
+        short = innermost_events(table, instants, thread, CAPTURE_END)
+        assert np.append(found.event, -1)[piece].tolist() == short.tolist()
+
+
+@pytest.mark.parametrize("depth", [1, 7, 40])
+def test_depth_counts_what_is_around(depth):
+    found = forest(*((level, 200 - level, 11) for level in range(depth)))
+    assert found.depth.tolist() == list(range(depth))

@@ -1,0 +1,82 @@
+"""What runs together on a device, against a count of single nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.analyses.device.overlap import BusyParts, Spans, busy_parts, common_ns
+from nsys_llm.numeric.intervals import union_intervals
+
+HORIZON_NS = 40
+
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=6)
+
+
+def spans(*pairs):
+    """Return a union of (start, end) pairs."""
+    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return union_intervals(array[:, 0], array[:, 1])
+
+
+def test_each_part_is_the_time_with_exactly_these_running():
+    # 0-2 compute, 2-4 with communication, 4-5 all three, 5-6 communication and copy,
+    # 6-8 copy, 9-10 communication, 12-14 compute and copy.
+    parts = busy_parts(
+        Spans(
+            compute=spans((0, 5), (12, 14)),
+            communication=spans((2, 6), (9, 10)),
+            copies=spans((4, 8), (12, 14)),
+            graphs=spans(),
+        )
+    )
+    assert parts == BusyParts(
+        compute_only_ns=2,
+        compute_communication_ns=2,
+        compute_communication_copy_ns=1,
+        communication_copy_ns=1,
+        copy_only_ns=2,
+        communication_only_ns=1,
+        compute_copy_ns=2,
+        graph_ns=0,
+    )
+
+
+def test_a_whole_graph_takes_its_time_from_all_other_parts():
+    # 3-9 belongs to the graph: 0-3 and 9-10 of compute are left, nothing of the copy at 4-5.
+    parts = busy_parts(Spans(spans((0, 10)), spans(), spans((4, 5)), spans((3, 9))))
+    assert (parts.compute_only_ns, parts.compute_copy_ns, parts.graph_ns) == (4, 0, 6)
+    assert sum(astuple(parts)) == 10
+
+
+@given(drawn=st.tuples(SPANS, SPANS, SPANS, SPANS))
+def test_the_parts_equal_a_count_of_nanoseconds_and_add_up_to_busy_time(drawn):
+    busy = np.zeros((4, HORIZON_NS), dtype=bool)
+    for row, pairs in zip(busy, drawn, strict=True):
+        for start, length in pairs:
+            row[start : start + length] = True
+    compute, communication, copies, graphs = busy
+    parts = busy_parts(
+        Spans(*(spans(*((start, start + length) for start, length in one)) for one in drawn))
+    )
+    masks = {
+        "compute_only_ns": compute & ~communication & ~copies,
+        "communication_only_ns": ~compute & communication & ~copies,
+        "copy_only_ns": ~compute & ~communication & copies,
+        "compute_communication_ns": compute & communication & ~copies,
+        "compute_copy_ns": compute & ~communication & copies,
+        "communication_copy_ns": ~compute & communication & copies,
+        "compute_communication_copy_ns": compute & communication & copies,
+    }
+    counted = {name: int((mask & ~graphs).sum()) for name, mask in masks.items()}
+    assert vars(parts) == {**counted, "graph_ns": int(graphs.sum())}
+    assert sum(astuple(parts)) == busy.any(axis=0).sum()
+
+
+def test_common_time_is_that_in_both():
+    # 3-5 and 8-9.
+    assert common_ns(spans((3, 9)), spans((0, 5), (8, 20))) == 3
+    assert common_ns(spans(), spans((0, 5))) == 0

@@ -1,0 +1,138 @@
+"""Lines and progress: on a terminal a bar, elsewhere a line now and then, with --quiet nothing."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from nsys_llm.core import console as module
+from nsys_llm.core.console import Console
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is moved."""
+    hands = SimpleNamespace(now_s=100.0)
+    hands.monotonic = lambda: hands.now_s
+    monkeypatch.setattr(module, "time", hands)
+    return hands
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, and hands out what was written since last asked."""
+
+    def isatty(self):
+        return True
+
+    def shown(self):
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return text
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Standard error of the console as a terminal."""
+    stream = Terminal()
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))
+    return stream
+
+
+def test_lines_say_how_serious_they_are_and_go_to_standard_error(capsys):
+    console = Console()
+    console.note("two reports")
+    console.warn("rank 1 is absent")
+    console.error("a.sqlite: not a report")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "two reports",
+        "warning: rank 1 is absent",
+        "error: a.sqlite: not a report",
+    ]
+
+
+def test_a_quiet_console_prints_errors_only(capsys):
+    console = Console(quiet=True)
+    console.note("a")
+    console.warn("b")
+    console.error("c")
+    assert capsys.readouterr().err == "error: c\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb.sqlite", "a\\nb.sqlite"),
+        ("a\rb", "a\\rb"),
+        ("\x1b[2Jb", "\\x1b[2Jb"),
+        ("a\tb", "a\\tb"),
+        ("\udcff.sqlite", "\\udcff.sqlite"),
+        ("größe-模型.sqlite", "größe-模型.sqlite"),
+    ],
+)
+def test_a_message_stays_one_printable_line(capsys, text, shown):
+    Console().error(text)
+    assert capsys.readouterr().err == f"error: {shown}\n"
+
+
+def test_away_from_a_terminal_a_line_comes_every_ten_seconds(capsys, clock):
+    with Console().progress(9) as progress:
+        progress.advance(1)
+        assert capsys.readouterr().err == ""
+        clock.now_s += 10
+        progress.advance(2)
+        assert capsys.readouterr().err == "3 of 9 reports done\n"
+        clock.now_s += 9
+        progress.advance(1)
+        assert capsys.readouterr().err == ""
+        clock.now_s += 1
+        progress.advance(1)
+        assert capsys.readouterr().err == "5 of 9 reports done\n"
+
+
+def test_a_quiet_progress_prints_nothing_anywhere(clock, terminal):
+    with Console(quiet=True).progress(9) as progress:
+        clock.now_s += 60
+        progress.advance(9)
+    assert terminal.shown() == ""
+
+
+def test_on_a_terminal_a_bar_counts_reports_and_goes_when_done(terminal):
+    with Console().progress(3) as progress:
+        assert "0/3" in terminal.shown()
+        progress.advance(3)
+        progress._bar.refresh()
+        drawn = terminal.shown()
+    assert "3/3" in drawn
+    assert "report" in drawn
+    # The bar is overwritten with blanks; what comes after goes where it stood.
+    assert terminal.shown().split("\r")[-2].strip() == ""
+
+
+def test_a_line_does_not_tear_the_bar(terminal):
+    console = Console()
+    with console.progress(3) as progress:
+        progress.advance(1)
+        terminal.shown()
+        console.warn("rank 1 is absent")
+        lines = terminal.shown().replace("\r", "\n").split("\n")
+    assert "warning: rank 1 is absent" in lines
+    # The bar is drawn again below the line.
+    assert "/3" in lines[-1]
+
+
+def test_one_report_needs_no_bar(terminal):
+    with Console().progress(1) as progress:
+        progress.advance(1)
+    assert terminal.shown() == ""
+
+
+def test_a_bar_goes_also_when_the_work_fails(terminal):
+    progress = Console().progress(2)
+    with pytest.raises(RuntimeError), progress:
+        raise RuntimeError
+    assert terminal.shown().split("\r")[-2].strip() == ""

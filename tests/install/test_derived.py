@@ -1,0 +1,132 @@
+"""Files that follow from the manifests are fresh, and a stale one is found and mended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from results import run
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.install.derive import derived_files, main, metadata, options_table, tables_glossary
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = load_manifest("llm_hotspots")
+METADATA = Path("recipes", "llm_hotspots", "metadata.json")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of all that is derived, and of what tells that it is a checkout."""
+    for path, _ in derived_files(ROOT):
+        target = tmp_path / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    return tmp_path
+
+
+def derive_in(folder, *words):
+    return run([sys.executable, "-m", "nsys_llm.install.derive", *words], folder)
+
+
+def test_the_derived_files_of_this_checkout_are_fresh():
+    stale = [
+        str(path.relative_to(ROOT))
+        for path, text in derived_files(ROOT)
+        if path.read_text("utf-8") != text
+    ]
+    assert stale == []
+
+
+def test_every_recipe_has_derived_metadata():
+    paths = {path.relative_to(ROOT) for path, _ in derived_files(ROOT)}
+    assert {Path("recipes", name, "metadata.json") for name in recipe_names()} <= paths
+    assert Path("README.md") in paths
+
+
+def test_a_stale_metadata_file_is_found_left_alone_and_mended(checkout):
+    stale = checkout / METADATA
+    fresh = stale.read_text()
+    stale.write_text(fresh.replace("LlmHotspots", "Hotspots"))
+    spoilt = stale.read_text()
+    assert spoilt != fresh
+
+    checked = derive_in(checkout, "--check")
+    assert checked.returncode == 1
+    assert checked.stdout.splitlines() == [f"stale: {METADATA}"]
+    assert stale.read_text() == spoilt
+
+    mended = derive_in(checkout)
+    assert mended.returncode == 0
+    assert mended.stdout.splitlines() == [f"written: {METADATA}"]
+    assert stale.read_text() == fresh
+
+
+def test_a_missing_metadata_file_is_stale(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(checkout)
+    (checkout / METADATA).unlink()
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().out == f"stale: {METADATA}\n"
+    assert main([]) == 0
+    assert json.loads((checkout / METADATA).read_text())["class_name"] == "LlmHotspots"
+
+
+def test_a_fresh_checkout_passes_the_check_in_silence(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(checkout)
+    assert main(["--check"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_section_of_a_page_is_rewritten_between_its_marks_only(checkout, monkeypatch):
+    page = checkout / "README.md"
+    mark = "<!-- derived: options of llm_hotspots -->\n"
+    page.write_text(f"before\n{mark}old\n<!-- end -->\nafter\n<!-- end -->\n")
+    monkeypatch.chdir(checkout)
+    assert main(["--check"]) == 1
+    assert main([]) == 0
+    table = options_table(MANIFEST)
+    assert page.read_text() == f"before\n{mark}\n{table}\n<!-- end -->\nafter\n<!-- end -->\n"
+    assert main(["--check"]) == 0
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="not a checkout"):
+        list(derived_files(tmp_path))
+
+
+def test_a_folder_that_is_no_checkout_is_told_in_one_line(tmp_path):
+    outcome = derive_in(tmp_path, "--check")
+    assert outcome.returncode == 2
+    assert "Traceback" not in outcome.stdout
+    assert "not a checkout" in outcome.stdout
+
+
+def test_metadata_is_what_the_manifest_says():
+    document = json.loads(metadata(MANIFEST))
+    assert document == {
+        "module_name": "llm_hotspots",
+        "class_name": MANIFEST.class_name,
+        "display_name": MANIFEST.title,
+        "description": MANIFEST.description,
+        "tags": list(MANIFEST.tags),
+        "type": "stats",
+    }
+
+
+def test_the_tables_of_options_and_columns_name_all_of_them_in_whole_rows():
+    options, glossary = options_table(MANIFEST), tables_glossary(MANIFEST)
+    for option in MANIFEST.options:
+        assert f"`{option.flag}`" in options
+    for table in MANIFEST.writes:
+        assert f"`{table.file}.parquet`" in glossary
+        for column in table.columns:
+            assert f"| `{column.name}` | {column.dtype}" in glossary
+    # A bar inside a cell would split it.
+    for text, cells_n in ((options, 2), (glossary, 4)):
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert {row.replace("\\|", "").count("|") for row in rows} == {cells_n + 1}

@@ -1,0 +1,303 @@
+"""install.py: what it installs, what it leaves alone, and one line for each failure."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INSTALL = ROOT / "install.py"
+TREE = ast.parse(INSTALL.read_text("utf-8"))
+
+PACKAGES = {
+    "nsys_llm": "shared/nsys_llm",
+    "nsys_llm/recipes": "recipes",
+    "nsys_llm/manifests": "manifests",
+}
+
+
+def installer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("installer", INSTALL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def install(*arguments: object, before: str = "", folder: Path, **variables: str):
+    """Run install.py in a folder, after a line of Python that changes what it finds."""
+    code = f"import runpy, sys; {before}\nrunpy.run_path({str(INSTALL)!r}, run_name='__main__')"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def fake_module(folder: Path, name: str, body: str) -> str:
+    """Make a module that stands in for `python -m NAME`; return the value for PYTHONPATH."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").touch()
+    (folder / name / "__main__.py").write_text(body)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_real_pip(tmp_path_factory, monkeypatch):
+    """Let pip do nothing, so that not even a faulty install.py changes the Python of the tests."""
+    fakes = fake_module(tmp_path_factory.mktemp("fakes"), "pip", "")
+    monkeypatch.setenv("PYTHONPATH", fakes)
+
+
+def assert_told(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """Assert the exit code and a single line of error with these words."""
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (code, 1), done.stderr
+    assert lines[0].startswith("install.py: ")
+    for word in words:
+        assert word in lines[0]
+
+
+def files_below(folder: Path) -> dict[str, tuple[int, int]]:
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--current --venv is required"),
+        (["--test"], "--current --venv is required"),
+        (["--current", "--venv", "v"], "not allowed with"),
+        (["--venv", "v", "--tset"], "--tset"),
+        (["--venv", "v", "--dem"], "--dem"),
+        (["--venv"], "expected one argument"),
+        (["--venv", ""], "empty"),
+    ],
+)
+def test_bad_usage_is_one_line_with_an_example(tmp_path, arguments, words):
+    done = install(*arguments, folder=tmp_path)
+    assert_told(done, 2, words, "try: python3 install.py --venv .venv --demo")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_old_python_is_told_what_is_needed(tmp_path):
+    done = install("--current", before="sys.version_info = (3, 9, 18)", folder=tmp_path)
+    assert_told(done, 2, "Python 3.10 or newer is needed; this is 3.9.18")
+
+
+def test_an_old_python_can_read_the_file_up_to_that_line():
+    ast.parse(INSTALL.read_text("utf-8"), feature_version=(3, 7))
+    # `from __future__ import annotations` came with 3.7, so annotations are evaluated; what 3.6
+    # cannot evaluate, list[str] and X | Y, must be quoted.
+    assert not [node for node in ast.walk(TREE) if getattr(node, "module", "") == "__future__"]
+    functions = [node for node in ast.walk(TREE) if isinstance(node, ast.FunctionDef)]
+    annotations = [function.returns for function in functions]
+    annotations += [node.annotation for node in ast.walk(TREE) if isinstance(node, ast.arg)]
+    annotations += [node.annotation for node in ast.walk(TREE) if isinstance(node, ast.AnnAssign)]
+    shapes = {type(annotation) for annotation in annotations if annotation is not None}
+    assert shapes == {ast.Name, ast.Constant}
+
+
+def test_it_needs_the_standard_library_only_and_stays_short():
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(TREE)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
+    }
+    assert imported <= sys.stdlib_module_names
+    assert len(INSTALL.read_text("utf-8").splitlines()) <= 300
+
+
+@pytest.mark.parametrize("missing", ["venv", "ensurepip"])
+def test_a_python_without_venv_is_told_what_works(tmp_path, missing):
+    done = install("--venv", "v", before=f"sys.modules[{missing!r}] = None", folder=tmp_path)
+    assert_told(done, 2, "apt install python3-venv", "--current")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_an_environment_is_refused_and_left_alone(tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "thesis.txt").touch()
+    before = files_below(tmp_path)
+    assert_told(install("--venv", work, folder=tmp_path), 2, "work is no virtual environment")
+    assert_told(install("--venv", "work/thesis.txt", folder=tmp_path), 2, "no virtual environment")
+    assert_told(install("--venv", "work/thesis.txt/v", folder=tmp_path), 2, "Not a directory")
+    assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("error: externally-managed-environment\nhint: See PEP 668", "(PEP 668); use --venv DIR"),
+        ("ERROR: OSError: [Errno 13] Permission denied: '/usr/lib/x'", "permission to write"),
+        ("No module named pip", "has no pip; use --venv DIR"),
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError'\n"
+            "  ERROR: No matching distribution found for numpy\n"
+            "error: subprocess-exited-with-error\nnote: not a problem with pip.",
+            "no network, it seems; check it, or name a mirror in PIP_INDEX_URL "
+            "(pip: ERROR: No matching distribution found for numpy)",
+        ),
+        ("ERROR: [Errno 28] No space left on device", "(pip: ERROR: [Errno 28] No space left"),
+        ("", "could not install into"),
+    ],
+)
+def test_what_stops_pip_is_one_line_with_what_to_do(tmp_path, said, words):
+    fakes = fake_module(tmp_path / "fakes", "pip", f"print({said!r}); raise SystemExit(1)")
+    assert_told(install("--current", folder=tmp_path, PYTHONPATH=fakes), 1, words)
+
+
+def test_an_interrupt_is_one_line_and_leaves_no_temporary_files(tmp_path):
+    (tmp_path / "temporary").mkdir()
+    body = """import os, signal, tempfile, time
+tempfile.mkdtemp()
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(60)"""
+    done = install(
+        "--current",
+        # A shell may have told the test run to ignore this signal.
+        before="import signal; signal.signal(signal.SIGINT, signal.default_int_handler)",
+        folder=tmp_path,
+        PYTHONPATH=fake_module(tmp_path / "fakes", "pip", body),
+        TMPDIR=str(tmp_path / "temporary"),
+    )
+    assert_told(done, 130, "interrupted")
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_it_installs_the_whole_package_and_nothing_else_and_leaves_the_checkout_alone(tmp_path):
+    checkout, target = tmp_path / "checkout", tmp_path / "target"
+    checkout.mkdir()
+    for name in ("install.py", "pyproject.toml", "LICENSE", "shared", "recipes", "manifests"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, checkout / name)
+    for stale in (
+        "build/lib/nsys_llm/stale.py",
+        "shared/nsys_llm/build/stale.py",
+        "x.egg-info/SOURCES.txt",
+    ):
+        (checkout / stale).parent.mkdir(parents=True)
+        (checkout / stale).touch()
+    before = files_below(checkout)
+    # pip is real, but told by its own variables to install elsewhere and to need no network.
+    done = subprocess.run(
+        [sys.executable, checkout / "install.py", "--current"],
+        cwd=checkout,
+        env={
+            **{name: os.environ[name] for name in os.environ if name != "PYTHONPATH"},
+            "PIP_TARGET": str(target),
+            "PIP_NO_BUILD_ISOLATION": "0",
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_INDEX": "1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert files_below(checkout) == before
+
+    expected = {
+        f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
+        for package, folder in PACKAGES.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
+    found = {
+        path.relative_to(target).as_posix()
+        for path in target.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    extras = {name for name in found if ".dist-info/" in name}
+    assert found - extras == expected | {"bin/nsys-llm"}
+    assert "LICENSE" in {Path(name).name for name in extras}
+    assert {
+        "nsys_llm/py.typed",
+        "nsys_llm/manifests/common.json",
+        "nsys_llm/taxonomy/data/kernel_rules/vllm.json",
+        "nsys_llm/recipes/llm_hotspots/metadata.json",
+    } <= expected
+
+
+def test_a_file_without_its_checkout_says_so(tmp_path):
+    shutil.copyfile(INSTALL, tmp_path / "install.py")
+    command = [sys.executable, tmp_path / "install.py", "--current", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert_told(done, 2, "pyproject.toml is missing")
+
+
+def test_the_demo_says_where_the_results_are_and_replaces_only_what_it_made(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = install("--current", "--demo", folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "LLM hotspots\n" in done.stdout, "the summary"
+    *_, report, notebook = done.stdout.splitlines()
+    assert report.endswith("nsys-llm-demo/llm_hotspots/report.md")
+    assert "nsys-llm-demo/llm_hotspots/analysis.ipynb" in notebook
+    for name in ("kernels.parquet", "report.md", "analysis.ipynb"):
+        assert (folder / "nsys-llm-demo/llm_hotspots" / name).is_file()
+    first = files_below(folder)
+
+    (folder / "nsys-llm-demo/notes.txt").write_text("mine")
+    again = install("--current", "--demo", "--quiet", folder=folder)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert (folder / "nsys-llm-demo/notes.txt").read_text() == "mine"
+    assert files_below(folder).keys() == first.keys() | {"nsys-llm-demo/notes.txt"}
+
+
+def test_the_demo_refuses_to_replace_a_trace_that_it_did_not_make(tmp_path):
+    trace = tmp_path / "nsys-llm-demo/baseline/rank0.sqlite"
+    trace.parent.mkdir(parents=True)
+    trace.write_text("mine")
+    done = install("--current", "--demo", folder=tmp_path)
+    assert done.returncode == 2
+    told, failed = done.stderr.splitlines()
+    assert told.endswith("rank0.sqlite was not made by --demo; move it away")
+    assert failed == "install.py: failed: demo"
+    assert trace.read_text() == "mine"
+    assert [path.name for path in tmp_path.glob("*nsys-llm-demo*")] == ["nsys-llm-demo"]
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_a_failed_check_is_named_and_pytest_still_has_the_last_word(tmp_path, quiet):
+    for name, body in {
+        "pip": "",
+        "ruff": "import sys; sys.exit('format' in sys.argv)",
+        "mypy": "raise SystemExit(2)",
+        "pytest": "print('1 failed, 2 passed in 0.1s'); raise SystemExit(1)",
+    }.items():
+        fakes = fake_module(tmp_path / "fakes", name, body)
+    done = install("--current", "--test", *quiet, folder=tmp_path, PYTHONPATH=fakes)
+    assert_told(done, 1, "failed: ruff format, mypy, pytest")
+    assert done.stdout.splitlines()[-1] == "1 failed, 2 passed in 0.1s"
+
+
+def test_make_check_runs_the_checks_of_ci():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for _, module in installer().CHECKS:
+        assert f"$(PYTHON) -m {' '.join(module)}\n" in makefile
+
+
+def test_ci_makes_a_fresh_environment_and_runs_the_checks_there():
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    subprocess.run(["bash", "-n", ROOT / ".ci/run"], check=True)
+    assert 'install.py --venv "$work/venv" --test' in (ROOT / ".ci/run").read_text("utf-8")

@@ -1,0 +1,573 @@
+"""install.py beside a made-up Nsight Systems: it touches what it wrote itself, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.install import placement
+from nsys_llm.install.check import requirements
+from nsys_llm.install.nsight import locate
+from nsys_llm.install.wheelhouse import pack, unpack
+from nsys_llm.manifest.manifest import recipe_names
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+SCRIPT = "nsys_recipe/recipes/llm_hotspots/llm_hotspots.py"
+
+
+def make_nsight(folder: Path, version: str = "2023.4.4.54") -> Path:
+    """Make what install.py looks at in an Nsight Systems; return its folder."""
+    target = folder / "target-linux-x64"
+    builtin = target / "python/packages/nsys_recipe/recipes/diff"
+    builtin.mkdir(parents=True)
+    (builtin / "metadata.json").write_text("{}")
+    (builtin.parents[1] / "data_service.py").write_text("import asyncore\n")
+    (target / "nsys").write_text(f"#!/bin/sh\necho NVIDIA Nsight Systems version {version}-1v0\n")
+    (target / "nsys").chmod(0o755)
+    (folder / "bin").mkdir()
+    (folder / "bin/nsys").symlink_to("../target-linux-x64/nsys")
+    return folder
+
+
+@pytest.fixture
+def nsight(tmp_path):
+    return make_nsight(tmp_path / "nsight")
+
+
+@pytest.fixture
+def packages(nsight):
+    return nsight / "target-linux-x64/python/packages"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of all that is placed, with a version to change."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in ("install.py", "pyproject.toml", "shared", "recipes", "manifests"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, folder / name)
+    return folder
+
+
+def set_version(checkout: Path, version: str) -> None:
+    for name in ("shared/nsys_llm/__init__.py", "recipes/llm_hotspots/llm_hotspots.py"):
+        text = (checkout / name).read_text()
+        assert '"0.1.0"' in text
+        (checkout / name).write_text(text.replace('"0.1.0"', f'"{version}"'))
+
+
+def install(*words: object, root: Path = ROOT, folder: Path, user: int | None = None, **variables):
+    return subprocess.run(
+        [sys.executable, root / "install.py", *map(str, words)],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        user=user,
+    )
+
+
+def assert_done(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in words:
+        assert word in done.stdout
+
+
+def assert_told(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """Return every folder, file and link below a folder with what it holds and who may read it."""
+    found = {}
+    for path in folder.rglob("*"):
+        content = os.readlink(path) if path.is_symlink() else ""
+        if path.is_file() and not path.is_symlink():
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        found[path.relative_to(folder).as_posix()] = f"{path.lstat().st_mode:o} {content}"
+    return found
+
+
+def placed_version(packages: Path) -> str:
+    """Ask a Python that has nothing else of ours."""
+    code = "import nsys_llm; print(nsys_llm.__version__)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(packages)},
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "place", ["", "bin", "bin/nsys", "target-linux-x64", "target-linux-x64/nsys"]
+)
+def test_nsight_systems_is_found_by_any_part_of_it(nsight, place):
+    found = locate(str(nsight / place))
+    assert (found.target, found.version) == (nsight / "target-linux-x64", "2023.4.4.54")
+
+
+def test_without_a_folder_it_is_the_nsys_on_path_through_links_else_the_newest(
+    nsight, tmp_path, monkeypatch
+):
+    for version in ("2023.4.4", "2024.10.1", "2024.9.1"):
+        make_nsight(tmp_path / "opt" / version, version)
+    monkeypatch.setattr("nsys_llm.install.nsight.INSTALLED", (str(tmp_path / "opt"),))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert locate(None).version == "2024.10.1"
+    (tmp_path / "nsys").symlink_to(nsight / "bin/nsys")
+    assert locate(None).target == nsight / "target-linux-x64"
+
+
+def test_a_folder_without_nsight_systems_is_one_line(tmp_path, nsight):
+    assert_told(install("--nsys", tmp_path, folder=tmp_path), 2, "no Nsight Systems with recipes")
+    inner = nsight / "target-linux-x64/python"
+    assert_told(install("--nsys", inner, folder=tmp_path), 2, "no Nsight Systems with recipes")
+
+
+def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, packages, tmp_path):
+    before = listing(nsight)
+    old_umask = os.umask(0o077)
+    try:
+        assert_done(install("--nsys", nsight, folder=tmp_path), "placed nsys-llm-recipes 0.1.0")
+    finally:
+        os.umask(old_umask)
+    new = listing(nsight).keys() - before.keys()
+    sources = {
+        f"nsys_llm/{below}{path.relative_to(ROOT / part).as_posix()}"
+        for part, below in {
+            "shared/nsys_llm": "",
+            "recipes": "recipes/",
+            "manifests": "manifests/",
+        }.items()
+        for path in (ROOT / part).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    files = {
+        f"nsys_recipe/recipes/{recipe}/{name}"
+        for recipe in recipe_names()
+        for name in ("__init__.py", "metadata.json", f"{recipe}.py")
+    }
+    files |= {placement.RECORD} | sources
+    placed = {path for path in new if (nsight / path).is_file()}
+    assert {
+        Path(path).relative_to(packages.relative_to(nsight)).as_posix() for path in placed
+    } == files
+    assert all((nsight / path).stat().st_mode & 0o044 == 0o044 for path in new)
+    record = json.loads((packages / placement.RECORD).read_text())
+    assert record["files"].keys() == files - {placement.RECORD}
+    assert record["files"][SCRIPT] == hashlib.sha256((packages / SCRIPT).read_bytes()).hexdigest()
+
+    subprocess.run([sys.executable, "-m", "compileall", "-q", packages / "nsys_llm"], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", (packages / SCRIPT).parent], check=True
+    )
+    assert (packages / "nsys_llm/recipes/__pycache__").is_dir()
+    again = install("--nsys", nsight, folder=tmp_path)
+    assert_done(again, "in place of 0.1.0")
+    assert listing(nsight).keys() - before.keys() == new
+    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
+    assert listing(nsight) == before
+    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "nothing to remove")
+
+
+def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_path):
+    before = listing(tmp_path)
+    words = ("--nsys", nsight, "--recipe-path", tmp_path / "recipes", "--quiet")
+    done = install(*words, folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    variables = {"PATH": str(nsight / "bin"), "NSYS_RECIPE_PATH": str(tmp_path / "recipes")}
+    done = install("--uninstall", folder=tmp_path, **variables)
+    assert_done(done, str(nsight), str(tmp_path / "recipes"))
+    assert listing(tmp_path) == before
+    assert_done(install("--uninstall", folder=tmp_path, **variables), "found nothing to remove")
+
+
+def test_the_recipe_path_holds_a_folder_a_recipe_and_keeps_what_is_there(tmp_path):
+    folder = tmp_path / "my recipes"
+    (folder / "other").mkdir(parents=True)
+    before = listing(folder)
+    done = install("--recipe-path", "my recipes", folder=tmp_path)
+    assert_done(done, f"export NSYS_RECIPE_PATH='{folder}'")
+    assert (folder / "llm_hotspots/metadata.json").is_file()
+    assert (folder / "llm_hotspots/llm_hotspots.py").is_file()
+    assert_done(install("--uninstall", "--recipe-path", "my recipes", folder=tmp_path), "removed")
+    assert listing(folder) == before
+
+
+@pytest.mark.parametrize("name", ["nsys_llm/mine.py", SCRIPT])
+def test_what_it_did_not_write_is_never_replaced(nsight, packages, tmp_path, name):
+    (packages / name).parent.mkdir(parents=True)
+    (packages / name).write_text("mine")
+    before = listing(nsight)
+    done = install("--nsys", nsight, folder=tmp_path)
+    assert_told(done, 2, name, "was not written by install.py; move it away")
+    assert listing(nsight) == before
+
+
+def test_a_changed_or_added_file_is_not_replaced_and_is_kept_and_named(nsight, packages, tmp_path):
+    assert_done(install("--nsys", nsight, folder=tmp_path))
+    for name, words in ((SCRIPT, "was changed"), ("nsys_llm/notes.txt", "was not written")):
+        (packages / name).write_text("mine")
+        before = listing(nsight)
+        assert_told(install("--nsys", nsight, folder=tmp_path), 2, name, words)
+        assert listing(nsight) == before
+        (packages / name).unlink()
+    (packages / SCRIPT).write_text("mine")
+    (packages / "nsys_llm/notes.txt").write_text("mine")
+    done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
+    assert_told(done, 1, "kept", SCRIPT, "nsys_llm/notes.txt")
+    left = {path.name for path in packages.rglob("*") if path.is_file()}
+    assert left == {"notes.txt", "llm_hotspots.py", "metadata.json", "data_service.py"}
+    assert not (packages / SCRIPT).with_name("metadata.json").exists()
+
+
+def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(
+    nsight, packages, checkout, tmp_path
+):
+    (checkout / "shared/nsys_llm/of_old.py").touch()
+    for stale in ("shared/nsys_llm/build/stale.py", "recipes/.stale.py"):
+        (checkout / stale).parent.mkdir(exist_ok=True)
+        (checkout / stale).touch()
+    assert_done(install("--nsys", nsight, root=checkout, folder=tmp_path))
+    assert not [path for path in packages.rglob("*stale.py")]
+    assert (packages / "nsys_llm/of_old.py").is_file()
+    (checkout / "shared/nsys_llm/of_old.py").unlink()
+    set_version(checkout, "0.10.0")
+    done = install("--nsys", nsight, root=checkout, folder=tmp_path)
+    assert_done(done, "placed nsys-llm-recipes 0.10.0, in place of 0.1.0")
+    assert not (packages / "nsys_llm/of_old.py").exists()
+    assert placed_version(packages) == "0.10.0"
+    assert 'version="0.10.0"' in (packages / SCRIPT).read_text()
+
+    before = listing(nsight)
+    assert_told(install("--nsys", nsight, folder=tmp_path), 2, "0.10.0", "this is 0.1.0")
+    assert listing(nsight) == before
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("0.10.0", "0.9.0"), ("1.0", "1.0rc1"), ("1.0rc2", "1.0rc1"), ("1.0.1", "1.0")],
+)
+def test_versions_are_ordered_as_numbers(one, other):
+    assert placement.newer(one, other)
+    assert not placement.newer(other, one)
+    assert not placement.newer(one, one)
+
+
+def sources_of(folder: Path, text: str) -> dict[str, dict[str, Path]]:
+    folder.mkdir()
+    (folder / "a.py").write_text(text)
+    return {"first": {"a.py": folder / "a.py"}, "second": {"b/a.py": folder / "a.py"}}
+
+
+def each_failing_call(monkeypatch, name, error):
+    """Yield with `os.NAME` failing at its first call, its second, and so on; send tells the end."""
+    real = getattr(os, name)
+    for n in range(50):
+        calls = []
+
+        def fail(*words, n=n, calls=calls):
+            calls.append(words)
+            if len(calls) == n + 1:
+                raise error
+            return real(*words)
+
+        monkeypatch.setattr(os, name, fail)
+        yield n
+        monkeypatch.setattr(os, name, real)
+        if len(calls) <= n:
+            return
+    raise AssertionError("it never came to an end")
+
+
+@pytest.mark.parametrize("name", ["rename", "replace", "chmod"])
+def test_an_interrupt_anywhere_leaves_the_old_version_or_nothing(tmp_path, monkeypatch, name):
+    old, new = sources_of(tmp_path / "1", "old"), sources_of(tmp_path / "2", "new")
+    for fresh in (True, False):
+        for n in each_failing_call(monkeypatch, name, KeyboardInterrupt()):
+            root = tmp_path / f"{fresh}{n}"
+            if not fresh:
+                root.mkdir()
+            interrupted_once(root, old, new, fresh=fresh)
+
+
+def interrupted_once(root, old, new, *, fresh):
+    if not fresh:
+        subprocess.run(
+            [sys.executable, "-c", PLACE_OLD, root, str(old["first"]["a.py"])], check=True
+        )
+    before = listing(root)
+    try:
+        placement.place(root, new, "2.0")
+    except KeyboardInterrupt:
+        assert listing(root) == before
+        assert root.exists() != fresh
+    else:
+        assert (root / "first/a.py").read_text() == (root / "second/b/a.py").read_text() == "new"
+
+
+PLACE_OLD = """
+import pathlib, sys
+from nsys_llm.install.placement import place
+source = pathlib.Path(sys.argv[2])
+place(pathlib.Path(sys.argv[1]), {"first": {"a.py": source}, "second": {"b/a.py": source}}, "1.0")
+"""
+
+KILLED = """
+import os, pathlib, sys
+from nsys_llm.install.placement import place
+n, real = int(sys.argv[3]), os.rename
+def rename(*words):
+    global n
+    n -= 1
+    os._exit(9) if n < 0 else real(*words)
+os.rename = rename
+source = pathlib.Path(sys.argv[2])
+place(pathlib.Path(sys.argv[1]), {"first": {"a.py": source}, "second": {"b/a.py": source}}, "2.0")
+"""
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_a_kill_never_mixes_versions_and_the_next_call_goes_on(tmp_path, n):
+    old, new = sources_of(tmp_path / "1", "old"), sources_of(tmp_path / "2", "new")
+    root = tmp_path / "root"
+    root.mkdir()
+    before = listing(root)
+    placement.place(root, old, "1.0")
+    source = str(new["first"]["a.py"])
+    done = subprocess.run([sys.executable, "-c", KILLED, root, source, str(n)])
+    assert done.returncode == 9
+    texts = {
+        path.read_text()
+        for path in (root / "first", root / "second")
+        for path in path.rglob("*.py")
+    }
+    assert len(texts) <= 1
+    # What comes second needs the first.
+    assert (root / "first").exists() or not (root / "second").exists()
+    copy = shutil.copytree(root, tmp_path / "copy")
+    assert placement.remove(copy) == []
+    assert listing(copy) == before
+    placement.place(root, new, "2.0")
+    assert (root / "first/a.py").read_text() == (root / "second/b/a.py").read_text() == "new"
+    assert {path.name for path in root.iterdir()} == {"first", "second", placement.RECORD}
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside", "/outside", "elsewhere/a.py", ".", "first/../../outside"]
+)
+def test_a_record_that_points_elsewhere_is_refused(tmp_path, path):
+    root = tmp_path / "root"
+    placement.place(root, sources_of(tmp_path / "1", "old"), "1.0")
+    record = json.loads((root / placement.RECORD).read_text())
+    for bad in (
+        {**record, "files": {path: "0"}},
+        {**record, "replaced": {path: "0"}},
+        {**record, "folders": [path, "first"]} if path != "elsewhere/a.py" else {},
+    ):
+        (root / placement.RECORD).write_text(json.dumps(bad))
+        with pytest.raises(UsageError, match="is damaged"):
+            placement.remove(root)
+    assert (root / "first/a.py").is_file()
+
+
+#: Runs install.py as another user, to whom Python's own library may be closed: it is loaded before.
+AS_NOBODY = f"""
+import os, sys
+sys.path.insert(0, sys.argv.pop(1))
+import install
+for module in ("install.steps", "install.options", "install.check", "install.wheelhouse"):
+    install._ours(module, "Path", ".")
+os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+sys.exit(install.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's place")
+def test_an_ordinary_user_is_told_what_to_do_instead_and_can_do_it(nsight, checkout):
+    # The folders of pytest are closed to other users.
+    base = Path(tempfile.mkdtemp(prefix="nsys-llm-test-"))
+    home = base / "home"
+    try:
+        shutil.copytree(nsight, base / "nsight", symlinks=True)
+        shutil.copytree(checkout, base / "checkout")
+        home.mkdir()
+        os.chown(home, NOBODY, NOBODY)
+        base.chmod(0o755)
+
+        def as_nobody(*words):
+            command = [sys.executable, "-c", AS_NOBODY, base / "checkout", *map(str, words)]
+            return subprocess.run(command, cwd=home, capture_output=True, text=True)
+
+        before = listing(base)
+        told = "--recipe-path DIR, which says how to set NSYS_RECIPE_PATH"
+        assert_told(as_nobody("--nsys", base / "nsight"), 2, "no permission to write", told)
+        assert_told(as_nobody("--recipe-path", base / "recipes"), 2, "no permission to write")
+        assert listing(base) == before
+        assert_done(as_nobody("--recipe-path", "r"), f"export NSYS_RECIPE_PATH={home / 'r'}")
+        assert_done(as_nobody("--uninstall", "--recipe-path", "r"), "removed")
+        assert_done(install("--nsys", base / "nsight", folder=home))
+        with_it = listing(base)
+        removal = as_nobody("--uninstall", "--nsys", base / "nsight")
+        assert_told(removal, 2, "no permission to write")
+        assert listing(base) == with_it
+    finally:
+        shutil.rmtree(base)
+
+
+def fake_python(folder: Path, **answer: object) -> str:
+    """Make a python3 that answers --check; return a PATH with it alone."""
+    folder.mkdir()
+    path = folder / "python3"
+    oldest = {name: oldest for name, (oldest, _) in requirements(ROOT).items()}
+    packages = oldest | answer.pop("packages", {})
+    answer = {"version": [3, 11, 7], "ours": None, "takes": True, "packages": packages, **answer}
+    path.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    path.chmod(0o755)
+    return str(folder)
+
+
+OURS = ["0.1.0", "/site/nsys_llm"]
+CHECKS = {
+    "ready": ({"ours": OURS}, True, 0, ["ready: ", "recipes in it: 0.1.0", "pyarrow: 14.0.1\n"]),
+    "not placed": ({"ours": OURS}, False, 1, ["in it: none", "install.py --nsys"]),
+    "no package": ({}, False, 1, ["nsys_llm: missing", "mend it: python3 install.py --nsys"]),
+    "missing": (
+        {"ours": OURS, "packages": {"pyarrow": None}}, True, 1,
+        ["pyarrow: missing", "/python3 install.py --current"],
+    ),
+    "too old": (
+        {"ours": OURS, "packages": {"pyarrow": "9.0"}, "takes": False}, True, 1,
+        ["pyarrow: 9.0, needs 14.0.1 or newer", "--venv .venv && source .venv/bin/activate"],
+    ),
+    "too new": (
+        {"ours": OURS, "packages": {"pandas": "4.0.1"}}, True, 1,
+        ["pandas: 4.0.1, needs a version below 4\n", "/python3 install.py --current"],
+    ),
+    "mixed": ({"ours": ["0.0.9", "/site/nsys_llm"]}, True, 1, ["which 0.0.9 refuses"]),
+    "3.12": ({"ours": OURS, "version": [3, 12, 1]}, True, 0, ["own recipes: no", "ours: yes"]),
+    "3.9": ({"version": [3, 9, 1]}, True, 1, ["own recipes: yes", "ours: no, needs 3.10"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHECKS)
+def test_check_says_what_is_there_and_what_mends_it(nsight, tmp_path, case):
+    answer, placed, code, told = CHECKS[case]
+    if placed:
+        assert_done(install("--nsys", nsight, folder=tmp_path))
+    path = fake_python(tmp_path / "python", **answer)
+    done = install("--check", "--nsys", nsight, folder=tmp_path, PATH=path)
+    assert (done.returncode, done.stderr) == (code, "")
+    for word in told:
+        assert word in done.stdout
+    assert ("to mend it" in done.stdout) == bool(code)
+    assert done.stdout.count("to mend it") <= 1
+
+
+def test_check_without_python_or_nsight_systems(nsight, tmp_path):
+    done = install("--check", "--nsys", nsight, folder=tmp_path, PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "Python that nsys recipe runs: none (python3 on PATH)" in done.stdout
+    done = install("--check", "--nsys", tmp_path, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "Nsight Systems: none" in done.stdout
+
+
+def test_from_2026_3_on_it_is_the_python_of_nsys_that_counts(tmp_path):
+    nsight = make_nsight(tmp_path / "nsight", "2026.3.1.1")
+    home = {"HOME": str(tmp_path)}
+    done = install("--nsys", nsight, folder=tmp_path, **home)
+    assert_done(done, "not in PATH's python3", "NSYSPYTHONEXE=~/.nsightsystems/venv/bin/python")
+    done = install("--check", "--nsys", nsight, folder=tmp_path, **home)
+    assert "none (its own environment, ~/.nsightsystems/venv/bin/python)" in done.stdout
+
+    python = Path(fake_python(tmp_path / "python", ours=OURS), "python3")
+    home["NSYSPYTHONEXE"] = str(python)
+    done = install("--check", "--nsys", nsight, folder=tmp_path, **home)
+    assert_done(done, f"{python} (NSYSPYTHONEXE)")
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n')
+    assert_done(install("--nsys", nsight, folder=tmp_path, **home), f"recipes in {python}")
+    assert "-m pip" in (tmp_path / "told").read_text()
+    assert " install " in (tmp_path / "told").read_text()
+
+
+def archive_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for one, its_kind in (("nsys-llm-recipes/good.whl", tarfile.REGTYPE), (name, kind)):
+            member = tarfile.TarInfo(one)
+            member.type, member.linkname = its_kind, "/etc/passwd"
+            tar.addfile(member)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("/outside.whl", tarfile.REGTYPE),
+        ("nsys-llm-recipes/../../outside.whl", tarfile.REGTYPE),
+        ("nsys-llm-recipes/link.whl", tarfile.SYMTYPE),
+        ("nsys-llm-recipes/link.whl", tarfile.LNKTYPE),
+        ("nsys-llm-recipes/pipe", tarfile.FIFOTYPE),
+    ],
+)
+def test_an_archive_that_would_leave_its_folder_is_refused_whole(tmp_path, name, kind):
+    archive = archive_with(tmp_path / "a.tar.gz", name, kind)
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="refused"):
+        unpack(archive, folder)
+    assert {path.name for path in tmp_path.rglob("*")} == {"a.tar.gz", "unpacked"}
+
+
+def test_what_is_packed_is_unpacked_and_no_archive_is_overwritten(tmp_path):
+    (tmp_path / "a.whl").write_bytes(b"wheel")
+    pack(tmp_path, tmp_path / "a.tar.gz")
+    assert (unpack(tmp_path / "a.tar.gz", tmp_path / "out") / "a.whl").read_bytes() == b"wheel"
+    with pytest.raises(UsageError, match="exists; move it away"):
+        pack(tmp_path, tmp_path / "a.tar.gz")
+    (tmp_path / "b.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(UsageError, match="cannot be unpacked"):
+        unpack(tmp_path / "b.tar.gz", tmp_path / "out")
+
+
+def test_untar_gives_pip_the_unpacked_wheels_and_no_network(tmp_path):
+    archive = archive_with(tmp_path / "a.tar.gz", "nsys-llm-recipes/other.whl")
+    fake = tmp_path / "fakes/pip"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    body = "import os, sys\nwheels = sys.argv[sys.argv.index('--find-links') + 1]\n"
+    body += f"open({str(tmp_path / 'told')!r}, 'w').write(str([sys.argv, os.listdir(wheels)]))"
+    (fake / "__main__.py").write_text(body)
+    done = install("--current", "--untar", archive, folder=tmp_path, PYTHONPATH=str(fake.parent))
+    assert_done(done)
+    told = (tmp_path / "told").read_text()
+    for word in ("--no-index", "'nsys-llm-recipes'", "good.whl", "other.whl"):
+        assert word in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--untar", "x"], ["--tar", "--nsys"], ["--tar", "--current"], ["--nsys", "--demo"],
+     ["--uninstall", "--check"], ["--current", "--untar", "x", "--test"], ["--recipe-path", ""]],
+)  # fmt: skip
+def test_options_that_do_not_fit_are_refused(tmp_path, words):
+    done = install(*words, folder=tmp_path)
+    assert_told(done, 2, "install.py: ", "--help")
+    assert not list(tmp_path.iterdir())

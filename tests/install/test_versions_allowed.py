@@ -1,0 +1,98 @@
+"""The versions that the package allows are those that are tested, and each has a reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from nsys_llm.install.check import requirements
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "pyproject.toml"
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    """The command tests/matrix.py as a module."""
+    spec = importlib.util.spec_from_file_location("version_matrix", ROOT / "tests" / "matrix.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def oldest(matrix) -> dict[str, dict[str, Version]]:
+    """The pinned version of each library by Python."""
+    found = {}
+    for line in matrix.pins():
+        pin = Requirement(line)
+        for python in matrix.PYTHONS:
+            if pin.marker is None or pin.marker.evaluate({"python_version": python}):
+                of_python = found.setdefault(pin.name, {})
+                assert python not in of_python, f"two pins of {pin.name} for Python {python}"
+                of_python[python] = Version(re.fullmatch(r"==([\d.]+)", str(pin.specifier))[1])
+    return found
+
+
+def test_the_oldest_that_is_tested_is_the_oldest_that_is_allowed(oldest, matrix):
+    bounds = {name: Version(low) for name, (low, _) in requirements(ROOT).items()}
+    assert {name: min(pins.values()) for name, pins in oldest.items()} == bounds
+    assert all(pins.keys() == set(matrix.PYTHONS) for pins in oldest.values())
+    # A newer Python never gets an older library.
+    assert all(list(pins.values()) == sorted(pins.values()) for pins in oldest.values())
+
+
+def test_every_bound_is_found_and_has_a_reason():
+    block = TABLE.read_text("utf-8").partition("\ndependencies = [")[2].partition("]")[0]
+    lines = [line.strip() for line in block.splitlines() if line.strip()]
+    names = [re.match(r'"([\w-]+)', line)[1] for line in lines if line.startswith('"')]
+    assert set(names) == requirements(ROOT).keys()
+    bare = [
+        (one, other)
+        for one, other in pairwise(lines)
+        if one.startswith('"') and other.startswith('"')
+    ]
+    # These two pairs share a reason.
+    assert [line[1:5] for pair in bare for line in pair] == ["adbc", "adbc", "dask", "dist"]
+    assert lines[0].startswith("#")
+
+
+def test_pythons_of_the_matrix_begin_with_the_oldest_that_is_allowed(matrix):
+    text = TABLE.read_text("utf-8")
+    assert f'requires-python = ">={matrix.PYTHONS[0]}"' in text
+
+
+def test_the_matrix_has_both_ends_and_every_library(matrix):
+    known = {one.name: one for one in matrix.combinations()}
+    assert len(known) == len(matrix.combinations())
+    assert set(known["oldest"].versions) == set(matrix.pins())
+    assert {f"newest-{python}" for python in matrix.PYTHONS} <= known.keys()
+    for line in (line for one in known.values() for line in one.versions):
+        assert Requirement(line).name in requirements(ROOT)
+
+
+def test_the_tests_of_the_matrix_are_there(matrix):
+    for one in matrix.TESTS:
+        path, _, test = one.partition("::")
+        assert f"def {test}" in (ROOT / path).read_text("utf-8")
+
+
+def test_a_python_is_found_by_its_version_and_an_absent_one_is_not(matrix):
+    running = "{}.{}".format(*sys.version_info)
+    assert Path(matrix.find_python(running)).exists()
+    assert matrix.find_python("3.99") is None
+
+
+def test_an_unknown_combination_is_refused_with_those_that_there_are():
+    command = [sys.executable, ROOT / "tests" / "matrix.py", "newset"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.match("error: no combination newset; there are oldest, ", done.stderr)

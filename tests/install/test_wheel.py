@@ -1,0 +1,45 @@
+"""The wheel holds what is tracked, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "shared/nsys_llm/": "nsys_llm/",
+    "recipes/": "nsys_llm/recipes/",
+    "manifests/": "nsys_llm/manifests/",
+}
+
+
+def tracked() -> list[str]:
+    command = ["git", "-C", str(ROOT), "ls-files", *FOLDERS]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode or not done.stdout:
+        pytest.skip("not a checkout")
+    return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_the_wheel_holds_the_tracked_files_of_the_three_folders(tmp_path):
+    expected = {
+        place + name.removeprefix(folder)
+        for name in tracked()
+        for folder, place in FOLDERS.items()
+        if name.startswith(folder)
+    }
+    spec = importlib.util.spec_from_file_location("installer", ROOT / "install.py")
+    installer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(installer)
+    source = installer.copy_sources(tmp_path / "source")
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "-w", tmp_path, source], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        found = {name for name in file.namelist() if ".dist-info/" not in name}
+    assert found == expected

@@ -1,0 +1,218 @@
+"""Counts of values: they merge exactly, and give what numpy gives on the values themselves."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.numeric.distributions import (
+    PERCENTS,
+    Moments,
+    OrderStatistics,
+    ValueCounts,
+    interpolate,
+    sample_std,
+)
+
+GROUPS_N = 4
+
+relaxed = settings(deadline=None)
+# Small values repeat; those above 2^40 leave the packed path.
+values = st.one_of(st.integers(0, 9), st.integers(2**40 - 2, 2**40 + 2), st.integers(0, 2**44))
+rows = st.lists(st.tuples(st.integers(0, GROUPS_N - 1), values), max_size=12)
+
+
+def counts(pairs):
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return ValueCounts.from_values(table[:, 0].copy(), table[:, 1].copy())
+
+
+def triples(counted):
+    columns = counted.group, counted.value, counted.count
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def by_group(pairs):
+    return [[value for group, value in pairs if group == code] for code in range(GROUPS_N)]
+
+
+def test_counts_are_sorted_by_group_and_value_and_each_stands_once():
+    assert triples(counts([(1, 5), (0, 7), (1, 5), (0, 3)])) == [(0, 3, 1), (0, 7, 1), (1, 5, 2)]
+
+
+def test_the_moments_of_three_values_are_those_on_paper():
+    # 2, 2, 5: n 3, sum 9, squares 4 + 4 + 25 = 33. Group 1 has nothing.
+    moments = counts([(0, 5), (0, 2), (0, 2)]).moments(2)
+    assert moments.n.tolist() == [3, 0]
+    assert moments.total.tolist() == [9, 0]
+    assert moments.squares.tolist() == [33, 0]
+    assert moments.minimum.tolist() == [2, 0]
+    assert moments.maximum.tolist() == [5, 0]
+
+
+def test_percentiles_lie_between_the_two_values_around_them():
+    # 10, 20, 30, 40: p50 is at 1.5 of 0..3, so 20 + 0.5 * 10; p25 at 0.75: 10 + 0.75 * 10.
+    order = counts([(0, 10), (0, 20), (0, 30), (0, 40)]).order_statistics(1)
+    shown = dict(zip(PERCENTS, interpolate(order)[0].tolist(), strict=True))
+    assert shown[25] == 17.5
+    assert shown[50] == 25.0
+    assert shown[75] == 32.5
+
+
+def test_the_standard_deviation_divides_by_one_less_than_the_number_of_values():
+    # 1 and 3: mean 2, (1 + 1) / (2 - 1) = 2.
+    assert sample_std(counts([(0, 1), (0, 3)]).moments(1))[0] == pytest.approx(2**0.5)
+
+
+def test_counts_beyond_what_their_product_holds_have_their_standard_deviation():
+    # 2^32 times 1 and as often 3: mean 2, each 1 off; n (n - 1) is near 2^66.
+    many = ValueCounts(np.array([0, 0]), np.array([1, 3]), np.array([2**32, 2**32]))
+    assert sample_std(many.moments(1))[0] == pytest.approx(1.0)
+
+
+def test_one_value_has_no_standard_deviation():
+    assert np.isnan(sample_std(counts([(0, 4)]).moments(2))).tolist() == [True, True]
+
+
+@relaxed
+@given(rows)
+def test_counting_finds_each_value_as_often_as_a_dictionary_does(pairs):
+    expected: dict[tuple[int, int], int] = {}
+    for pair in pairs:
+        expected[pair] = expected.get(pair, 0) + 1
+    assert triples(counts(pairs)) == [(*pair, n) for pair, n in sorted(expected.items())]
+
+
+@relaxed
+@given(rows, rows, rows)
+def test_merging_is_associative_and_commutative_and_equals_counting_at_once(one, two, three):
+    parts = [counts(one), counts(two), counts(three)]
+    at_once = triples(counts([*one, *two, *three]))
+    assert triples(ValueCounts.merge(parts)) == at_once
+    assert triples(ValueCounts.merge(parts[::-1])) == at_once
+    left = ValueCounts.merge([ValueCounts.merge(parts[:2]), parts[2]])
+    right = ValueCounts.merge([parts[0], ValueCounts.merge(parts[1:])])
+    assert triples(left) == triples(right) == at_once
+
+
+@relaxed
+@given(rows)
+def test_merging_with_nothing_changes_nothing(pairs):
+    one, nothing = counts(pairs), ValueCounts.empty()
+    for parts in ([one], [one, nothing], [nothing, one], [nothing, one, nothing]):
+        assert triples(ValueCounts.merge(parts)) == triples(one)
+    assert triples(ValueCounts.merge([])) == []
+
+
+@relaxed
+@given(rows, st.lists(st.integers(0, 2), min_size=GROUPS_N, max_size=GROUPS_N))
+def test_regrouping_equals_counting_under_the_new_names(pairs, new_group):
+    renamed = counts([(new_group[group], value) for group, value in pairs])
+    assert triples(counts(pairs).regrouped(np.array(new_group))) == triples(renamed)
+
+
+@relaxed
+@given(rows)
+def test_moments_equal_those_of_the_expanded_values(pairs):
+    moments = counts(pairs).moments(GROUPS_N)
+    groups = by_group(pairs)
+    assert moments.n.tolist() == [len(one) for one in groups]
+    assert moments.total.tolist() == [sum(one) for one in groups]
+    assert moments.squares.tolist() == [sum(value * value for value in one) for one in groups]
+    assert moments.minimum.tolist() == [min(one, default=0) for one in groups]
+    assert moments.maximum.tolist() == [max(one, default=0) for one in groups]
+
+
+@relaxed
+@given(rows)
+def test_percentiles_equal_numpys_on_the_expanded_values(pairs):
+    order = counts(pairs).order_statistics(GROUPS_N)
+    shown = interpolate(order)
+    for code, one in enumerate(by_group(pairs)):
+        expected = np.percentile(one, PERCENTS) if one else np.zeros(len(PERCENTS))
+        # Doubles above 2^44 are 2^-8 apart; numpy rounds twice, we once.
+        assert shown[code] == pytest.approx(expected, rel=1e-15, abs=0.0)
+        # What is interpolated are values of the group itself, never of the next one.
+        assert {*order.low[code].tolist(), *order.high[code].tolist()} <= {*(one or [0])}
+
+
+@relaxed
+@given(rows)
+def test_standard_deviations_equal_numpys_and_do_not_cancel(pairs):
+    shown = sample_std(counts(pairs).moments(GROUPS_N))
+    for code, one in enumerate(by_group(pairs)):
+        if len(one) < 2:
+            assert np.isnan(shown[code])
+            continue
+        mean = Fraction(sum(one), len(one))
+        exact = sum((value - mean) ** 2 for value in one) / (len(one) - 1)
+        assert shown[code] == pytest.approx(float(exact) ** 0.5, rel=1e-14, abs=0.0)
+        # numpy subtracts a rounded mean: near 2^44 that is off by some 1e-3 ns.
+        assert shown[code] == pytest.approx(np.std(one, ddof=1), rel=1e-9, abs=1e-2)
+
+
+@relaxed
+@given(rows, st.sampled_from([(0, 2**40), (2**23, 0), (2**23, 2**40)]))
+def test_big_values_and_groups_take_the_general_path_to_the_same_counts(pairs, shift):
+    group, value = shift
+    small = [(code, number % 10) for code, number in pairs]
+    moved = [(code + group, number + value) for code, number in small]
+    expected = [(code + group, number + value, n) for code, number, n in triples(counts(small))]
+    assert triples(counts(moved)) == expected
+    merged = ValueCounts.merge([counts(moved[:3]), counts(moved[3:])])
+    assert triples(merged) == expected
+
+
+def test_the_largest_packed_value_and_group_are_not_mixed_up_with_their_neighbours():
+    edge = [(0, 2**40 - 1), (1, 0), (0, 2**40), (2**23 - 1, 2**40 - 1), (2**23, 0)]
+    for part in (edge[:2], edge[:3], edge[3:4], edge):
+        assert triples(counts(part)) == [(*pair, 1) for pair in sorted(part)]
+
+
+def test_a_thousand_equal_values_have_no_spread():
+    same = counts([(0, 1_000_000_007)] * 1000)
+    assert sample_std(same.moments(1)).tolist() == [0.0]
+    assert set(interpolate(same.order_statistics(1))[0].tolist()) == {1_000_000_007.0}
+
+
+def test_groups_are_taken_and_joined_in_the_order_asked_for():
+    one, two = counts([(0, 3), (1, 8), (1, 8)]), counts([(0, 5)])
+    moments = Moments.joined([one.moments(2), two.moments(1)])
+    assert moments.total.tolist() == [3, 16, 5]
+    taken = moments.take(np.array([2, 1]))
+    assert (taken.n.tolist(), taken.squares.tolist()) == ([1, 2], [25, 128])
+    assert (taken.minimum.tolist(), taken.maximum.tolist()) == ([5, 8], [5, 8])
+    order = OrderStatistics.joined([one.order_statistics(2), two.order_statistics(1)])
+    median = PERCENTS.index(50)
+    assert interpolate(order.take(np.array([2, 0])))[:, median].tolist() == [5.0, 3.0]
+
+
+def test_parts_of_nothing_join_to_nothing():
+    assert Moments.joined([]).n.shape == (0,)
+    assert OrderStatistics.joined([]).low.shape == (0, len(PERCENTS))
+
+
+@pytest.mark.parametrize("value", [2**20 - 1, 2**39, 2**40 - 1])
+@pytest.mark.parametrize("count", [1, 2**21, 2**40])
+def test_squares_are_summed_exactly_however_large_and_many(value, count):
+    ints = [np.array([one], dtype=np.int64) for one in (0, value, count)]
+    assert ValueCounts(*ints).moments(1).squares.tolist() == [value * value * count]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_taken_away_leaves_the_rest(seed):
+    rng = np.random.default_rng(seed)
+    group, value = rng.integers(0, 4, 60), rng.integers(0, 6, 60)
+    gone = rng.random(60) < 0.5
+    whole, part = (
+        ValueCounts.from_values(group, value),
+        ValueCounts.from_values(group[gone], value[gone]),
+    )
+    left, expected = whole.without(part), ValueCounts.from_values(group[~gone], value[~gone])
+    for name in ("group", "value", "count"):
+        assert getattr(left, name).tolist() == getattr(expected, name).tolist()
+    assert whole.without(whole).count.size == 0

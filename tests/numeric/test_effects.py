@@ -1,0 +1,62 @@
+"""Count and per-call effects: by hand, against fractions, and what swapping sides does."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.numeric.effects import split_change
+
+
+def split(*rows):
+    """Return (change, count, per call) of rows (n0, t0, n1, t1)."""
+    found = split_change(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
+    return list(zip(*(values.tolist() for values in vars(found).values()), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        # Two calls of 3 ns, then four of 5: two more of 3, and four that are 2 longer.
+        ((2, 6, 4, 20), (14, 6, 8)),
+        ((2, 6, 2, 6), (0, 0, 0)),
+        ((4, 20, 2, 6), (-14, -10, -4)),
+        # New and vanished are all count effect.
+        ((0, 0, 3, 9), (9, 9, 0)),
+        ((3, 9, 0, 0), (-9, -9, 0)),
+        # A launch that began before the window has time in it, and is none of its launches.
+        ((0, 5, 2, 8), (3, 3, 0)),
+        # 1 more of 5 / 2: 2.5 rounds to 2; 1 more of 7 / 2: 3.5 rounds to 4.
+        ((2, 5, 3, 5), (0, 2, -2)),
+        ((2, 7, 3, 7), (0, 4, -4)),
+        # One less of 5 / 2: -2.5 rounds to -2.
+        ((2, 5, 1, 5), (0, -2, 2)),
+    ],
+)
+def test_changes_split_by_hand(row, expected):
+    assert split(row) == [expected]
+
+
+COUNT = st.integers(0, 1 << 20)
+NS = st.integers(0, 1 << 42)
+
+
+@given(st.lists(st.tuples(COUNT, NS, COUNT, NS), min_size=1, max_size=20))
+def test_parts_add_up_and_the_count_effect_is_the_nearest_integer(rows):
+    for (n0, t0, n1, t1), (change, count, per_call) in zip(rows, split(*rows), strict=True):
+        assert change == t1 - t0 == count + per_call
+        if n0 and n1:
+            assert count == round(Fraction((n1 - n0) * t0, n0))
+
+
+@given(st.tuples(st.integers(1, 1000), NS, st.integers(1, 1000), NS))
+def test_swapping_the_sides_turns_every_sign(row):
+    n0, t0, n1, t1 = row
+    ((change, count, _),) = split(row)
+    ((back, count_back, _),) = split((n1, t1, n0, t0))
+    assert back == -change
+    assert count * count_back <= 0

@@ -1,0 +1,101 @@
+"""Gaps between operations: by hand, and against a bitmap."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.numeric.gaps import find_gaps, start_order
+
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=12)
+
+
+def ns(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def gaps_of(spans, windows):
+    spans = sorted(spans)
+    starts, ends = ns(*(one[0] for one in spans)), ns(*(one[1] for one in spans))
+    found = find_gaps(starts, ends, np.array(windows, dtype=np.int64).reshape(-1, 2))
+    columns = (found.start_ns, found.end_ns, found.before, found.after)
+    return list(zip(*(one.tolist() for one in columns), strict=True))
+
+
+def test_a_gap_knows_what_ran_before_and_after():
+    assert gaps_of([(0, 3), (5, 9)], [(0, 9)]) == [(3, 5, 0, 1)]
+
+
+def test_the_operation_before_a_gap_is_the_one_that_ended_last():
+    # The first covers the second: it ends last although it began first.
+    assert gaps_of([(0, 7), (1, 3), (9, 10)], [(0, 10)]) == [(7, 9, 0, 2)]
+
+
+def test_of_operations_that_end_together_the_one_begun_first_is_before_the_gap():
+    assert gaps_of([(0, 4), (2, 4), (6, 7)], [(0, 7)]) == [(4, 6, 0, 2)]
+
+
+def test_an_operation_of_no_length_splits_a_gap():
+    assert gaps_of([(0, 2), (5, 5), (9, 10)], [(0, 10)]) == [(2, 5, 0, 1), (5, 9, 1, 2)]
+
+
+def test_touching_operations_leave_no_gap():
+    assert gaps_of([(0, 3), (3, 6)], [(0, 6)]) == []
+
+
+def test_edges_of_a_window_are_gaps_too():
+    assert gaps_of([(3, 5)], [(0, 9)]) == [(0, 3, -1, 0), (5, 9, 0, -1)]
+
+
+def test_a_window_without_operations_is_one_gap():
+    assert gaps_of([], [(2, 6)]) == [(2, 6, -1, -1)]
+
+
+def test_no_window_has_no_gap():
+    assert gaps_of([(0, 1), (4, 5)], []) == []
+
+
+def test_a_gap_in_two_windows_is_two_gaps_with_one_begin():
+    found = find_gaps(ns(0, 10), ns(2, 11), np.array([[0, 4], [6, 11]]))
+    assert found.start_ns.tolist() == [2, 6]
+    assert found.end_ns.tolist() == [4, 10]
+    assert found.since_ns.tolist() == [2, 2]
+
+
+@given(SPANS, st.lists(st.integers(0, 40), min_size=2, max_size=6, unique=True))
+def test_gaps_are_what_a_bitmap_leaves(raw, edges):
+    edges = sorted(edges)[: len(edges) // 2 * 2]
+    windows = list(zip(edges[::2], edges[1::2], strict=True))
+    spans = sorted((start, start + length) for start, length in raw)
+    covered = np.zeros(50, dtype=bool)
+    inside = np.zeros(50, dtype=bool)
+    for start, end in spans:
+        covered[start:end] = True
+    for start, end in windows:
+        inside[start:end] = True
+    found = gaps_of(spans, windows)
+    told = np.zeros(50, dtype=int)
+    for start, end, before, after in found:
+        assert start < end
+        told[start:end] += 1
+        if before >= 0:
+            assert spans[before][1] == max(one[1] for one in spans if one[0] <= start)
+        if after >= 0:
+            assert spans[after][0] == min(one[0] for one in spans if one[0] >= end)
+    assert told.tolist() == (inside & ~covered).astype(int).tolist()
+
+
+def ordered(starts, *ties):
+    """Return the order with ties given for all rows."""
+    found = start_order(starts, lambda rows: [tie[rows] for tie in ties])
+    return None if found is None else found.tolist()
+
+
+def test_equal_starts_are_ordered_by_what_breaks_ties():
+    assert ordered(ns(4, 1, 4, 4), ns(2, 0, 1, 1), ns(0, 0, 5, 3)) == [1, 3, 2, 0]
+
+
+def test_starts_in_order_stay_where_they_are():
+    assert ordered(ns(1, 2, 5)) is None
+    assert ordered(ns(1, 2, 2, 5), ns(0, 1, 1, 0)) == [0, 1, 2, 3]

@@ -1,0 +1,90 @@
+"""Codes for distinct values: dense and sparse ids give the same as numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import (
+    distinct,
+    distinct_codes,
+    distinct_rows,
+    first_of_each,
+    order_by_code,
+    summed,
+)
+
+relaxed = settings(deadline=None)
+# Dense ones are marked in a table, sparse ones (up to both ends of 64 bits) are sorted.
+ids = st.one_of(
+    st.lists(st.integers(-5, 5), max_size=10),
+    st.lists(st.sampled_from([NULL_INT, -1, 0, 2**62, 2**63 - 1]), max_size=10),
+    st.lists(st.integers(2**62, 2**62 + 9), max_size=10),
+)
+
+
+@relaxed
+@given(ids)
+def test_distinct_values_are_those_of_a_sorted_set(values):
+    assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))
+
+
+@relaxed
+@given(ids)
+def test_codes_lead_back_to_the_values(values):
+    used, codes = distinct_codes(np.array(values, dtype=np.int64))
+    assert used.tolist() == sorted(set(values))
+    assert codes.dtype == np.int64
+    assert used[codes].tolist() == values
+
+
+@pytest.mark.parametrize("values", [[7, 7], [NULL_INT, NULL_INT], [2**63 - 1]])
+def test_one_value_has_the_code_0(values):
+    used, codes = distinct_codes(np.array(values, dtype=np.int64))
+    assert used.tolist() == values[:1]
+    assert codes.tolist() == [0] * len(values)
+
+
+def test_sums_by_code_are_exact_where_doubles_would_round():
+    # 2^53 + 1 is no double; code 1 has no values.
+    sums = summed(np.array([2, 0, 2]), np.array([2**53, 4, 1]), 3)
+    assert sums.tolist() == [4, 0, 2**53 + 1]
+
+
+def test_no_values_have_no_codes_and_empty_sums():
+    nothing = np.empty(0, dtype=np.int64)
+    assert distinct(nothing).tolist() == []
+    assert [part.tolist() for part in distinct_codes(nothing)] == [[], []]
+    assert summed(nothing, nothing, 2).tolist() == [0, 0]
+
+
+@relaxed
+@given(st.lists(st.tuples(st.integers(-2, 2), st.just(7), st.integers(0, 3)), min_size=1))
+def test_rows_of_several_columns_are_coded_in_lexicographic_order(rows):
+    columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
+    first, code = distinct_rows(columns)
+    used = sorted(set(rows))
+    assert [rows[row] for row in first.tolist()] == used
+    assert first.tolist() == [rows.index(row) for row in used]
+    assert [used[one] for one in code.tolist()] == rows
+
+
+def test_sparse_columns_do_not_outgrow_64_bits():
+    columns = [np.array([2**62, NULL_INT, 2**62, 5], dtype=np.int64) for _ in range(4)]
+    first, code = distinct_rows(columns)
+    assert (first.tolist(), code.tolist()) == ([1, 3, 0], [2, 0, 2, 1])
+    assert distinct_rows([np.empty(0, dtype=np.int64)])[0].size == 0
+
+
+@pytest.mark.parametrize("high", [3, 1 << 16])
+def test_rows_by_code_keep_their_order(high):
+    assert order_by_code(np.array([high, 1, high, 0, 1])).tolist() == [3, 1, 4, 0, 2]
+
+
+def test_the_first_chosen_row_of_each_code_counts():
+    codes, values = np.array([1, 0, 1, 1, 0]), np.array([10, 11, 12, 13, 14])
+    chosen = np.array([False, True, True, True, True])
+    assert first_of_each(codes, values, chosen, 3, -1).tolist() == [11, 12, -1]

@@ -1,0 +1,91 @@
+"""Counts under names, busiest windows, and where the longest row of a group lies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.longest import longest_starts
+from nsys_llm.recipes.llm_hotspots.per_rank.peak_rate import busiest_window
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import coded_names
+
+parts = st.lists(
+    st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 5), min_size=1, max_size=4)),
+    max_size=4,
+)
+
+
+def named(values):
+    names = tuple(sorted(values))
+    group = [index for index, name in enumerate(names) for _ in values[name]]
+    value = [one for name in names for one in values[name]]
+    ints = np.array(group, dtype=np.int64), np.array(value, dtype=np.int64)
+    return NamedCounts(names, ValueCounts.from_values(*ints))
+
+
+def plain(counts):
+    found = {name: [] for name in counts.names}
+    rows = counts.counts
+    for group, value, count in zip(rows.group, rows.value, rows.count, strict=True):
+        found[counts.names[group]] += [int(value)] * int(count)
+    return found
+
+
+@settings(deadline=None)
+@given(ranks=parts, random=st.randoms(use_true_random=False))
+def test_counts_of_ranks_add_up_under_their_names_in_any_order(ranks, random):
+    expected = {}
+    for rank in ranks:
+        for name, values in rank.items():
+            expected[name] = sorted([*expected.get(name, []), *values])
+    together = NamedCounts.merge([named(rank) for rank in ranks])
+    assert plain(together) == expected
+    random.shuffle(ranks)
+    pieces = [NamedCounts.merge([named(rank), NamedCounts()]) for rank in ranks]
+    assert plain(NamedCounts.merge(pieces)) == expected
+
+
+@settings(deadline=None)
+@given(starts=st.lists(st.integers(0, 40), max_size=12), length=st.integers(1, 15))
+def test_no_window_holds_more_than_the_busiest(starts, length):
+    found = busiest_window(np.array(starts, dtype=np.int64), length)
+    held = [sum(at <= one < at + length for one in starts) for at in range(-20, 60)]
+    if not starts:
+        assert found is None
+    else:
+        most, begin = found
+        assert most == max(held)
+        assert begin == min(one for one in starts if held[one + 20] == most)
+
+
+@pytest.mark.parametrize("spread", [3, 300, 30_000])
+def test_counting_in_steps_first_finds_the_same_window(monkeypatch, spread):
+    random = np.random.default_rng(spread)
+    starts = np.sort(random.integers(0, spread * 20_000, 20_000))
+    length = 1_234_567
+    quick = busiest_window(starts, length)
+    monkeypatch.setattr("nsys_llm.recipes.llm_hotspots.per_rank.peak_rate._MANY", 1 << 60)
+    assert busiest_window(starts, length) == quick
+
+
+def test_the_longest_row_of_a_group_is_the_earliest_of_equals():
+    # Group 0: 5 ns at 9 and at 3; the row of 7 ns does not count. Group 1 has no row that counts.
+    group = np.array([0, 0, 0, 1])
+    start, duration = np.array([9, 3, 1, 4]), np.array([5, 5, 7, 2])
+    counted = np.array([True, True, False, False])
+    longest = longest_starts(group, start, duration, counted, np.array([5, 0]))
+    assert longest.tolist() == [3, NULL_INT]
+
+
+def test_versions_of_a_name_are_one_name():
+    strings = {4: "cudaMalloc_v3020", 5: "cudaFree_v3020", 6: "cudaMalloc_v9000"}
+    ids = np.array([4, 5, 6, 7, NULL_INT])
+    names, code = coded_names(ids, strings, strip_api_version)
+    assert names == ("[unknown name 7]", "[unnamed]", "cudaFree", "cudaMalloc")
+    assert code.tolist() == [3, 2, 3, 0, 1]

@@ -1,0 +1,295 @@
+"""Interval arithmetic against a bitmap that a reader can check, and the invariants of sums."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.errors import IntervalError
+from nsys_llm.numeric.exclusive import exclusive_ns
+from nsys_llm.numeric.intervals import (
+    clip_to_windows,
+    clipped_lengths,
+    covered_ns,
+    gaps_within,
+    intersect_intervals,
+    starts_inside,
+    subtract_intervals,
+    total_length_ns,
+    union_intervals,
+    union_length_ns,
+)
+
+END = 40  # the bitmaps reach from 0 to here
+
+relaxed = settings(deadline=None)
+intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=8).map(
+    lambda pairs: [(start, start + length) for start, length in pairs]
+)
+
+
+def columns(pairs):
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+def bitmap(pairs):
+    """Return for each instant of 0 .. END - 1 how many intervals cover it."""
+    covers = np.zeros(END, dtype=np.int64)
+    for start, end in pairs:
+        covers[start:end] += 1
+    return covers
+
+
+def union_of(pairs):
+    return union_intervals(*columns(pairs))
+
+
+def exclusive(pairs):
+    starts, ends = columns(pairs)
+    return exclusive_ns(starts, ends, np.arange(len(pairs))).tolist()
+
+
+def test_touching_intervals_are_joined():
+    assert union_of([(3, 5), (1, 3)]).tolist() == [[1, 5]]
+
+
+def test_a_gap_of_one_nanosecond_splits_a_union():
+    assert union_of([(1, 3), (4, 5)]).tolist() == [[1, 3], [4, 5]]
+
+
+def test_an_interval_inside_a_longer_one_changes_no_union():
+    # The short one ends first; the union must remember the reach of the long one.
+    assert union_of([(0, 9), (1, 2), (5, 6)]).tolist() == [[0, 9]]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "covered"),
+    [
+        ([], 0),
+        ([(4, 4)], 0),
+        ([(1, 3), (3, 5)], 4),  # touching
+        ([(4, 5), (1, 3)], 3),  # unsorted, a gap of 1
+        ([(0, 9), (1, 2), (5, 6)], 9),  # inside
+        ([(0, 4), (2, 7), (6, 6)], 7),  # overlapping, and one of no length inside
+        ([(0, 1), (5, 5), (8, 9)], 2),  # one of no length in a gap
+    ],
+)
+def test_the_length_of_a_union_needs_no_union(pairs, covered):
+    assert union_length_ns(*columns(pairs)) == covered == total_length_ns(union_of(pairs))
+
+
+def test_zero_length_intervals_cover_nothing():
+    assert union_of([(4, 4), (7, 7)]).tolist() == []
+    assert union_of([(4, 4), (4, 6)]).tolist() == [[4, 6]]
+
+
+def test_nothing_has_an_empty_union_of_two_columns():
+    assert union_of([]).shape == (0, 2)
+    assert total_length_ns(union_of([])) == 0
+
+
+@relaxed
+@given(intervals)
+def test_the_union_covers_what_a_bitmap_covers(pairs):
+    union = union_of(pairs)
+    assert np.array_equal(bitmap(union.tolist()), (bitmap(pairs) > 0).astype(int))
+    # Sorted, real, and with a gap before the next: the shortest way to write the set.
+    assert (union[:, 1] > union[:, 0]).all()
+    assert (union[1:, 0] > union[:-1, 1]).all()
+    assert total_length_ns(union) == (bitmap(pairs) > 0).sum()
+
+
+@relaxed
+@given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
+def test_the_union_knows_neither_row_order_nor_the_origin_of_time(pairs, random, shift):
+    union = union_of(pairs)
+    random.shuffle(pairs)
+    starts, ends = columns(pairs)
+    assert np.array_equal(union_intervals(starts + shift, ends + shift), union + shift)
+
+
+@relaxed
+@given(intervals, intervals)
+def test_an_intersection_covers_what_both_bitmaps_cover(left, right):
+    both = intersect_intervals(union_of(left), union_of(right))
+    expected = (bitmap(left) > 0) & (bitmap(right) > 0)
+    assert np.array_equal(bitmap(both.tolist()), expected.astype(int))
+
+
+@pytest.mark.parametrize(
+    "wrong", [[[4, 6], [1, 2]], [[1, 5], [4, 8]], [[6, 2]]], ids=["order", "overlap", "backwards"]
+)
+def test_intervals_that_are_no_set_are_refused_on_either_side(wrong):
+    good, bad = np.array([[0, 9]]), np.array(wrong)
+    with pytest.raises(IntervalError, match="union_intervals"):
+        intersect_intervals(good, bad)
+    with pytest.raises(IntervalError, match="union_intervals"):
+        intersect_intervals(bad, good)
+
+
+def test_an_interval_over_two_windows_is_cut_into_two_pieces():
+    # 2..9 in the windows 0..4 and 6..8 leaves 2..4 and 6..8; 4..6 lies between them.
+    owner, starts, ends = clip_to_windows(
+        np.array([2, 4]), np.array([9, 6]), np.array([[0, 4], [6, 8]])
+    )
+    assert owner.tolist() == [0, 0]
+    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [(2, 4), (6, 8)]
+
+
+@relaxed
+@given(intervals, intervals)
+def test_clipped_pieces_cover_what_the_bitmaps_of_each_interval_and_the_windows_share(pairs, given):
+    windows = union_of(given)
+    owner, starts, ends = clip_to_windows(*columns(pairs), windows)
+    lengths = clipped_lengths(*columns(pairs), windows).tolist()
+    for row, pair in enumerate(pairs):
+        own = owner == row
+        pieces = list(zip(starts[own].tolist(), ends[own].tolist(), strict=True))
+        expected = (bitmap([pair]) > 0) & (bitmap(given) > 0)
+        assert np.array_equal(bitmap(pieces), expected.astype(int))
+        assert lengths[row] == expected.sum()
+
+
+@relaxed
+@given(intervals, st.lists(st.integers(-3, END + 3), max_size=6))
+def test_covered_time_and_membership_are_those_of_the_bitmap(given, instants):
+    windows, covers = union_of(given), bitmap(given) > 0
+    at_ns = np.array(instants, dtype=np.int64)
+    assert covered_ns(at_ns, windows).tolist() == [
+        int(covers[: max(at, 0)].sum()) for at in instants
+    ]
+    assert starts_inside(at_ns, windows).tolist() == [
+        0 <= at < END and bool(covers[at]) for at in instants
+    ]
+
+
+def test_a_window_holds_its_start_and_not_its_end():
+    windows = np.array([[3, 5], [7, 8]])
+    inside = starts_inside(np.array([2, 3, 4, 5, 6, 7, 8]), windows)
+    assert inside.tolist() == [False, True, True, False, False, True, False]
+
+
+def test_no_windows_hold_nothing():
+    none, at_ns = np.empty((0, 2), dtype=np.int64), np.array([1, 2])
+    assert starts_inside(at_ns, none).tolist() == [False, False]
+    assert covered_ns(at_ns, none).tolist() == [0, 0]
+    assert clip_to_windows(at_ns, at_ns + 1, none)[0].size == 0
+
+
+def test_what_is_taken_out_splits_what_is_left():
+    # 0-10 without 3-5 and 8-12.
+    left = subtract_intervals(union_of([(0, 10)]), union_of([(3, 5), (8, 12)]))
+    assert left.tolist() == [[0, 3], [5, 8]]
+
+
+@relaxed
+@given(intervals, intervals)
+def test_a_difference_is_the_time_in_one_and_not_in_the_other(ours, others):
+    left = subtract_intervals(union_of(ours), union_of(others))
+    expected = (bitmap(ours) > 0) & (bitmap(others) == 0)
+    assert ((bitmap(left.tolist()) > 0) == expected).all()
+    assert total_length_ns(left) == expected.sum()
+    assert (left[:, 1] > left[:, 0]).all()
+    # Touching pieces of `ours` are one already, so that no two of the result touch.
+    assert (left[1:, 0] > left[:-1, 1]).all()
+
+
+def test_shared_time_is_split_and_the_odd_nanosecond_goes_to_the_earliest_started():
+    # 0..4 alone: 4; 4..9 shared by two: 5 = 2 + 2 and 1 left for the first; 9..10 alone: 1.
+    assert exclusive([(0, 9), (4, 10)]) == [4 + 2 + 1, 2 + 1]
+
+
+def test_three_intervals_share_five_nanoseconds_as_three_one_one():
+    # 5 // 3 = 1 each, 2 left over; equal starts, so the earlier end is the earlier interval.
+    assert exclusive([(0, 5), (0, 5), (0, 5)]) == [3, 1, 1]
+
+
+def test_the_earliest_that_is_still_running_takes_the_remainder():
+    # 0..2 and 2..5 touch: 2 for the first. 3..6 overlaps 2..5 in 3..5: 1 each.
+    # Then 7..10, 7..10 share 3: 1 each, 1 left for the first of the two, by tie break.
+    assert exclusive([(0, 2), (2, 5), (3, 6), (7, 10), (7, 10)]) == [2, 2, 2, 2, 1]
+
+
+def test_the_tie_break_decides_between_equal_intervals_whatever_the_row_order():
+    same = np.array([0, 0]), np.array([3, 3])
+    assert exclusive_ns(*same, np.array([8, 9])).tolist() == [2, 1]
+    assert exclusive_ns(*same, np.array([9, 8])).tolist() == [1, 2]
+
+
+def test_a_lone_or_missing_interval_keeps_all_its_time():
+    assert exclusive([(3, 8)]) == [5]
+    assert exclusive([]) == []
+
+
+@relaxed
+@given(intervals)
+def test_exclusive_shares_follow_the_rule_segment_by_segment(pairs):
+    # Between two neighbouring bounds the same intervals run: each takes dt // k there.
+    expected = [0] * len(pairs)
+    order = sorted(range(len(pairs)), key=lambda row: (*pairs[row], row))
+    bounds = sorted({bound for pair in pairs for bound in pair})
+    for low, high in pairwise(bounds):
+        active = [row for row in order if pairs[row][0] <= low and pairs[row][1] >= high]
+        for row in active:
+            expected[row] += (high - low) // len(active)
+        if active:
+            expected[active[0]] += (high - low) % len(active)
+    assert exclusive(pairs) == expected
+
+
+@relaxed
+@given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
+def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, random, shift):
+    rows = list(range(len(pairs)))
+    random.shuffle(rows)
+    starts, ends = columns([pairs[row] for row in rows])
+    shares = exclusive_ns(starts + shift, ends + shift, np.array(rows, dtype=np.int64))
+    assert int(shares.sum()) == total_length_ns(union_of(pairs))
+    assert (shares >= 0).all()
+    assert (shares <= ends - starts).all()
+    plain = exclusive(pairs)
+    assert shares.tolist() == [plain[row] for row in rows]
+
+
+@relaxed
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=8))
+def test_twice_the_durations_without_overlap_give_twice_the_sums(gaps_and_lengths):
+    # Each interval starts a gap after the end of the one before, so nothing overlaps.
+    single, doubled, at, at_doubled = [], [], 0, 0
+    for gap, length in gaps_and_lengths:
+        single.append((at + gap, at + gap + length))
+        doubled.append((at_doubled + gap, at_doubled + gap + 2 * length))
+        at, at_doubled = single[-1][1], doubled[-1][1]
+    assert total_length_ns(union_of(doubled)) == 2 * total_length_ns(union_of(single))
+    assert exclusive(doubled) == [2 * share for share in exclusive(single)]
+
+
+@relaxed
+@given(busy=intervals, windows=intervals)
+def test_gaps_within_windows_are_what_is_not_busy_there(busy, windows):
+    busy, windows = union_of(busy), union_of(windows)
+    gaps = gaps_within(busy, windows)
+    idle = (bitmap(windows) > 0) & (bitmap(busy) == 0)
+    assert (bitmap(gaps) > 0).tolist() == idle.tolist()
+    assert (gaps[:, 1] > gaps[:, 0]).all()
+    # A gap ends with its window, also where the next window begins with another.
+    inside = np.searchsorted(windows[:, 0], gaps[:, 0], side="right") - 1
+    assert (gaps[:, 1] <= windows[inside, 1]).all()
+
+
+def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monkeypatch):
+    random = np.random.default_rng(0)
+    starts = random.integers(0, 500, 50)
+    ends = starts + random.integers(0, 60, 50)
+    windows = union_of([(start, start + 9) for start in range(0, 600, 13)])
+    whole = clipped_lengths(starts, ends, windows)
+    assert len(windows) == 47
+    monkeypatch.setattr("nsys_llm.numeric.intervals._FEW", 3)
+    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
+    monkeypatch.setattr("nsys_llm.numeric.intervals._BLOCK", 7)
+    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()

@@ -1,0 +1,56 @@
+"""The longest of each group, against sorting everything."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.longest_rows import candidate_rows, longest_of_each
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=40
+)
+
+
+def arrays(rows):
+    rows = sorted(rows, key=lambda row: row[2])
+    return (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+
+
+def by_hand(group, value, start, most):
+    found = []
+    for one in sorted(set(group.tolist())):
+        mine = [row for row in range(group.size) if group[row] == one]
+        mine.sort(key=lambda row: (-value[row], start[row], row))
+        found += mine[:most]
+    return found
+
+
+@given(ROWS, st.integers(1, 5))
+def test_the_longest_of_each_group_come_first_and_ties_by_time(rows, most):
+    group, value, start = arrays(rows)
+    found = longest_of_each(group, value, [start, np.arange(group.size)], most)
+    assert found.tolist() == by_hand(group, value, start, most)
+
+
+@given(ROWS, st.integers(1, 5))
+def test_the_candidates_hold_the_longest_and_the_earliest_of_equals(rows, most):
+    group, value, start = arrays(rows)
+    counts = ValueCounts.from_values(group, value)
+    found = candidate_rows(group, value, start, counts, most)
+    assert found.tolist() == sorted(found.tolist())
+    assert set(by_hand(group, value, start, most)) <= set(found.tolist())
+
+
+def test_of_many_equal_rows_few_are_candidates():
+    zeros, start = np.zeros(1000, dtype=np.int64), np.arange(1000)
+    counts = ValueCounts.from_values(zeros, zeros + 7)
+    assert candidate_rows(zeros, zeros + 7, start, counts, 3).tolist() == [0, 1, 2]
+
+
+def test_no_rows_have_no_longest():
+    nothing = np.empty(0, dtype=np.int64)
+    assert candidate_rows(nothing, nothing, nothing, ValueCounts.empty(), 3).size == 0
+    assert longest_of_each(nothing, nothing, [nothing], 3).size == 0

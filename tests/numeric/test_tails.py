@@ -1,0 +1,147 @@
+"""Time beyond medians, outliers, heaps and the score, against arithmetic done by hand or numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.tails import (
+    Beyond,
+    beyond_medians,
+    medians_of_others,
+    ratio,
+    second_heaps,
+    tail_score,
+    twice_medians,
+)
+from nsys_llm.recipes.tail_stats.per_rank.compact_histogram import NarrowCounts
+
+
+def counted(*groups):
+    group = [index for index, values in enumerate(groups) for _ in values]
+    value = [one for values in groups for one in values]
+    return ValueCounts.from_values(np.array(group, dtype=np.int64), np.array(value, dtype=np.int64))
+
+
+def medians(counts, groups_n):
+    return twice_medians(counts.order_statistics(groups_n))
+
+
+def test_a_median_between_two_values_is_whole_in_halves():
+    # 3 and 4 have 3.5; 5, 6, 9 have 6; nothing has 0.
+    counts = counted([3, 4], [9, 5, 6], [])
+    assert medians(counts, 3).tolist() == [7, 12, 0]
+
+
+def test_time_beyond_the_median_and_in_outliers_by_hand():
+    # Median 4: 5 is 1 beyond, 9 is 5 beyond and longer than 8; in halves 12 and 10.
+    counts = counted([4, 3, 4, 5, 9])
+    found = beyond_medians(counts, medians(counts, 1), 1)
+    assert (found.twice.tolist(), found.outliers_n.tolist()) == ([12], [1])
+    assert found.outliers_twice.tolist() == [10]
+
+
+def test_twice_the_median_is_no_outlier_yet_and_a_median_of_0_has_none():
+    counts = counted([4, 4, 8], [0, 0, 7])
+    assert beyond_medians(counts, medians(counts, 2), 2).outliers_n.tolist() == [0, 0]
+
+
+@given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20), min_size=1, max_size=4))
+def test_sums_are_those_of_numpy(groups):
+    counts = counted(*groups)
+    twice = medians(counts, len(groups))
+    assert (twice / 2).tolist() == [np.median(one) for one in groups]
+    found = beyond_medians(counts, twice, len(groups))
+    for index, values in enumerate(groups):
+        beyond = np.maximum(0, np.array(values) - np.median(values))
+        outlying = np.array(values) > 2 * np.median(values)
+        outlying &= np.median(values) > 0
+        assert found.twice[index] == 2 * beyond.sum()
+        assert found.outliers_n[index] == outlying.sum()
+        assert found.outliers_twice[index] == 2 * beyond[outlying].sum()
+
+
+@given(st.lists(st.integers(0, 99), max_size=20), st.lists(st.integers(0, 99), max_size=20))
+def test_what_ranks_have_beyond_a_common_median_adds_up(left, right):
+    whole = counted(left + right)
+    twice = medians(whole, 1)
+    parts = [beyond_medians(counted(part), twice, 1) for part in (left, right)]
+    joined, all_of_it = Beyond.joined(parts), beyond_medians(whole, twice, 1)
+    for name in ("twice", "outliers_n", "outliers_twice"):
+        assert getattr(joined, name).sum() == getattr(all_of_it, name).sum()
+
+
+def test_joining_nothing_gives_no_groups():
+    assert Beyond.joined([]).twice.tolist() == []
+
+
+def test_the_score_of_200_constant_kernels_of_1_ms_is_7651():
+    # 1000 us * log2(201) * 1; the peer survey's healthy case. It ranks and flags nothing.
+    score = tail_score(np.array([1_000_000.0]), np.array([200]), np.array([1.0]))
+    assert score[0] == pytest.approx(1000 * math.log2(201))
+    assert round(score[0]) == 7651
+
+
+def test_the_score_grows_with_unevenness_and_never_shrinks_below_even():
+    scores = tail_score(np.full(3, 4_000.0), np.full(3, 7), np.array([2.5, 0.5, np.nan]))
+    # 4 us * log2(8) = 12.
+    assert scores.tolist() == [30.0, 12.0, 12.0]
+
+
+def test_a_ratio_to_nothing_is_not_known():
+    found = ratio(np.array([6.0, 6.0, 6.0]), np.array([3.0, 0.0, np.nan]))
+    assert found[0] == 2.0
+    assert np.isnan(found[1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "heap"),
+    [
+        ([10] * 95 + [50] * 5, True),  # 5 of 100, all alike, far away
+        ([10] * 96 + [50] * 4, False),  # 4 are no heap
+        ([10] * 295 + [50] * 5, False),  # less than 3 %: accidents
+        ([10] * 95 + [50, 50, 50, 50, 76], False),  # a tail, not a heap: 76 > 1.5 * 50
+        ([10] * 95 + [50, 50, 50, 50, 75], True),
+        ([10] * 90 + [20] * 5 + [29] * 5, False),  # 29 < 1.5 * 20: no gap below it
+        ([10] * 90 + [20] * 5 + [30] * 5, True),
+        ([10] * 100, False),
+    ],
+)
+def test_a_heap_is_many_alike_and_apart(values, heap):
+    counts = counted(values)
+    assert second_heaps(counts, medians(counts, 1), 1).tolist() == [heap]
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 2**45)), max_size=30))
+def test_narrow_counts_are_the_counts_again(pairs):
+    group, value = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in (0, 1))
+    counts = ValueCounts.from_values(group, value)
+    again = NarrowCounts.of(counts).widened()
+    for name in ("group", "value", "count"):
+        assert getattr(again, name).dtype == np.int64
+        assert getattr(again, name).tolist() == getattr(counts, name).tolist()
+
+
+def test_small_counts_take_few_bytes():
+    narrow = NarrowCounts.of(counted([3, 3, 70_000]))
+    kinds = [one.dtype for one in (narrow.group, narrow.value, narrow.count)]
+    assert kinds == [np.uint8, np.uint32, np.uint8]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_medians_of_others_leave_each_value_out(seed):
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 6, 30)
+    value = np.where(rng.random(30) < 0.2, np.nan, rng.integers(0, 5, 30) / 2)
+    found = medians_of_others(group, value)
+    for at in range(30):
+        others = [value[j] for j in range(30) if j != at and group[j] == group[at]]
+        others = [one for one in others if not np.isnan(one)]
+        expected = np.median(others) if others and not np.isnan(value[at]) else np.nan
+        assert found[at] == pytest.approx(expected, nan_ok=True)
+    assert medians_of_others(group[:0], value[:0]).size == 0

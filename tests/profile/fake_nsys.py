@@ -1,0 +1,88 @@
+"""A stand-in for `nsys export`, and what the tests of exports do with it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+
+from nsys_llm.core.errors import ReportError
+from nsys_llm.profile.export import open_export
+
+#: Stands in for `nsys export`: the report holds the number of ns that its one kernel takes.
+FAKE_NSYS = """#!{python}
+import json, pathlib, sys, time
+import pyarrow as pa, pyarrow.parquet as pq
+from nsys_llm.testing.trace_builder import TraceBuilder
+arguments = sys.argv[1:]
+folder = pathlib.Path(__file__).parent
+with open(folder / "calls", "a") as calls:
+    calls.write(json.dumps(arguments) + "\\n")
+made = pathlib.Path(arguments[arguments.index("--output") + 1])
+tables = arguments[arguments.index("--tables") + 1].split(",")
+duration_ns = int(pathlib.Path(arguments[-1]).read_text())
+builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=duration_ns)
+builder.write_parquet(made)
+for file in made.iterdir():
+    if file.stem not in tables or file.stem.startswith("ENUM"):
+        file.unlink()
+record = made / "META_DATA_EXPORT.parquet"
+added = dict(name="EXPORT_PARAM_TABLES_TO_EXPORT", value=" ".join(tables))
+pq.write_table(pa.Table.from_pylist([*pq.read_table(record).to_pylist(), added]), record)
+# Half a table stands there until the test allows the other half.
+if (folder / "hold").exists():
+    kernels = made / "{kernel}.parquet"
+    content = kernels.read_bytes()
+    kernels.write_bytes(content[: len(content) // 2])
+    (folder / "held").touch()
+    while (folder / "hold").exists():
+        time.sleep(0.01)
+    kernels.write_bytes(content)
+"""
+
+
+def executable(tmp_path: Path, text: str) -> str:
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "nsys").write_text(text)
+    (folder / "nsys").chmod(0o755)
+    return str(folder / "nsys")
+
+
+def written(path: Path, duration_ns: int, age_seconds: int = 3600) -> Path:
+    path.write_text(str(duration_ns))
+    aged(path, age_seconds)
+    return path
+
+
+def aged(path: Path, seconds: int) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def kernel_ns(report: Path, nsys: str | None, *tables: str, export_dir: Path | None = None) -> int:
+    """Return how long the report's one kernel took."""
+    wanted, folder = ("kernels", *tables), str(export_dir) if export_dir else None
+    with open_export(report, wanted, export_dir=folder, nsys=nsys) as opened:
+        rows = opened.read("kernels", ("start_ns", "end_ns"))
+    return int((rows["end_ns"] - rows["start_ns"]).sum())
+
+
+def calls(nsys: str) -> int:
+    record = Path(nsys).with_name("calls")
+    return len(record.read_text().splitlines()) if record.exists() else 0
+
+
+def failure(report: Path, nsys: str | None) -> str:
+    """Open a report that cannot be exported, and return the one line that says why."""
+    before = sorted(os.listdir(report.parent))
+    with pytest.raises(ReportError) as caught:
+        kernel_ns(report, nsys)
+    assert "\n" not in caught.value.message
+    assert caught.value.message.startswith(report.name)
+    assert sorted(os.listdir(report.parent)) == before
+    assert pickle.loads(pickle.dumps(caught.value)).message == caught.value.message
+    return caught.value.message

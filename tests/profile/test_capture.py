@@ -1,0 +1,207 @@
+"""The facts of a capture, and that nothing else of the recorded environment gets anywhere."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts, read_facts
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.run.cli import main
+from nsys_llm.testing.trace_builder import TraceBuilder, global_tid
+
+TOKEN = "hf_SECRET0123456789"
+PIN = "98765432109"
+KINDS = ("sqlite", "parquet")
+
+
+def write(report: TraceBuilder, folder: Path, kind: str, name: str = "r") -> Path:
+    if kind == "sqlite":
+        return report.write_sqlite(folder / f"{name}.sqlite")
+    return report.write_parquet(folder / f"{name}_pqtdir")
+
+
+def facts_of(path: Path) -> CaptureFacts:
+    with (ParquetReport if path.is_dir() else SqliteReport)(path) as report:
+        return read_facts(report)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_facts_are_those_of_the_report(tmp_path, kind):
+    report = TraceBuilder(
+        hostname="n7", driver_version="550.1", utc_epoch_ns=17, system_clock_ns=19, duration_ns=9
+    )
+    report.process(pid=5, name="server", gpu_ids=(0, 1)).process(pid=6, name="worker")
+    facts = facts_of(write(report, tmp_path, kind))
+    assert facts.host == "n7"
+    # The builder's machine records driver API version 12040, which is 12.4.
+    assert (facts.driver_version, facts.cuda_version) == ("550.1", "12.4")
+    assert facts.gpus == ("NVIDIA H100 80GB HBM3",) * 2
+    assert (facts.nsys_version, facts.schema_version) == ("2026.2.1.210", "3.25.0")
+    assert (facts.utc_epoch_ns, facts.system_clock_ns) == (17, 19)
+    assert facts.processes == {global_tid(5): "server", global_tid(6): "worker"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clock_that_an_older_schema_lacks_is_none(tmp_path, kind):
+    report = TraceBuilder(schema="3.7.2", utc_epoch_ns=17)
+    facts = facts_of(write(report, tmp_path, kind))
+    assert (facts.utc_epoch_ns, facts.system_clock_ns) == (17, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wall_clock_that_is_null_is_none(tmp_path, kind):
+    assert facts_of(write(TraceBuilder(utc_epoch_ns=None), tmp_path, kind)).utc_epoch_ns is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_that_says_nothing_of_itself_has_no_facts(tmp_path, kind):
+    report = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=1)
+    for table in (
+        "TARGET_INFO_SYSTEM_ENV",
+        "TARGET_INFO_GPU",
+        "TARGET_INFO_SESSION_START_TIME",
+        "META_DATA_CAPTURE",
+        "META_DATA_EXPORT",
+        "PROCESSES",
+        "MPI_RANKS",
+    ):
+        report.drop_table(table)
+    facts = facts_of(write(report, tmp_path, kind))
+    assert {value for value in vars(facts).values() if value} == set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table", ["TARGET_INFO_SESSION_START_TIME", "PROCESSES"])
+def test_columns_of_facts_that_are_not_there_are_no_error(tmp_path, kind, table):
+    path = write(TraceBuilder().kernel("k", start_ns=1, duration_ns=1), tmp_path, kind)
+    if kind == "parquet":
+        pq.write_table(pa.table({"other": [1]}), path / f"{table}.parquet")
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(f"DROP TABLE {table}")
+            database.execute(f"CREATE TABLE {table} (other INTEGER)")
+            database.execute(f"INSERT INTO {table} VALUES (1)")
+            database.commit()
+    facts = facts_of(path)
+    assert facts.host == "node1"
+    if table == "PROCESSES":
+        assert facts.processes == {}
+    else:
+        assert (facts.utc_epoch_ns, facts.system_clock_ns) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [("12020", "12.2"), ("11080", "11.8"), ("13000", "13.0"), ("x", None)]
+)
+def test_the_cuda_version_is_decoded(tmp_path, number, version):
+    report = TraceBuilder().drop_table("TARGET_INFO_SYSTEM_ENV")
+    path = write(report, tmp_path, "parquet")
+    rows = pa.table({"name": ["CudaDriverVersion"], "value": [number]})
+    pq.write_table(rows, path / "TARGET_INFO_SYSTEM_ENV.parquet")
+    assert facts_of(path).cuda_version == version
+
+
+@pytest.mark.parametrize("version", ["3.7.2", "3.25.0"])
+def test_the_way_of_tracing_graphs_is_found_in_every_version(tmp_path, version):
+    report = TraceBuilder(schema=version).graph_launch([("a", 1, 2)], launch=(0, 1), mode="node")
+    prefix = "PROCESS_0:" if version == "3.7.2" else ""
+    report.capture_option(f"{prefix}CUDA_GRAPH_TRACE_OPTIONS:MODE", "Node")
+    assert facts_of(write(report, tmp_path, "sqlite")).graph_mode == "node"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mpi_ranks_belong_to_processes(tmp_path, kind):
+    report = TraceBuilder().process(pid=5).mpi_rank(55, 3).process(pid=6).mpi_rank(66, 0)
+    facts = facts_of(write(report, tmp_path, kind))
+    assert facts.mpi_ranks == {global_tid(5): 3, global_tid(6): 0}
+
+
+@pytest.mark.parametrize("name", RANK_VARIABLES)
+def test_each_rank_variable_is_read(tmp_path, name):
+    report = TraceBuilder().environment(**{name: "12"})
+    assert facts_of(write(report, tmp_path, "sqlite")).rank_variables == {name: 12}
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "1.0", "0x1", " ", TOKEN])
+def test_a_rank_variable_that_is_no_number_is_not_kept(tmp_path, value):
+    report = TraceBuilder().environment(RANK=value, LOCAL_RANK="1", RANKS="2", rank="3")
+    assert facts_of(write(report, tmp_path, "sqlite")).rank_variables == {}
+
+
+def tell_tale(rank: int) -> TraceBuilder:
+    """Return a report whose environment holds a token in many places."""
+    report = TraceBuilder().kernel("k", start_ns=1, duration_ns=2 + rank, launch=(0, 1))
+    report.environment(RANK=str(rank), HF_TOKEN=TOKEN, RANK_TOKEN=TOKEN, LOCAL_RANK=TOKEN, PIN=PIN)
+    report.environment(SLURM_PROCID=TOKEN, MULTI=f"a\nRANK={TOKEN}")
+    return report.capture_option("PROCESS_0:ARGUMENT_1", f"--token={TOKEN}").capture_option(
+        "PROCESS_0:COMMAND", TOKEN
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_token_stands_in_both_places_of_what_is_read(tmp_path, kind):
+    path = write(tell_tale(0), tmp_path, kind)
+    files = [path] if path.is_file() else list(path.iterdir())
+    content = b"".join(file.read_bytes() for file in files)
+    # In META_DATA_CAPTURE (which parquet of Nsight Systems leaves out) and in DeviceEnvironment.
+    assert content.count(TOKEN.encode()) >= (8 if kind == "sqlite" else 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_facts_hold_no_other_variable(tmp_path, kind):
+    facts = facts_of(write(tell_tale(0), tmp_path, kind))
+    for secret in (TOKEN, PIN):
+        assert secret not in repr(facts)
+        assert secret.encode() not in pickle.dumps(facts)
+    assert set(facts.rank_variables) <= set(RANK_VARIABLES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_output_holds_any_other_variable(tmp_path, capfd, kind, broken):
+    for rank in (0, 1):
+        write(tell_tale(rank), tmp_path, kind, f"rank{rank}")
+    if broken:
+        # A column of text where integers belong: an error message may quote what it found.
+        report = tell_tale(2).raw("PROCESSES", globalPid=1, pid=2, name=TOKEN)
+        path = write(report.drop_table("CUPTI_ACTIVITY_KIND_KERNEL"), tmp_path, "sqlite", "rank2")
+        damage(path)
+    out = tmp_path / "out"
+    code = main(["llm_hotspots", "--input", str(tmp_path), "--output", str(out), "--csv"])
+    assert code == (3 if broken else 0)
+    written = [path for path in out.rglob("*") if path.is_file()]
+    assert {"files.parquet", "coverage.csv", "report.json", "out.nsys-analysis"} <= {
+        file.name for file in written
+    }
+    for file in written:
+        assert TOKEN.encode() not in file.read_bytes(), file.name
+        assert PIN.encode() not in file.read_bytes(), file.name
+        if file.suffix == ".parquet":
+            # Parquet compresses; look at the values themselves too.
+            values = str(pq.read_table(file).to_pylist())
+            assert TOKEN not in values, file.name
+            assert PIN not in values, file.name
+    assert TOKEN not in "".join(capfd.readouterr())
+
+
+def damage(path: Path) -> None:
+    """Put the token where the reader wants an integer."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE TARGET_INFO_GPU SET id = ?", (TOKEN,))
+        database.commit()
+
+
+def test_the_sentinel_of_null_is_no_process_and_no_rank(tmp_path):
+    report = TraceBuilder().raw("MPI_RANKS", globalTid=None, rank=1)
+    report.raw("PROCESSES", globalPid=None, pid=None, name="ghost")
+    facts = facts_of(write(report, tmp_path, "sqlite"))
+    assert NULL_INT not in facts.mpi_ranks.values()

@@ -1,0 +1,235 @@
+"""From what was typed to a list of reports: folders, counts, twins, names, and each mistake."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.profile.inputs import expand_inputs, label_reports, natural_key, open_report
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder that is also the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make(folder, *names):
+    """Make empty reports; a name that ends in _pqtdir becomes a folder."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("_pqtdir"):
+            path.mkdir()
+        else:
+            path.touch()
+    return folder
+
+
+def labels(*entries):
+    return [report.label for report in expand_inputs([str(entry) for entry in entries])[0]]
+
+
+def names(*entries):
+    found, _ = expand_inputs([str(entry) for entry in entries])
+    return [Path(report.path).name for report in found]
+
+
+def notes(*entries):
+    return expand_inputs([str(entry) for entry in entries])[1]
+
+
+def test_a_folder_stands_for_its_reports_in_natural_order(folder):
+    make(folder, "r10.sqlite", "r2.qdrep", "r1.nsys-rep", "r3_pqtdir", "notes.txt", "sub/r0.sqlite")
+    assert names(folder) == ["r1.nsys-rep", "r2.qdrep", "r3_pqtdir", "r10.sqlite"]
+    assert labels(folder) == ["r1", "r2", "r3", "r10"]
+    assert notes(folder) == []
+
+
+def test_the_order_of_the_entries_changes_nothing(folder):
+    make(folder, "r10.sqlite", "r2.sqlite", "other/r3.sqlite")
+    assert labels("r10.sqlite", "other", "r2.sqlite") == labels("other", "r2.sqlite", "r10.sqlite")
+
+
+def test_a_folder_with_a_number_gives_its_first_reports(folder):
+    make(folder, "ranks/r10.sqlite", "ranks/r2.sqlite", "ranks/r1.sqlite")
+    assert names("ranks:2") == ["r1.sqlite", "r2.sqlite"]
+    assert names("ranks:9") == ["r1.sqlite", "r2.sqlite", "r10.sqlite"]
+
+
+def test_a_number_counts_reports_and_not_their_exports(folder):
+    make(folder, "ranks/r1.nsys-rep", "ranks/r1.sqlite", "ranks/r2.nsys-rep")
+    assert names("ranks:2") == ["r1.nsys-rep", "r2.nsys-rep"]
+
+
+def test_a_colon_in_a_real_path_is_part_of_the_path(folder):
+    make(folder, "run:2/a.sqlite", "b:1.sqlite", "run:2/b.sqlite")
+    assert names("run:2") == ["a.sqlite", "b.sqlite"]
+    assert names("run:2:1") == ["a.sqlite"]
+    assert names("b:1.sqlite") == ["b:1.sqlite"]
+
+
+def test_a_report_with_its_exports_beside_it_is_one_report(folder):
+    make(folder, "a.nsys-rep", "a.sqlite", "a_pqtdir", "b.sqlite", "b_pqtdir")
+    assert names(folder) == ["a.nsys-rep", "b.sqlite"]
+
+
+def test_a_report_given_with_its_export_is_read_once_and_said_so(folder):
+    make(folder, "a.nsys-rep", "a.sqlite")
+    assert names("a.sqlite", "a.nsys-rep") == ["a.nsys-rep"]
+    assert notes("a.sqlite", "a.nsys-rep") == ["a.sqlite: left out, a.nsys-rep is the same report."]
+
+
+def test_an_export_given_alone_is_taken_as_it_is(folder):
+    make(folder, "a.nsys-rep", "a.sqlite", "a_pqtdir")
+    assert names("a.sqlite") == ["a.sqlite"]
+    assert names("a_pqtdir") == ["a_pqtdir"]
+
+
+def test_what_is_given_twice_is_read_once_and_said_so(folder):
+    make(folder, "a.sqlite")
+    assert names("a.sqlite", "./a.sqlite") == ["a.sqlite"]
+    assert notes("a.sqlite", "./a.sqlite") == ["a.sqlite: given twice, read once."]
+
+
+def test_a_folder_and_a_report_in_it_are_not_read_twice(folder):
+    make(folder, "ranks/a.sqlite", "ranks/b.sqlite")
+    assert names("ranks", "ranks/a.sqlite") == ["a.sqlite", "b.sqlite"]
+
+
+def test_the_same_name_in_two_folders_gets_two_labels(folder):
+    make(folder, "n1/rank0.sqlite", "n2/rank0.sqlite", "n2/rank1.sqlite")
+    assert labels("n1", "n2") == ["n1/rank0", "n2/rank0", "n2/rank1"]
+    assert notes("n1", "n2") == ["reports of the same name are told apart by their folders."]
+
+
+def test_the_same_export_in_two_folders_is_two_reports(folder):
+    make(folder, "n1/rank0.nsys-rep", "n2/rank0.sqlite")
+    assert labels("n1", "n2") == ["n1/rank0", "n2/rank0"]
+
+
+def test_labels_go_as_deep_as_it_takes(folder):
+    make(folder, "x/n/r.sqlite", "y/n/r.sqlite")
+    assert labels("x/n", "y/n") == ["x/n/r", "y/n/r"]
+
+
+def test_names_that_differ_in_leading_zeros_only_have_one_order(folder):
+    make(folder, "a/r1.sqlite", "a/r01.sqlite")
+    assert names("a/r1.sqlite", "a/r01.sqlite") == names("a/r01.sqlite", "a/r1.sqlite")
+
+
+def test_a_folder_of_parquet_files_under_another_name_is_a_report(folder):
+    make(folder, "export/StringIds.parquet")
+    assert names("export") == ["export"]
+
+
+def test_paths_are_absolute_and_a_link_keeps_its_own_name(folder):
+    # The name may tell the rank, and what a link leads to may be called anything.
+    make(folder, "store/blob")
+    os.symlink(folder / "store" / "blob", folder / "rank3.sqlite")
+    ((report,), _) = expand_inputs(["rank3.sqlite"])
+    assert (report.path, report.label) == (str(folder / "rank3.sqlite"), "rank3")
+
+
+def test_a_link_and_what_it_leads_to_are_read_once(folder):
+    make(folder, "a.sqlite")
+    os.symlink(folder / "a.sqlite", folder / "b.sqlite")
+    reports, notes = expand_inputs(["b.sqlite", "a.sqlite"])
+    assert [report.label for report in reports] == ["b"]
+    assert notes == ["a.sqlite: the same as b.sqlite, read once."]
+
+
+def test_a_link_to_nowhere_in_a_folder_stays_a_report(folder):
+    make(folder, "ranks/rank0.sqlite")
+    os.symlink(folder / "gone.sqlite", folder / "ranks" / "rank1.sqlite")
+    assert names("ranks") == ["rank0.sqlite", "rank1.sqlite"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("missing.sqlite", "missing.sqlite: does not exist"),
+        ("missing:3", "missing:3: does not exist"),
+        ("empty", "empty: no reports in this folder"),
+        ("outer", "none in its subfolders is looked at"),
+        ("a.txt", "a.txt: not a report"),
+        ("a.sqlite:2", "':n' is for folders"),
+        ("ranks:0", "':0' takes none"),
+    ],
+)
+def test_each_mistake_has_its_line(folder, entry, said):
+    make(folder, "a.txt", "a.sqlite", "ranks/b.sqlite", "outer/inner/c.sqlite", "empty/notes.txt")
+    with pytest.raises(UsageError) as caught:
+        expand_inputs(["a.sqlite", entry])
+    assert said in caught.value.message
+    assert caught.value.message.startswith(f"{entry}: ")
+    assert "\n" not in caught.value.message
+
+
+def test_a_folder_that_may_not_be_entered_is_told(folder, monkeypatch):
+    make(folder, "locked/a.sqlite")
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UsageError, match=r"^locked: cannot be looked at \(Permission denied\)"):
+        expand_inputs(["locked"])
+
+
+def test_a_name_that_is_too_long_for_any_file_is_told(folder):
+    with pytest.raises(UsageError, match=r"^x{300}: "):
+        expand_inputs(["x" * 300])
+
+
+def test_nothing_is_made_for_a_path_that_does_not_exist(folder):
+    with pytest.raises(UsageError):
+        expand_inputs(["missing.sqlite"])
+    with pytest.raises(ReportError, match="all workers"), open_report("missing.sqlite", ()):
+        pass
+    assert list(folder.iterdir()) == []
+
+
+def test_each_kind_of_report_is_opened_by_what_it_is(folder):
+    builder = TraceBuilder().kernel("k", start_ns=1, duration_ns=2)
+    paths = [builder.write_sqlite(folder / "a.sqlite"), builder.write_parquet(folder / "a_pqtdir")]
+    for path in paths:
+        with open_report(str(path), ("kernels",)) as report:
+            assert report.read("kernels", ["start_ns", "end_ns"])["end_ns"].tolist() == [3]
+
+
+def test_natural_order_reads_numbers_as_numbers():
+    ordered = ["a", "a1", "a2", "a10", "a10b2", "a10b10", "b"]
+    assert sorted(reversed(ordered), key=natural_key) == ordered
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("ab1/", max_size=6), min_size=1, max_size=5))
+def test_any_two_names_can_be_compared(texts):
+    ordered = sorted(texts, key=natural_key)
+    keys = [natural_key(text) for text in ordered]
+    assert all(one <= other for one, other in pairwise(keys))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a", "b", "rank1"]), min_size=1, max_size=4),
+        max_size=5,
+        unique_by=tuple,
+    )
+)
+def test_labels_are_distinct_ends_of_their_paths(paths):
+    # Two paths may be one path's end: /a/b.sqlite and /b.sqlite.
+    found = label_reports([Path("/top", *parts).with_suffix(".sqlite") for parts in paths])
+    assert len(set(found)) == len(paths)
+    for label, parts in zip(found, paths, strict=True):
+        assert "/".join(["/top", *parts]).endswith(label)

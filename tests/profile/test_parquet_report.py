@@ -1,0 +1,200 @@
+"""The parquet reader: the same values as from SQLite, and what it says of damaged folders."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.errors import ReportError
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+@pytest.fixture
+def export(tmp_path) -> Path:
+    return one_kernel().write_parquet(tmp_path / "r_pqtdir")
+
+
+def one_kernel() -> TraceBuilder:
+    report = TraceBuilder(duration_ns=99).kernel("a", start_ns=1, duration_ns=4, launch=(0, 1))
+    return report.raw(KERNEL, start=7, end=9, globalPid=None, demangledName="b", shortName="b")
+
+
+def replace(folder: Path, table: str, **columns: pa.Array) -> None:
+    pq.write_table(pa.table(columns), folder / f"{table}.parquet")
+
+
+def explained(folder: Path) -> str:
+    """Open a folder that cannot be read, and return the one line that says why."""
+    with pytest.raises(ReportError) as caught, ParquetReport(folder) as report:
+        report.read("kernels", ("start_ns",))
+    assert "\n" not in caught.value.message
+    assert folder.name in caught.value.message
+    return caught.value.message
+
+
+def test_both_readers_give_the_same_columns(tmp_path, export):
+    sqlite = one_kernel().write_sqlite(tmp_path / "r.sqlite")
+    columns = ("end_ns", "start_ns", "global_pid", "correlation_id", "demangled_name_id")
+    with ParquetReport(export) as one, SqliteReport(sqlite) as other:
+        left, right = one.read("kernels", columns), other.read("kernels", columns)
+        ids = np.arange(-1, 9)
+        assert one.texts(ids) == other.texts(ids)
+        assert one.columns("kernels") == other.columns("kernels")
+    assert list(left.columns) == list(columns)
+    for column in columns:
+        assert left[column].dtype == right[column].dtype == np.int64
+        assert left[column].tolist() == right[column].tolist()
+    assert left["global_pid"].tolist() == [(1 << 48) | (100 << 24), NULL_INT]
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(values=st.lists(st.one_of(st.integers(0, 2**64 - 1), st.none()), max_size=9))
+@example(values=[2**63 + 5, 2**64 - 1, None, 0])
+def test_unsigned_identifiers_keep_their_bits(tmp_path, values):
+    # -2^63 is what NULL becomes, so this one id is not told from NULL.
+    values = [value for value in values if value != 2**63]
+    folder = tmp_path / "r_pqtdir"
+    folder.mkdir(exist_ok=True)
+    replace(folder, "StringIds", id=pa.array([], "int32"), value=pa.array([], "string"))
+    replace(folder, KERNEL, globalPid=pa.array(values, "uint64"))
+    with ParquetReport(folder) as report:
+        found = report.read("kernels", ("global_pid",))["global_pid"].tolist()
+    signed = [value if value is None or value < 2**63 else value - 2**64 for value in values]
+    assert found == [NULL_INT if value is None else value for value in signed]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "uint32", "int64"])
+def test_integers_of_every_width_are_read(export, kind):
+    replace(export, KERNEL, start=pa.array([1, None, 100], kind))
+    with ParquetReport(export) as report:
+        assert report.read("kernels", ("start_ns",))["start_ns"].tolist() == [1, NULL_INT, 100]
+
+
+def test_what_is_true_or_false_is_1_or_0_as_in_sqlite(tmp_path):
+    trace = one_kernel()
+    for start_ns, goes_on in ((5, True), (9, False)):
+        trace.thread_switch(start_ns=start_ns, goes_on=goes_on)
+    columns = ("start_ns", "goes_on")
+    found = []
+    for reader, path in (
+        (ParquetReport, trace.write_parquet(tmp_path / "r_pqtdir")),
+        (SqliteReport, trace.write_sqlite(tmp_path / "r.sqlite")),
+    ):
+        with reader(path) as report:
+            table = report.read("thread_switches", columns)
+            found.append([table[name].tolist() for name in columns])
+    assert found == [[[5, 9], [1, 0]]] * 2
+
+
+def test_a_column_without_a_type_is_null_throughout(export):
+    replace(export, KERNEL, start=pa.nulls(2))
+    with ParquetReport(export) as report:
+        assert report.read("kernels", ("start_ns",))["start_ns"].tolist() == [NULL_INT] * 2
+
+
+def test_texts_of_every_arrow_type_are_read(export):
+    for kind in ("string", "large_string"):
+        replace(export, "PROCESSES", globalPid=pa.array([7]), name=pa.array(["x"], kind))
+        with ParquetReport(export) as report:
+            assert report.read("processes", ("text",))["text"].tolist() == ["x"]
+
+
+def test_a_table_without_rows_has_typed_columns(tmp_path):
+    folder = TraceBuilder().write_parquet(tmp_path / "r_pqtdir")
+    with ParquetReport(folder) as report:
+        rows = report.read("kernels", ("start_ns",))
+        assert report.read("nvtx_events", ("text",))["text"].dtype == object
+    assert (len(rows), rows["start_ns"].dtype) == (0, np.int64)
+
+
+def test_a_table_without_a_file_is_not_there(export):
+    (export / f"{KERNEL}.parquet").unlink()
+    with ParquetReport(export) as report:
+        assert not report.has("kernels")
+        assert report.columns("kernels") == frozenset()
+
+
+def test_row_groups_are_joined_in_order(tmp_path):
+    # Nsight Systems 2023.4 writes groups of 2,048 rows.
+    rows_n = 2048 * 2 + 3
+    report = TraceBuilder(duration_ns=9)
+    report.kernels(["a"], [0] * rows_n, start_ns=range(rows_n), end_ns=range(1, rows_n + 1))
+    folder = report.write_parquet(tmp_path / "r_pqtdir")
+    assert pq.ParquetFile(folder / f"{KERNEL}.parquet").num_row_groups == 3
+    with ParquetReport(folder) as opened:
+        assert np.array_equal(opened.read("kernels", ("start_ns",))["start_ns"], np.arange(rows_n))
+
+
+def test_texts_leaves_out_ids_without_a_string(export):
+    replace(export, "StringIds", id=pa.array([1, 2, 3]), value=pa.array(["a", "b", None]))
+    with ParquetReport(export) as report:
+        assert report.texts(np.array([1, 3, 77])) == {1: "a"}
+        assert report.texts(np.empty(0, dtype=np.int64)) == {}
+
+
+def test_only_the_wanted_variables_are_returned(export):
+    rows = ['RANK="3"', 'LOCAL_RANK="1"', 'RANK_TOKEN="secret"']
+    names = ["PROCESS_0:ENVIRONMENT_VARIABLE"] * 3
+    replace(export, "META_DATA_CAPTURE", name=pa.array(names), value=pa.array(rows))
+    with ParquetReport(export) as report:
+        assert report.environment(("RANK", "PMI_RANK")) == {"RANK": "3"}
+
+
+def test_a_value_may_hold_an_equals_sign(export):
+    names = ["PROCESS_0:ENVIRONMENT_VARIABLE"]
+    replace(export, "META_DATA_CAPTURE", name=pa.array(names), value=pa.array(['RANK="a=b"']))
+    with ParquetReport(export) as report:
+        assert report.environment(("RANK",)) == {"RANK": "a=b"}
+
+
+def test_a_folder_that_is_gone_is_told_and_not_created(tmp_path):
+    assert "cannot be read" in explained(tmp_path / "gone_pqtdir")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_of_other_parquet_files_is_no_export(tmp_path):
+    folder = tmp_path / "r_pqtdir"
+    folder.mkdir()
+    replace(folder, "people", id=pa.array([1]))
+    assert "nsys export --type parquetdir" in explained(folder)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 3, 4, 100, -1])
+def test_a_damaged_file_is_named(export, kept_bytes):
+    file = export / f"{KERNEL}.parquet"
+    file.write_bytes(file.read_bytes()[:kept_bytes])
+    assert f"r_pqtdir/{KERNEL}.parquet: cannot be read" in explained(export)
+
+
+@pytest.mark.parametrize("values", [["1"], [1.5], [True]])
+def test_what_is_no_integer_is_told_with_its_column(export, values):
+    replace(export, KERNEL, start=pa.array(values))
+    message = explained(export)
+    assert "start_ns" in message
+    assert "integers belong" in message
+
+
+def test_what_is_no_text_where_texts_belong_is_told(export):
+    replace(export, "StringIds", id=pa.array([1]), value=pa.array([1]))
+    with ParquetReport(export) as report, pytest.raises(ReportError, match="StringIds"):
+        report.texts(np.array([1]))
+
+
+def test_a_folder_in_place_of_a_file_is_told(export):
+    (export / f"{KERNEL}.parquet").unlink()
+    (export / f"{KERNEL}.parquet").mkdir()
+    assert f"{KERNEL}.parquet" in explained(export)

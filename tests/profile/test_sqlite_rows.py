@@ -1,0 +1,153 @@
+"""Whatever indexes, columns and pages an export has: every row keeps its own values."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from unittest import mock
+
+import numpy as np
+import pytest
+from campaigns.decorations import decorate, remake
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.sqlite import report as sqlite_report
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.tables import table_source
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+NVTX = "NVTX_EVENTS"
+COLUMNS = ("text", "start_ns", "end_ns", "global_tid", "text_id")
+
+
+def planted(path: Path, random: Random, rows_n: int) -> dict[int, str | None]:
+    """Write ranges, each with a start of its own, and return the text of each by its start."""
+    starts = random.sample(range(10**6), rows_n)
+    texts = [random.choice(("z", "a", "m", "", f"r{start}")) for start in starts]
+    ends = [None if random.random() < 0.1 else start + 5 for start in starts]
+    TraceBuilder(duration_ns=10**7).nvtx_ranges(texts, start_ns=starts, end_ns=ends).write_sqlite(
+        path
+    )
+    return dict(zip(starts, texts, strict=True))
+
+
+def read(path: Path) -> dict[int, str | None]:
+    with SqliteReport(path) as report:
+        there = report.columns("nvtx_events")
+        columns = [one for one in COLUMNS if table_source("nvtx_events").columns[one] in there]
+        rows = report.read("nvtx_events", columns)
+    assert len({len(column) for column in rows.columns.values()}) == 1
+    ends, starts = rows["end_ns"], rows["start_ns"]
+    assert set(np.where(ends == NULL_INT, 5, ends - starts).tolist()) <= {5}
+    assert len(set(starts.tolist())) == len(starts)
+    return dict(zip(starts.tolist(), (text or "" for text in rows["text"]), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("large", [1, 10**9], ids=["pages", "driver"])
+def test_every_row_keeps_its_own_text_whatever_others_made_of_the_file(
+    tmp_path, monkeypatch, seed, large
+):
+    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", large)
+    monkeypatch.setattr(sqlite_report, "_SPLIT_ROWS", 20)
+    random = Random(seed)
+    path = tmp_path / "r.sqlite"
+    expected = planted(path, random, random.choice((1, 9, 60, 400)))
+    done = decorate(path, NVTX, random)
+    assert read(path) == expected, done
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_index_over_the_texts_moves_no_name(tmp_path, monkeypatch, seed):
+    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    path = tmp_path / "r.sqlite"
+    expected = planted(path, Random(seed), 500)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"CREATE INDEX names ON {NVTX} (text)")
+        database.commit()
+    with mock.patch.object(sqlite_report, "read_integers", wraps=sqlite_report.read_integers) as it:
+        assert read(path) == expected
+    assert it.called
+
+
+def test_reserved_bytes_are_no_reason_to_leave_the_pages(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    path = tmp_path / "r.sqlite"
+    expected = planted(path, Random(0), 300)
+    remake(path, page_bytes=1024, reserved_bytes=100)
+    assert path.read_bytes()[20] == 100
+    with mock.patch.object(sqlite_report, "read_integers", wraps=sqlite_report.read_integers) as it:
+        assert read(path) == expected
+    assert it.called
+
+
+def moved(columns: list[np.ndarray], how: str) -> list[np.ndarray]:
+    """Return what a wrong reader of pages would: rows in another order, or too few or many."""
+    if how == "turned":
+        return [np.roll(column, 1) for column in columns]
+    if how == "sorted":
+        return [np.sort(column) for column in columns]
+    if how == "short":
+        return [column[:-1] for column in columns]
+    return [np.append(column, column[-1:]) for column in columns]
+
+
+@pytest.mark.parametrize("how", ["turned", "sorted", "short", "long"])
+@pytest.mark.parametrize("holes", [False, True])
+def test_pages_that_differ_from_what_sqlite_says_are_not_used(tmp_path, monkeypatch, how, holes):
+    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    path = tmp_path / "r.sqlite"
+    expected = planted(path, Random(how), 200)
+    if holes:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(f"DELETE FROM {NVTX} WHERE rowid % 3 = 0")
+            kept = {start for (start,) in database.execute(f"SELECT start FROM {NVTX}")}
+            database.commit()
+        expected = {start: text for start, text in expected.items() if start in kept}
+    right = sqlite_report.read_integers
+    monkeypatch.setattr(sqlite_report, "read_integers", lambda *given: moved(right(*given), how))
+    assert read(path) == expected
+    with SqliteReport(path) as report:
+        starts = report.read("nvtx_events", ("start_ns",))["start_ns"].tolist()
+    assert starts == list(expected)
+
+
+def test_texts_in_another_order_than_the_pages_are_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    path = tmp_path / "r.sqlite"
+    expected = planted(path, Random(1), 300)
+    right = SqliteReport._bulk
+
+    def sorted_texts(report, source, shape, columns, span):
+        table = right(report, source, shape, columns, span)
+        return table.take(np.argsort(table["text"])) if columns == ["text"] else table
+
+    monkeypatch.setattr(SqliteReport, "_bulk", sorted_texts)
+    assert read(path) == expected
+
+
+def test_a_table_whose_columns_take_all_names_of_a_row_id_is_read_whole(tmp_path):
+    path = tmp_path / "r.sqlite"
+    expected = planted(path, Random(2), 50)
+    with closing(sqlite3.connect(path)) as database:
+        for name in ("ROWID", "oid", "_rowid_"):
+            database.execute(f"ALTER TABLE {NVTX} ADD COLUMN {name} INTEGER")
+        database.execute(f"CREATE INDEX names ON {NVTX} (text, start, end, globalTid, textId)")
+        database.commit()
+    assert read(path) == expected
+
+
+@pytest.mark.parametrize("index", ["name, value", "value, name", "value DESC"])
+def test_an_index_over_names_and_values_changes_no_order(tmp_path, index):
+    path = TraceBuilder().write_sqlite(tmp_path / "r.sqlite")
+    values = ["c", "a", "b"]
+    with closing(sqlite3.connect(path)) as database:
+        rows = [("CAPTURE_EVENT_TYPE", value) for value in values]
+        database.executemany("INSERT INTO META_DATA_CAPTURE (name, value) VALUES (?, ?)", rows)
+        database.execute(f"CREATE INDEX pairs ON META_DATA_CAPTURE ({index})")
+        database.commit()
+    with SqliteReport(path) as report:
+        found = report.key_values("capture", ("CAPTURE_EVENT_TYPE",))
+    assert [value for _, value in found][-3:] == values

@@ -1,0 +1,295 @@
+"""Answer, caveats and findings of idle_gaps: what was planted is found, and nothing without it."""
+
+from __future__ import annotations
+
+import pytest
+from results import rows, tables_of
+
+from nsys_llm.recipes.idle_gaps.analysis import answer, caveats, findings
+from nsys_llm.report.findings import SEVERITIES
+from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+US, MS = 1_000, 1_000_000
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    return write_demo(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="module", params=["baseline", "after"])
+def tables(request, demo, tmp_path_factory):
+    paths = getattr(demo, request.param)
+    words = ["--top", "200"]
+    folder = tmp_path_factory.mktemp(request.param)
+    return tables_of(folder / "out", *paths, options=words, recipe="idle_gaps")
+
+
+def found(tables, rule):
+    return [one for one in findings(tables) if one.rule == rule]
+
+
+def gaps_of(tables, cause, rank=0, least_ns=100 * US):
+    gaps = tables["gaps"]
+    gaps = gaps[(gaps["rank"] == rank) & (gaps["cause"] == cause)]
+    return gaps[gaps["duration_ns"] >= least_ns].sort_values("start_ns")
+
+
+def test_every_late_synchronisation_is_a_gap_and_a_finding(tables, demo):
+    # Each returns 0.9 ms after the GPU is done. The last step has no gap after it.
+    planted = [step for step in demo.planted.late_sync_steps if step < demo.planted.steps - 1]
+    late = gaps_of(tables, "host_sync", least_ns=500 * US)
+    assert len(late) == len(planted)
+    assert (late["host_sync_ns"] > 800 * US).all()
+    assert set(late["api"]) == {"cudaStreamSynchronize"}
+    assert set(late["nvtx_range"]) == {"sample"}
+    (one,) = found(tables, "idle_host_sync")
+    assert one.window_ns is not None
+    assert "`cudaStreamSynchronize`" in one.evidence
+
+
+def test_every_blocking_copy_is_a_gap_and_a_finding(tables, demo):
+    copies = gaps_of(tables, "sync_memop")
+    assert len(copies) == len(demo.planted.sync_memcpy_steps)
+    assert set(copies["api"]) == {"cudaMemcpy"}
+    (one,) = found(tables, "idle_sync_memop")
+    assert "`cudaMemcpy`" in one.evidence
+    assert one.impact_ns > 4 * len(copies) * 400 * US
+
+
+def test_the_allocation_is_a_gap_and_a_finding(tables):
+    for rank in range(4):
+        # The shorter ones are the churn of small allocations of every sixth step.
+        (api,) = gaps_of(tables, "alloc", rank, least_ns=500 * US)["api"]
+        assert api == "cudaMalloc"
+    (one,) = found(tables, "idle_alloc")
+    assert "`cudaMalloc`" in one.evidence
+    assert "`schedule`" in one.evidence
+
+
+def test_the_profiler_s_flush_is_taken_out_and_told(tables):
+    assert tables["devices"]["overhead_ns"].tolist() == [120 * US] * 4
+    flushed = tables["gaps"]["profiler_overhead_ns"]
+    assert flushed[flushed > 0].tolist() == [120 * US] * 4
+    (one,) = found(tables, "profiler_in_gaps")
+    assert one.severity == "note"
+    assert one.impact_ns == 480 * US
+
+
+def test_the_schedule_between_steps_is_the_host_s(tables):
+    work = gaps_of(tables, "host_no_cuda", least_ns=250 * US)
+    assert set(work["nvtx_range"]) == {"schedule"}
+    (one,) = found(tables, "host_work")
+    assert "`schedule`" in one.evidence
+    assert found(tables, "standstill")
+
+
+def test_findings_have_windows_that_lie_in_their_rank(tables):
+    spans = {
+        rank: (low, high)
+        for rank, low, high in rows(tables["devices"], "rank window_start_ns window_end_ns")
+    }
+    for one in findings(tables):
+        assert one.severity in SEVERITIES
+        assert one.window_ns is not None
+        low, high = spans[one.rank]
+        assert low <= one.window_ns[0] < one.window_ns[1] <= high
+
+
+def test_ranks_that_do_the_same_are_not_told_apart(tables):
+    assert not found(tables, "idle_imbalance")
+    assert not found(tables, "late_rank")
+
+
+def test_the_answer_adds_the_ranks_up(tables):
+    devices = tables["devices"]
+    text = answer(tables)
+    share = 100 * devices["idle_ns"].sum() / devices["window_ns"].sum()
+    assert f"{share:.1f} %" in text
+    assert "4 ranks" in text
+    assert f"`{tables['cause_sums']['cause'].iloc[0]}`" in text
+
+
+def busy(trace, periods, gap_ns, work_ns=MS, *, name="k", **launch):
+    """Add kernels of some length with gaps between them, launched at the last moment."""
+    at = 0
+    for _ in range(periods):
+        lead = (at - 5 * US, at - US)
+        trace.kernel(name, start_ns=at, end_ns=at + work_ns, launch=lead, **launch)
+        at += work_ns + gap_ns
+    return trace
+
+
+def run_on(folder, *traces, options=()):
+    paths = [
+        trace.write_sqlite(folder / f"rank{number}.sqlite") for number, trace in enumerate(traces)
+    ]
+    return tables_of(folder / "out", *paths, options=options, recipe="idle_gaps")
+
+
+def test_a_busy_gpu_has_no_finding(tmp_path):
+    tables = run_on(tmp_path, busy(TraceBuilder(), 20, 0))
+    assert findings(tables) == []
+    assert answer(tables).endswith("There is no idle time to explain.")
+
+
+def test_short_gaps_before_late_launches_are_launch_bound(tmp_path):
+    # 200 gaps of 15 us between kernels of 30 us: a third of the time.
+    tables = run_on(tmp_path, busy(TraceBuilder(), 201, 15 * US, 30 * US))
+    (one,) = found(tables, "launch_bound")
+    assert one.severity == "high"
+    assert "`k` to `k`, 200 times, median 15 us, together 3 ms" in one.evidence
+    assert "CUDA graphs" in one.recommendation
+
+
+@pytest.mark.parametrize(
+    ("gap_us", "severity"), [(19, None), (21, "low"), (60, "medium"), (300, "high")]
+)
+def test_less_than_what_two_runs_differ_by_is_no_finding(tmp_path, gap_us, severity):
+    # Kernels of 1 ms, so 2 % are 20.4 us.
+    tables = run_on(tmp_path, busy(TraceBuilder(), 201, gap_us * US))
+    (found_one,) = findings(tables) or [None]
+    assert (found_one and found_one.severity) == severity
+
+
+def test_a_device_used_for_a_moment_does_not_make_a_finding_high(tmp_path):
+    trace = busy(TraceBuilder(), 201, 30 * US)
+    for at in (0, 90 * US):
+        trace.kernel("p2p", start_ns=at, end_ns=at + US, launch=(at - 9, at - 8), device_id=1)
+    (one,) = findings(run_on(tmp_path, trace))
+    # 30 of 1030 us, and not 89 of 91.
+    assert (one.severity, one.device_id) == ("low", 0)
+
+
+@pytest.mark.parametrize(("wait_us", "severity"), [(2, None), (4, "note"), (24, "low")])
+def test_a_wait_that_need_not_be_there_is_worth_a_note_before(tmp_path, wait_us, severity):
+    trace, at = TraceBuilder(), 0
+    for _ in range(401):
+        trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at - 900, at - 100))
+        trace.api("cudaStreamSynchronize_v3020", start_ns=at, end_ns=at + MS + wait_us * US)
+        at += MS + wait_us * US + 1000
+    found_ones = found(run_on(tmp_path, trace), "idle_host_sync")
+    assert [one.severity for one in found_ones] == ([severity] if severity else [])
+
+
+def test_gaps_between_queued_operations_are_not_the_host_s(tmp_path):
+    trace, at = TraceBuilder(), 0
+    for number in range(101):
+        times = (at, at + 30 * US)
+        lead = (-9 * MS + number * 9, -9 * MS + number * 9 + 5)
+        trace.kernel("k", start_ns=times[0], end_ns=times[1], launch=lead)
+        at += 45 * US
+    tables = run_on(tmp_path, trace)
+    assert [one.rule for one in findings(tables)] == ["queued_gaps"]
+
+
+def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
+    traces = [
+        busy(TraceBuilder(hostname=f"n{rank}", utc_epoch_ns=None), 20, gap)
+        for rank, gap in enumerate((20 * US, 20 * US, 400 * US))
+    ]
+    tables = run_on(tmp_path, *traces)
+    (one,) = found(tables, "idle_imbalance")
+    # 400 of 1400 us (without the edge), against 20 of 1020.
+    assert one.rank == 2
+    assert "`host_no_cuda`" in one.evidence
+    assert any("no clock" in text for text in caveats(tables))
+
+
+def test_one_rank_that_works_while_the_others_idle_is_named(tmp_path):
+    traces = []
+    for rank in range(3):
+        trace = TraceBuilder(hostname="n", system_clock_ns=7)
+        for step in range(10):
+            at = 3 * MS * step
+            # Rank 1 samples for another 2 ms.
+            trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at - 5 * US, at - US))
+            if rank == 1:
+                trace.kernel("s", start_ns=at + MS, end_ns=at + 3 * MS)
+        traces.append(trace.kernel("k", start_ns=30 * MS, end_ns=31 * MS))
+    tables = run_on(tmp_path, *traces)
+    (one,) = found(tables, "late_rank")
+    # 10 times 2 of 31 ms.
+    assert (one.rank, one.severity) == (1, "high")
+    assert one.window_ns == (MS, 3 * MS)
+    assert not found(tables, "standstill")
+
+
+def test_copies_that_left_nothing_on_the_gpu_make_idle_time_a_bound(tmp_path):
+    trace = busy(TraceBuilder(), 20, 400 * US)
+    for number in range(12):
+        trace.api("cudaMemcpyAsync_v3020", start_ns=MS + number * 9, end_ns=MS + number * 9 + 5)
+    tables = run_on(tmp_path, trace)
+    (one,) = found(tables, "copies_not_traced")
+    assert "Of 12 calls that copy or fill on rank 0, 0 left" in one.evidence
+
+
+def test_idle_time_without_launches_is_told_and_not_explained(tmp_path):
+    trace = TraceBuilder()
+    for number in range(10):
+        trace.kernel("k", start_ns=2 * MS * number, end_ns=2 * MS * number + MS)
+    rules = [one.rule for one in findings(run_on(tmp_path, trace))]
+    assert rules == ["idle_without_launch"]
+
+
+def test_unknown_idle_time_is_never_a_finding(tmp_path):
+    trace = busy(TraceBuilder(schema="3.7.2"), 20, 4 * MS)
+    trace.graph_launch([("n", 20, 800)], launch=(10, 12), mode="graph")
+    tables = run_on(tmp_path, trace)
+    assert findings(tables) == []
+    assert answer(tables).startswith("Idle time is not known")
+
+
+def test_a_gpu_that_copies_is_not_idle(tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=MS)
+    trace.memcpy("HtoD", start_ns=MS, end_ns=90 * MS, size_bytes=8)
+    trace.kernel("k", start_ns=90 * MS, end_ns=91 * MS)
+    tables = run_on(tmp_path, trace)
+    assert findings(tables) == []
+    assert caveats(tables) == [
+        "Rank 0 copied for 89 ms without a kernel. Tools that look at kernels alone call it "
+        "97.8 % idle; it was 0.0 %."
+    ]
+
+
+@pytest.mark.parametrize(("short_us", "told"), [(9, False), (12, True)])
+def test_idle_time_that_is_not_compared_is_said(tmp_path, short_us, told):
+    # 100 us of idle time in long gaps, and some in gaps of 0.5 us, which are not compared.
+    traces = []
+    for _ in range(2):
+        trace, at = TraceBuilder(hostname="n", system_clock_ns=7), 0
+        for length in [50 * US] * 2 + [500] * (2 * short_us):
+            trace.kernel("k", start_ns=at, end_ns=at + US)
+            at += US + length
+        traces.append(trace.kernel("k", start_ns=at, end_ns=at + US))
+    told_texts = [text for text in caveats(run_on(tmp_path, *traces)) if "in shorter ones" in text]
+    assert len(told_texts) == told
+    assert all(f"up to {short_us} us of a rank's" in text for text in told_texts)
+
+
+def test_a_window_of_a_filter_is_said(tmp_path):
+    tables = run_on(tmp_path, busy(TraceBuilder(), 9, US), options=["--filter-time", "0/5ms"])
+    assert "window of the filter" in caveats(tables)[0]
+
+
+def test_nothing_in_the_window_has_an_answer(tmp_path):
+    trace = busy(TraceBuilder().nvtx("none", 1, 2, tid=99), 3, US)
+    tables = run_on(tmp_path, trace, options=["--filter-nvtx", "none"])
+    assert findings(tables) == []
+    assert answer(tables).startswith("Nothing ran on a GPU")
+
+
+@pytest.mark.parametrize("more_us", [150, 400])
+def test_of_two_ranks_all_of_the_difference_is_told_with_its_cause(tmp_path, more_us):
+    gaps = (20 * US, 20 * US + more_us * US)
+    traces = [
+        busy(TraceBuilder(hostname=f"n{rank}", utc_epoch_ns=None), 20, gap)
+        for rank, gap in enumerate(gaps)
+    ]
+    tables = run_on(tmp_path, *traces)
+    (one,) = found(tables, "idle_imbalance")
+    causes = tables["rank_causes"].groupby(["rank", "cause"])["idle_ns"].sum().unstack(fill_value=0)
+    more_ns = int((causes.loc[1] - causes.loc[0]).max())
+    assert f"({more_us * 19 / 1000:.3g} ms above the other rank)" in one.evidence
+    assert more_ns == pytest.approx(19 * more_us * US, rel=0.01)

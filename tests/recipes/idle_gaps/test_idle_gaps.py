@@ -1,0 +1,417 @@
+"""Tables of idle_gaps on traces of a few ns, through the public run. All numbers by hand."""
+
+from __future__ import annotations
+
+import pytest
+from results import plain, rows, tables_of
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.view.figures import draw
+from nsys_llm.view.tables import read_fields
+
+
+def idle(folder, *paths, options=()):
+    words = ["--min-gap-ns", "1", *options]
+    return tables_of(folder / "out", *paths, options=words, recipe="idle_gaps")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Two ranks of one host; the second capture began 4 ns after the first.
+
+    In the clock of the first: rank 0 idle 14-20 (device 0), rank 1 idle 17-22 and 26-30.
+    """
+    folder = tmp_path_factory.mktemp("ranks")
+    first = TraceBuilder(hostname="node", system_clock_ns=1000).process(pid=1, name="a")
+    first.kernel("a", start_ns=10, end_ns=14, launch=(2, 4))
+    first.memcpy("HtoD", start_ns=20, end_ns=24, size_bytes=8, launch=(5, 6))
+    first.kernel("b", start_ns=24, end_ns=32, launch=(7, 8))
+    second = TraceBuilder(hostname="node", system_clock_ns=1004).process(pid=2, name="b")
+    second.kernel("a", start_ns=5, end_ns=13, launch=(1, 2))
+    second.kernel("b", start_ns=18, end_ns=22, launch=(2, 3))
+    second.kernel("a", start_ns=26, end_ns=30, launch=(3, 4))
+    paths = [
+        first.write_sqlite(folder / "rank0.sqlite"),
+        second.write_sqlite(folder / "rank1.sqlite"),
+    ]
+    return idle(folder, *paths)
+
+
+def test_a_run_writes_every_table_of_its_manifest(tables):
+    assert set(tables) == {table.file for table in load_manifest("idle_gaps").writes}
+
+
+def test_devices_tell_what_a_window_is_made_of(tables):
+    # Rank 0: 10 to 32, of it 12 ns of kernels and 4 of a copy; rank 1: 5 to 30, 16 of kernels.
+    names = "rank window_ns busy_ns kernel_busy_ns copy_only_ns overhead_ns idle_ns gaps_n"
+    assert rows(tables["devices"], names) == [
+        (0, 22, 16, 12, 4, 0, 6, 1),
+        (1, 25, 16, 16, 0, 0, 9, 2),
+    ]
+    names = "idle_pct kernel_only_idle_ns kernel_only_idle_pct gap_p50_ns gap_max_ns known"
+    assert rows(tables["devices"], names) == [
+        (100 * 6 / 22, 10, 100 * 10 / 22, 6.0, 6, True),
+        (36.0, 9, 36.0, 4.5, 5, True),
+    ]
+    assert set(tables["devices"]["windowed_by"]) == {"operations"}
+
+
+def test_gaps_are_listed_longest_first(tables):
+    names = "rank start_ns end_ns duration_ns before after cause"
+    assert rows(tables["gaps"], names) == [
+        (0, 14, 20, 6, "a", "memcpy HtoD", "queued"),
+        (1, 13, 18, 5, "a", "b", "queued"),
+        (1, 22, 26, 4, "b", "a", "queued"),
+    ]
+
+
+def test_causes_have_the_buckets_of_their_gaps(tables):
+    assert rows(tables["causes"], "cause bucket low_ns gaps_n idle_ns idle_pct") == [
+        ("queued", "<5 us", 0, 3, 15, 100.0)
+    ]
+
+
+def test_a_bucket_s_edge_belongs_to_the_bucket_above(tmp_path):
+    trace = TraceBuilder()
+    edges = [5_000, 20_000, 100_000, 1_000_000, 10_000_000]
+    at, found = 0, []
+    for length in [edge - below for edge in edges for below in (1, 0)]:
+        trace.kernel("k", start_ns=at, end_ns=at + 1)
+        found.append((at + 1, length))
+        at += 1 + length
+    trace.kernel("k", start_ns=at, end_ns=at + 1)
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    buckets = {low: n for low, n in rows(tables["causes"], "low_ns gaps_n")}
+    # Each edge begins a bucket, which also holds the one just below the next edge.
+    assert buckets == {0: 1, 5_000: 2, 20_000: 2, 100_000: 2, 1_000_000: 2, 10_000_000: 1}
+
+
+def test_patterns_join_the_ranks_and_keep_the_sum(tables):
+    names = "before after ranks_n gaps_n total_ns p50_ns max_ns cause"
+    assert rows(tables["patterns"], names) == [
+        ("a", "memcpy HtoD", 1, 1, 6, 6.0, 6, "queued"),
+        ("a", "b", 1, 1, 5, 5.0, 5, "queued"),
+        ("b", "a", 1, 1, 4, 4.0, 4, "queued"),
+    ]
+
+
+def test_a_pattern_is_that_of_all_its_gaps(tmp_path):
+    paths = []
+    for rank, lengths in enumerate([(3, 9), (4, 30)]):
+        trace, at = TraceBuilder(), 0
+        for length in lengths:
+            trace.kernel("a", start_ns=at, end_ns=at + 1)
+            trace.kernel("b", start_ns=at + 1 + length, end_ns=at + 2 + length)
+            at += 2 + length
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    tables = idle(tmp_path, *paths)
+    # 3, 4, 9, 30: the median lies between 4 and 9. From b to a there is no gap.
+    assert rows(tables["patterns"], "before after ranks_n gaps_n total_ns p50_ns max_ns") == [
+        ("a", "b", 2, 4, 46, 6.5, 30)
+    ]
+
+
+def test_patterns_that_do_not_fit_are_one_row(tables, tmp_path):
+    trace = TraceBuilder()
+    for number in range(6):
+        trace.kernel(f"k{number}", start_ns=10 * number, end_ns=10 * number + 9 - number)
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    found = idle(tmp_path, path, options=["--top", "2"])["patterns"]
+    # Gaps of 1, 2, 3, 4 and 5 ns.
+    assert rows(found, "before after gaps_n total_ns p50_ns") == [
+        ("k4", "k5", 1, 5, 5.0),
+        ("k3", "k4", 1, 4, 4.0),
+        (None, None, 3, 6, None),
+    ]
+
+
+def test_common_idle_is_told_in_one_clock(tables):
+    # Both were watched from 10 to 32 and 9 to 34. Rank 0 idles 14-20, rank 1 17-22 and 26-30:
+    # both 17-20; only rank 0 runs 20-22 and 26-30, only rank 1 14-17.
+    names = "kind rank clock ranks_n span_ns spells_n total_ns longest_ns"
+    assert rows(tables["common_idle"], names) == [
+        ("all idle", None, "systemClockNs", 2, 22, 1, 3, 3),
+        ("one busy", 0, "systemClockNs", 2, 22, 2, 6, 4),
+        ("one busy", 1, "systemClockNs", 2, 22, 1, 3, 3),
+    ]
+    # The last is told in the clock of rank 1, 4 ns behind.
+    names = "window_rank window_start_ns window_end_ns"
+    assert rows(tables["common_idle"], names) == [(0, 17, 20), (0, 26, 30), (1, 10, 13)]
+    assert rows(tables["common_gaps"], "kind rank start_ns duration_ns") == [
+        ("one busy", 0, 26, 4),
+        ("one busy", 1, 14, 3),
+        ("all idle", None, 17, 3),
+        ("one busy", 0, 20, 2),
+    ]
+
+
+def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+        trace.kernel("a", start_ns=20 + 5 * rank, end_ns=30)
+        if rank == 0:
+            trace.overhead("CUPTI Buffer flush", start_ns=12, end_ns=18, overhead_type=3)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    # Rank 0 idles 10-12 and 18-20, rank 1 10-25; from 20 on rank 0 runs.
+    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank spells_n total_ns") == [
+        ("all idle", None, 2, 4),
+        ("one busy", 0, 1, 5),
+    ]
+
+
+def test_ranks_stand_still_together_only_where_every_rank_is_known(tmp_path):
+    paths = []
+    for rank in range(3):
+        trace = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+        trace.kernel("a", start_ns=20, end_ns=30)
+        if rank == 2:
+            # What this graph ran was not recorded: it may have run from 10 to 20.
+            trace.api("cudaGraphLaunch_v10000", start_ns=9, end_ns=10)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    found = idle(tmp_path, *paths[:2])["common_idle"]
+    assert rows(found, "kind spells_n total_ns") == [("all idle", 1, 10)]
+    assert idle(tmp_path / "all", *paths)["common_idle"].empty
+
+
+def test_a_rank_is_idle_when_all_its_devices_are(tmp_path):
+    first = TraceBuilder(hostname="n", system_clock_ns=5)
+    for device, (low, high) in enumerate([(10, 20), (12, 18)]):
+        first.kernel("a", start_ns=device, end_ns=low, device_id=device)
+        first.kernel("a", start_ns=high, end_ns=30 - device, device_id=device)
+    second = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
+    second.kernel("a", start_ns=15, end_ns=30)
+    paths = [
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+        for rank, trace in enumerate((first, second))
+    ]
+    # Both devices were looked at from 1 to 29; rank 0 is idle 12-18, rank 1 10-15.
+    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank span_ns total_ns") == [
+        ("all idle", None, 28, 3),
+        ("one busy", 1, 28, 3),
+        ("one busy", 0, 28, 2),
+    ]
+
+
+def test_without_alignment_reports_are_not_compared(tmp_path):
+    paths = [
+        TraceBuilder(hostname="n", system_clock_ns=5)
+        .kernel("a", start_ns=0, end_ns=2)
+        .kernel("a", start_ns=9, end_ns=12)
+        .write_sqlite(tmp_path / f"rank{rank}.sqlite")
+        for rank in range(2)
+    ]
+    assert idle(tmp_path, *paths)["common_idle"]["total_ns"].tolist() == [7]
+    apart = idle(tmp_path / "apart", *paths, options=["--disable-alignment"])
+    assert len(apart["common_idle"]) == len(apart["common_gaps"]) == 0
+
+
+def test_ranks_of_one_report_share_its_clock(tmp_path):
+    trace = TraceBuilder()
+    for pid in (1, 2):
+        trace.process(pid=pid, name="p")
+        trace.kernel("a", start_ns=0, end_ns=4, pid=pid).kernel("a", start_ns=9, end_ns=11, pid=pid)
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    found = idle(tmp_path, path, options=["--disable-alignment"])["common_idle"]
+    assert rows(found, "kind clock total_ns") == [("all idle", "one report", 5)]
+
+
+def test_one_rank_has_nothing_in_common(tmp_path):
+    path = TraceBuilder().kernel("a", start_ns=0, end_ns=4).write_sqlite(tmp_path / "a.sqlite")
+    assert len(idle(tmp_path, path)["common_idle"]) == 0
+
+
+def test_a_rank_without_the_device_asked_for_has_no_part_in_it(tmp_path):
+    # Each rank sees the GPUs of its node, and uses one of them.
+    paths = [
+        TraceBuilder(hostname="n", system_clock_ns=5)
+        .kernel("a", start_ns=0, end_ns=2, device_id=device)
+        .kernel("a", start_ns=9, end_ns=12, device_id=device)
+        .write_sqlite(tmp_path / f"rank{device}.sqlite")
+        for device in range(2)
+    ]
+    tables = idle(tmp_path, *paths, options=["--device", "1"])
+    assert rows(tables["devices"], "rank device_id idle_ns") == [(1, 1, 7)]
+    assert tables["files"]["status"].tolist() == ["ok", "ok"]
+    assert len(tables["common_idle"]) == 0
+    none = idle(tmp_path / "none", *paths, options=["--device", "7"])
+    assert len(none["devices"]) == 0
+
+
+def test_an_idle_map_adds_up_to_the_device(tables):
+    parts = tables["idle_map"]
+    # 22 ns make 22 parts, 25 ns 25.
+    assert parts.groupby("rank")["part"].max().tolist() == [22, 25]
+    for name in ("window_ns", "busy_ns", "idle_ns"):
+        assert parts.groupby("rank")[name].sum().tolist() == tables["devices"][name].tolist()
+    first = parts[parts["rank"] == 0]
+    assert first["start_ns"][first["idle_ns"] > 0].tolist() == [14, 15, 16, 17, 18, 19]
+    assert set(first["busy_pct"]) == {0.0, 100.0}
+
+
+def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder().kernel("a", start_ns=0, end_ns=9, device_id=rank)
+        if rank == 1:
+            trace.kernel("a", start_ns=0, end_ns=9, device_id=5)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    parts = idle(tmp_path, *paths)["idle_map"]
+    fields = read_fields(tmp_path / "out", "idle_map")
+    names = ["rank0", "rank1, device 1", "rank1, device 5"]
+    assert parts["rank_device"].drop_duplicates().tolist() == names
+    sections = load_manifest("idle_gaps").sections
+    (spec,) = next(one.charts for one in sections if one.table == "idle_map")
+    plot = draw(parts, fields, spec).to_plotly_json()
+    assert "updatemenus" not in plot["layout"]
+    assert plot["data"][0]["y"] == names
+
+
+def test_an_operation_of_no_length_splits_a_gap(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=2).kernel("b", start_ns=9, end_ns=10)
+    trace.memset(start_ns=5, end_ns=5, size_bytes=0)
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    assert rows(tables["gaps"], "start_ns duration_ns before after") == [
+        (5, 4, "memset", "b"),
+        (2, 3, "a", "memset"),
+    ]
+    assert tables["devices"]["idle_ns"].tolist() == [7]
+
+
+def test_the_profiler_s_work_is_neither_busy_nor_idle(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4).kernel("b", start_ns=20, end_ns=24)
+    # Of it, 2 to 4 ran beside a kernel.
+    trace.overhead("CUPTI Buffer flush", start_ns=2, end_ns=10, overhead_type=3)
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    names = "window_ns busy_ns overhead_ns idle_ns gaps_n gap_max_ns"
+    assert rows(tables["devices"], names) == [(24, 8, 6, 10, 1, 16)]
+    assert rows(tables["gaps"], "duration_ns idle_ns profiler_overhead_ns") == [(16, 10, 6)]
+
+
+def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
+    trace = TraceBuilder(schema="3.7.2").kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
+    trace.kernel("b", start_ns=900, end_ns=910, launch=(890, 895))
+    trace.graph_launch([("n", 20, 800)], launch=(10, 12), mode="graph")
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    names = "known opaque_launches_n busy_ns idle_ns idle_pct gaps_n certain_ns gap_p50_ns"
+    assert rows(tables["devices"], names) == [(False, 1, 14, None, None, None, None, None)]
+    for name in ("gaps", "causes", "rank_causes", "cause_sums", "patterns", "idle_map"):
+        assert len(tables[name]) == 0
+    assert set(tables["findings"]["rule"]) == {"opaque_graphs"}
+
+
+def test_a_graph_launched_after_the_window_hides_nothing(tmp_path):
+    trace = TraceBuilder(schema="3.7.2").kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
+    trace.kernel("b", start_ns=90, end_ns=95, launch=(50, 52))
+    trace.graph_launch([("n", 220, 800)], launch=(210, 212), mode="graph")
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    tables = idle(tmp_path, path, options=["--filter-time", "0/95"])
+    assert rows(tables["devices"], "known idle_ns") == [(True, 86)]
+
+
+def cut_off():
+    """Return a trace that ends before the last of its graphs ran."""
+    trace = TraceBuilder(schema="3.7.2", duration_ns=60)
+    trace.graph_launch([("n", 10, 14), ("m", 16, 20)], launch=(2, 4))
+    return trace.graph_launch([("n", 90, 94)], launch=(12, 13), mode="graph")
+
+
+def test_a_graph_that_the_capture_did_not_live_to_see_hides_nothing_before(tmp_path):
+    path = cut_off().write_sqlite(tmp_path / "a.sqlite")
+    names = "known opaque_launches_n idle_ns"
+    assert rows(idle(tmp_path, path)["devices"], names) == [(True, 0, 2)]
+    # Beyond the last operation recorded it may have run.
+    for number, words in enumerate((["--whole-capture"], ["--filter-time", "0/40"])):
+        tables = idle(tmp_path / str(number), path, options=words)
+        assert rows(tables["devices"], names) == [(False, 1, None)]
+
+
+def test_a_graph_without_a_row_between_others_may_have_run(tmp_path):
+    trace = cut_off().graph_launch([("n", 30, 34)], launch=(22, 23))
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
+
+
+def test_graphs_that_are_never_seen_hide_work_wherever_they_are_launched(tmp_path):
+    # The last launch of all, and its work may lie between the kernels.
+    trace = TraceBuilder(schema="3.7.2").kernel("a", start_ns=20, end_ns=24, launch=(1, 2))
+    trace.kernel("b", start_ns=60, end_ns=64, launch=(3, 4))
+    trace.graph_launch([("n", 30, 50)], launch=(5, 6), mode="graph")
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    assert rows(tables["devices"], "known opaque_launches_n") == [(False, 1)]
+
+
+def test_copies_that_a_graph_captures_are_not_missing(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=200, end_ns=204)
+    trace.api("cudaMemcpyAsync_v3020", start_ns=1, end_ns=2)
+    trace.api("cudaStreamBeginCapture_v10000", start_ns=3, end_ns=4)
+    for number in range(12):
+        trace.api("cudaMemcpyAsync_v3020", start_ns=5 + number, end_ns=6 + number)
+    trace.api("cudaMemsetAsync_v3020", start_ns=9, end_ns=10, tid=77)
+    trace.api("cudaStreamEndCapture_v10000", start_ns=20, end_ns=22)
+    trace.api("cudaMemcpyAsync_v3020", start_ns=30, end_ns=31)
+    trace.api("cudaMemPrefetchAsync_v8000", start_ns=32, end_ns=33)
+    trace.memset(start_ns=60, end_ns=61, size_bytes=4, launch=(40, 42))
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    # One before, one after, the other thread's, and the one with an operation.
+    assert rows(tables["devices"], "copy_calls_n copies_seen_n") == [(4, 1)]
+
+
+def test_a_graph_traced_as_a_whole_is_busy_time(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
+    trace.graph_launch([("n", 10, 30), ("m", 40, 50)], launch=(5, 8), mode="graph")
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    assert rows(tables["devices"], "known busy_ns kernel_busy_ns idle_ns") == [(True, 44, 44, 6)]
+
+
+def test_a_filter_by_range_keeps_what_else_ran_busy(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=10, end_ns=14, launch=(1, 2))
+    trace.kernel("b", start_ns=18, end_ns=22, launch=(5, 6))
+    trace.kernel("a", start_ns=30, end_ns=34, launch=(8, 9))
+    trace.nvtx_ranges(["mine", "mine"], start_ns=[0, 7], end_ns=[3, 10])
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    (device,) = idle(tmp_path, path, options=["--filter-nvtx", "mine"])["devices"].to_dict(
+        "records"
+    )
+    # Launched in the ranges: the first and the third; between them the second ran all the same.
+    assert device["windowed_by"] == "selected operations"
+    assert (device["window_ns"], device["busy_ns"], device["idle_ns"]) == (24, 12, 12)
+
+
+def test_a_filter_that_chooses_operations_comes_before_the_whole_capture(tmp_path):
+    trace = TraceBuilder(duration_ns=90).kernel("a", start_ns=10, end_ns=14, launch=(1, 2))
+    trace.kernel("a", start_ns=30, end_ns=34, launch=(8, 9))
+    trace.nvtx_ranges(["mine"], start_ns=[0], end_ns=[3])
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    tables = idle(tmp_path, path, options=["--filter-nvtx", "mine", "--whole-capture"])
+    assert rows(tables["devices"], "windowed_by window_ns") == [("selected operations", 4)]
+
+
+def test_broken_calls_and_operations_do_no_harm(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
+    trace.kernel("b", start_ns=9, end_ns=12, launch=(7, 5))
+    trace.kernel("c", start_ns=20, end_ns=16, launch=(13, 14))
+    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
+    # The call that ends before it starts tells nothing; the kernel that does is left out.
+    assert rows(tables["gaps"], "duration_ns after cause launch_api") == [(5, "b", "no_api", None)]
+
+
+def test_names_follow_the_option(tmp_path):
+    trace = TraceBuilder().kernel("void ns::k<int>(int)", start_ns=0, end_ns=4)
+    trace.kernel("void ns::k<int>(int)", start_ns=9, end_ns=12)
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    found = idle(tmp_path, path, options=["--base"])
+    assert rows(found["gaps"], "before after") == [("k", "k")]
+
+
+def test_only_some_gaps_are_listed_and_all_are_counted(tmp_path):
+    trace = TraceBuilder()
+    for number in range(6):
+        trace.kernel("k", start_ns=10 * number, end_ns=10 * number + 9 - number)
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    words = ["--top", "2", "--min-gap-ns", "4"]
+    tables = tables_of(tmp_path / "out", path, options=words, recipe="idle_gaps")
+    assert plain(tables["gaps"])["duration_ns"] == [5, 4]
+    assert tables["devices"]["gaps_n"].tolist() == [5]
+    assert tables["causes"]["idle_ns"].sum() == 15

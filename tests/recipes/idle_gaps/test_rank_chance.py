@@ -1,0 +1,118 @@
+"""What chance gives of states that ranks share: against products, and on planted ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted import frame_of
+
+from nsys_llm.numeric.intervals import total_length_ns, union_intervals
+from nsys_llm.recipes.idle_gaps.findings.ranks import rank_findings
+from nsys_llm.recipes.idle_gaps.tables.cross_rank_idle import ALL_IDLE, ONE_BUSY
+from nsys_llm.recipes.idle_gaps.tables.idle_intervals import spells_by_chance, spells_together
+
+LENGTH = 10_000_000
+
+
+def independent(rng, ranks_n, spells_n, share):
+    """Idle spells of ranks that know nothing of each other."""
+    ranks = []
+    for _ in range(ranks_n):
+        idle = rng.exponential(share, spells_n)
+        busy = rng.exponential(1 - share, spells_n)
+        at = np.cumsum(np.stack((busy, idle), 1).ravel())
+        edges = (at * LENGTH / at[-1]).astype(np.int64).reshape(-1, 2)
+        ranks.append(union_intervals(edges[:, 0], edges[:, 1]))
+    return ranks
+
+
+def common_idle(intervals):
+    """The table, of ranks whose idle time is known."""
+    every, alone = spells_together(intervals, (0, LENGTH))
+    chances = spells_by_chance(intervals, (0, LENGTH))
+    states = [(ALL_IDLE, None, every, chances.every)]
+    states += [(ONE_BUSY, rank, spans, chances.alone[rank]) for rank, spans in alone.items()]
+    rows = [
+        {
+            "kind": kind,
+            "rank": rank,
+            "clock": "x",
+            "ranks_n": len(intervals),
+            "span_ns": LENGTH,
+            "spells_n": len(spans),
+            "total_ns": total_length_ns(spans),
+            "total_pct": 100 * total_length_ns(spans) / LENGTH,
+            "chance_pct": 100 * chance.share,
+            "chance_most_pct": 100 * chance.largest,
+            "possible_pct": 100 * chance.possible,
+            "longest_ns": 1,
+            "window_rank": 0,
+            "window_start_ns": 0,
+            "window_end_ns": 1,
+        }
+        for kind, rank, spans, chance in states
+    ]
+    rows.sort(key=lambda row: (row["kind"] != ALL_IDLE, -row["total_ns"]))
+    return frame_of("common_idle", rows, "idle_gaps")
+
+
+def found(intervals):
+    empty = {
+        name: frame_of(name, [], "idle_gaps") for name in ("devices", "rank_causes", "common_gaps")
+    }
+    tables: dict[str, pd.DataFrame] = {**empty, "common_idle": common_idle(intervals)}
+    return [one.rule for one in rank_findings(tables)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_chance_is_the_product_of_the_shares(seed):
+    rng = np.random.default_rng(seed)
+    ranks = independent(rng, 3, 2_000, 0.4)
+    idle = [total_length_ns(one) / LENGTH for one in ranks]
+    chances = spells_by_chance(ranks, (0, LENGTH))
+    assert chances.every.share == pytest.approx(idle[0] * idle[1] * idle[2])
+    assert chances.alone[1].share == pytest.approx(idle[0] * (1 - idle[1]) * idle[2])
+    # And it is what independent ranks show, as far as 2,000 spells tell.
+    every, alone = spells_together(ranks, (0, LENGTH))
+    assert total_length_ns(every) / LENGTH == pytest.approx(chances.every.share, rel=0.15)
+    assert total_length_ns(alone[1]) / LENGTH == pytest.approx(chances.alone[1].share, rel=0.15)
+    assert chances.every.possible == min(idle)
+
+
+def test_independent_ranks_are_never_said_to_wait_for_one():
+    rng = np.random.default_rng(11)
+    told, noticeable_n = [], 0
+    for _ in range(50):
+        ranks_n, spells_n = int(rng.integers(3, 6)), int(rng.integers(20, 300))
+        ranks = independent(rng, ranks_n, spells_n, rng.uniform(0.2, 0.7))
+        noticeable_n += (common_idle(ranks)["total_pct"] >= 5).any()
+        told += found(ranks)
+    assert told == []
+    # Their share alone would have been worth a finding.
+    assert noticeable_n > 25
+
+
+def test_independent_ranks_of_one_period_are_never_said_to_wait_for_one():
+    told = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        period, ranks = LENGTH // 50, []
+        for _ in range(4):
+            starts = rng.integers(period) + period * np.arange(-1, 51)
+            ranks.append(np.stack((starts, starts + period // 2), 1))
+        told += found([np.clip(one, 0, LENGTH) for one in ranks])
+    # Equal phases happen: once in a hundred times for each of two rules.
+    assert len(told) <= 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_that_wait_for_one_are_found(seed):
+    rng = np.random.default_rng(seed)
+    # All compute for a time, then one alone.
+    ends = np.cumsum(rng.integers(80_000, 120_000, 90))
+    alone = rng.integers(20_000, 40_000, 90)
+    waiting = np.stack((ends - alone + rng.integers(0, 900, 90), ends), 1)
+    nothing = np.empty((0, 2), dtype=np.int64)
+    assert found([waiting, nothing, waiting + 100, waiting + 200]) == ["late_rank"]
+    assert found([waiting, waiting + 100, waiting + 200]) == ["standstill"]

@@ -1,0 +1,186 @@
+"""API calls whose truth is known by hand: sums, unions, what the GPU hides, classes."""
+
+from __future__ import annotations
+
+import pytest
+from results import rows, tables_of
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+SYNC, QUERY = "cudaStreamSynchronize_v3020", "cudaEventQuery_v3020"
+
+
+def planted():
+    """The GPU is busy [5, 15) and [25, 30); three threads call.
+
+    thread  function               call      busy  outside  idle
+    100     cudaMalloc             [1, 3)    0     2        0
+    100     cudaLaunchKernel       [3, 5)    0     2        0     launches [5, 15)
+    100     cudaStreamSynchronize  [6, 18)   9     0        3
+    100     cudaLaunchKernel       [20, 22)  0     0        2     launches [25, 30)
+    101     cudaStreamSynchronize  [10, 16)  5     0        1
+    102     cudaEventQuery         [13, 17)  2     0        2
+    102     cudaEventQuery         [28, 33)  2     3        0
+    """
+    trace = TraceBuilder().api("cudaMalloc_v3020", start_ns=1, end_ns=3)
+    trace.kernel("k", start_ns=5, end_ns=15, launch=(3, 5))
+    trace.kernel("k", start_ns=25, end_ns=30, launch=(20, 22))
+    trace.api(SYNC, start_ns=6, end_ns=18).api(SYNC, start_ns=10, end_ns=16, tid=101)
+    trace.api(QUERY, start_ns=13, end_ns=17, tid=102)
+    return trace.api(QUERY, start_ns=28, end_ns=33, tid=102)
+
+
+def found(tmp_path, *options, trace=None):
+    path = (trace or planted()).write_sqlite(tmp_path / "t.sqlite")
+    return tables_of(tmp_path / "o", path, options=options)
+
+
+TIMES = "total_ns thread_union_ns union_ns hidden_ns outside_ns exposed_ns"
+
+
+def test_each_function_s_time_is_split_into_hidden_outside_and_exposed(tmp_path):
+    apis = found(tmp_path)["apis"]
+    assert rows(apis, f"api class calls_n {TIMES}") == [
+        # [6, 18) and [10, 16) of two threads: 18 ns of threads, 12 ns of time, idle from 15 on.
+        ("cudaStreamSynchronize", "host_block", 2, 18, 18, 12, 9, 0, 3),
+        ("cudaEventQuery", "poll", 2, 9, 9, 9, 4, 3, 2),
+        ("cudaLaunchKernel", "launch", 2, 4, 4, 4, 0, 2, 2),
+        ("cudaMalloc", "alloc", 1, 2, 2, 2, 0, 2, 0),
+    ]
+    assert apis["hidden_pct"].tolist() == [100 * 9 / 12, 100 * 4 / 9, 0.0, 0.0]
+    assert apis["total_pct"].tolist() == [100 * part / 33 for part in (18, 9, 4, 2)]
+    assert rows(apis, "min_ns p50_ns mean_ns max_ns")[:2] == [(6, 9.0, 9.0, 12), (4, 4.5, 4.5, 5)]
+
+
+def test_each_rank_s_functions_tell_their_threads_and_where_the_longest_call_is(tmp_path):
+    apis = found(tmp_path)["rank_apis"]
+    assert rows(apis, "rank api threads_n longest_start_ns broken_n") == [
+        (0, "cudaStreamSynchronize", 2, 6, 0),
+        (0, "cudaEventQuery", 1, 28, 0),
+        # Both launches take 2 ns: the earlier.
+        (0, "cudaLaunchKernel", 1, 3, 0),
+        (0, "cudaMalloc", 1, 1, 0),
+    ]
+
+
+def test_classes_have_a_steady_part_without_the_first_quarter_of_the_window(tmp_path):
+    classes = found(tmp_path)["api_classes"]
+    # The window is [5, 30); a quarter of it, in whole ns, is 6: steady is [11, 30).
+    assert set(rows(classes, "window_ns steady_window_ns")) == {(25, 19)}
+    # One launch starts in it, two polls, and no wait.
+    assert rows(classes, "class steady_calls_n steady_total_ns") == [
+        ("host_block", 0, 0),
+        ("poll", 2, 9),
+        ("launch", 1, 2),
+        ("alloc", 0, 0),
+    ]
+    assert classes["steady_rate"].tolist() == [0.0, 2e9 / 19, 1e9 / 19, 0.0]
+
+
+def test_a_wait_that_the_gpu_comes_out_of_idle_has_drained_it(tmp_path):
+    classes = found(tmp_path)["api_classes"]
+    # The gap [15, 25) begins in the waits, together [6, 18), and outlasts them.
+    assert rows(classes, "class drained_gaps_n drained_ns") == [
+        ("host_block", 1, 10),
+        ("poll", None, None),
+        ("launch", None, None),
+        ("alloc", 0, 0),
+    ]
+
+
+def test_functions_of_one_class_share_its_unions(tmp_path):
+    # Two functions nest on one thread, [0, 10) and [2, 6), and a third is on another, [8, 12).
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=20)
+    trace.api("cudaMalloc_v3020", start_ns=0, end_ns=10)
+    trace.api("cuMemCreate", start_ns=2, end_ns=6)
+    trace.api("cudaHostAlloc_v3020", start_ns=8, end_ns=12, tid=101)
+    classes = found(tmp_path, trace=trace)["api_classes"]
+    names = "class functions_n threads_n calls_n total_ns thread_union_ns union_ns"
+    assert rows(classes, names) == [("alloc", 3, 2, 3, 18, 14, 12)]
+
+
+def test_a_time_window_cuts_sums_and_counts_the_calls_that_start_in_it(tmp_path):
+    tables = found(tmp_path, "--filter-time", "8/14")
+    # [8, 14) of [6, 18), [10, 14) of [10, 16) and 1 ns of the poll; the GPU is busy throughout.
+    assert rows(tables["apis"], f"api calls_n {TIMES}") == [
+        ("cudaStreamSynchronize", 1, 10, 10, 6, 6, 0, 0),
+        ("cudaEventQuery", 1, 1, 1, 1, 1, 0, 0),
+    ]
+    # Percentiles and extremes are those of the whole calls that start in the window.
+    assert rows(tables["apis"], "p50_ns max_ns") == [(6.0, 6), (4.0, 4)]
+    assert rows(tables["rank_apis"], "longest_start_ns") == [(10,), (13,)]
+
+
+def test_a_range_chooses_the_calls_that_its_thread_starts_inside(tmp_path):
+    # [3, 7) on thread 100: the first launch and the wait, whole.
+    trace = planted().nvtx("step", 3, 7)
+    apis = found(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
+    assert rows(apis, "api calls_n total_ns hidden_ns") == [
+        ("cudaStreamSynchronize", 1, 12, 9),
+        ("cudaLaunchKernel", 1, 2, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # Steps hold all threads: [10, 14) the wait of thread 101 and the poll at 13.
+        (["--steps", "1:2"], [("cudaStreamSynchronize", 1), ("cudaEventQuery", 1)]),
+        # The first step ends at 4.
+        (
+            ["--skip-warmup"],
+            [("cudaStreamSynchronize", 2), ("cudaEventQuery", 2), ("cudaLaunchKernel", 1)],
+        ),
+    ],
+)
+def test_steps_choose_calls_of_all_threads(tmp_path, options, expected):
+    trace = planted()
+    for start_ns in (0, 10, 20):
+        trace.nvtx("step", start_ns, start_ns + 4)
+    apis = found(tmp_path, *options, trace=trace)["apis"]
+    assert rows(apis, "api calls_n") == expected
+
+
+def test_functions_over_all_ranks_have_the_percentiles_of_all_calls(tmp_path):
+    # Rank 0 calls for 1 and 2 ns, rank 1 for 6 ns and a function of its own for 4.
+    paths = []
+    for rank, calls in enumerate([[("cudaFree_v3020", 1), ("cudaFree_v3020", 2)], []]):
+        trace = TraceBuilder().kernel("k", start_ns=0, end_ns=50)
+        for at, (name, length) in enumerate(calls or [("cudaFree_v3020", 6), (QUERY, 4)]):
+            trace.api(name, start_ns=10 * at, duration_ns=length)
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    apis = tables_of(tmp_path / "o", *paths)["apis"]
+    assert rows(apis, "api ranks_n calls_n total_ns p50_ns q3_ns max_ns") == [
+        ("cudaFree", 2, 3, 9, 2.0, 4.0, 6),
+        ("cudaEventQuery", 1, 1, 4, 4.0, 4.0, 4),
+    ]
+
+
+def test_broken_calls_are_counted_and_in_no_sum(tmp_path):
+    trace = planted().api(SYNC, start_ns=9, end_ns=8).api("cudaFree_v3020", start_ns=4, end_ns=1)
+    tables = found(tmp_path, trace=trace)
+    assert rows(tables["apis"], "api calls_n total_ns broken_n max_ns") == [
+        ("cudaStreamSynchronize", 2, 18, 1, 12),
+        ("cudaEventQuery", 2, 9, 0, 5),
+        ("cudaLaunchKernel", 2, 4, 0, 2),
+        ("cudaMalloc", 1, 2, 0, 2),
+        # A function with nothing but broken calls.
+        ("cudaFree", 0, 0, 1, None),
+    ]
+    assert tables["api_classes"]["class"].tolist() == ["host_block", "poll", "launch", "alloc"]
+
+
+def test_a_report_without_api_calls_has_no_rows_about_them(tmp_path):
+    tables = found(tmp_path, trace=TraceBuilder().kernel("k", start_ns=0, end_ns=5))
+    for name in ("apis", "rank_apis", "api_classes", "kernel_launches", "os_waits", "callstacks"):
+        assert len(tables[name]) == 0, name
+
+
+def test_the_gpu_is_busy_with_what_a_range_leaves_out_too(tmp_path):
+    # Only the second kernel is chosen; the call in [12, 14) is hidden behind the first.
+    trace = planted().nvtx("step", 12, 22).api("cudaFree_v3020", start_ns=12, end_ns=14)
+    apis = found(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
+    assert rows(apis, "api hidden_ns exposed_ns") == [
+        ("cudaFree", 2, 0),
+        ("cudaLaunchKernel", 0, 2),
+    ]

@@ -1,0 +1,260 @@
+"""Overlap, imbalance, processes and bandwidth of llm_hotspots on planted cases, all by hand."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from results import plain, read_report, rows, tables_of
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+GEMM = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT"
+PARTS = (
+    "compute_only_ns communication_only_ns copy_only_ns compute_communication_ns compute_copy_ns "
+    "communication_copy_ns compute_communication_copy_ns graph_ns"
+)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Four ranks on two machines; GEMM takes 10, 10, 14 and 0 ns, NCCL 8, 8, 2 and 8 ns.
+
+    Rank 3 is the only one that launches m, for 5 ns.
+    """
+    folder = tmp_path_factory.mktemp("ranks")
+    for rank, (gemms, nccl_ns) in enumerate([([10], 8), ([10], 8), ([7, 7], 2), ([], 8)]):
+        trace = TraceBuilder(hostname=f"node{rank // 2}").process(pid=100 + rank, name="worker")
+        for nth, duration in enumerate(gemms):
+            trace.kernel(GEMM, start_ns=20 * nth, duration_ns=duration)
+        trace.kernel(NCCL, start_ns=60, duration_ns=nccl_ns)
+        if rank == 3:
+            trace.kernel("m", start_ns=80, duration_ns=5)
+            trace.memset(start_ns=90, duration_ns=1, size_bytes=4)
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return tables_of(folder / "out", folder)
+
+
+def test_imbalance_compares_all_ranks_and_counts_an_absent_one_as_zero(tables):
+    found = {(row[0], row[1]): row[2:] for row in rows(tables["imbalance"], IMBALANCE)}
+    # Compute: 10, 10, 14, 5 -> median 10, 4 above it. Communication: 8, 8, 2, 8.
+    assert found["total", "compute"] == (False, 4, 4, 39, 5, 10.0, 14, 3, 2, 2, 1.4, 4)
+    assert found["total", "communication"] == (True, 4, 4, 26, 2, 8.0, 8, 2, 0, 2, 1.0, 0)
+    # GEMM: 0, 10, 10, 14. m: 5 on rank 3 alone, so the median is 0 and has no ratio.
+    assert found["kernel", GEMM] == (False, 3, 4, 34, 0, 10.0, 14, 3, 2, 2, 1.4, 4)
+    assert found["kernel", "m"] == (False, 1, 4, 5, 0, 0.0, 5, 0, 3, 3, None, 5)
+    assert found["category", "communication"] == found["total", "communication"]
+    assert found["category", "unmatched"] == found["kernel", "m"]
+    assert len(found) == 2 + 3 + 3
+
+
+IMBALANCE = (
+    "scope name communication ranks_n all_ranks_n total_ns min_ns p50_ns max_ns least_rank "
+    "most_rank suspect_rank most_over_p50 excess_ns"
+)
+
+
+def test_the_rank_with_least_time_in_collectives_is_the_suspect_and_elsewhere_that_with_most(
+    tables,
+):
+    suspects = rows(tables["imbalance"], "name least_rank most_rank suspect_rank")
+    assert (NCCL, 2, 0, 2) in suspects
+    assert (GEMM, 3, 2, 2) in suspects
+
+
+def test_more_launches_are_told_apart_from_longer_ones(tables):
+    # GEMM is launched 1, 1, 2 and 0 times: the lower of the two in the middle is 1.
+    columns = "name most_host least_host most_rank_launches_n typical_launches_n excess_pct mean_ns"
+    assert (GEMM, "node1", "node1", 2, 1, 100 * 4 / 34, 34 / 4) in rows(
+        tables["imbalance"], columns
+    )
+
+
+def test_hosts_are_compared_by_the_mean_of_their_ranks(tables):
+    # Compute: 10 + 10 on node0, 14 + 5 on node1; each is measured by the median on the other.
+    columns = "name host ranks_n total_ns mean_ns p50_ns mean_over_p50"
+    assert rows(tables["host_imbalance"], columns)[2:4] == [
+        ("compute", "node0", 2, 20, 10.0, 9.5, 10 / 9.5),
+        ("compute", "node1", 2, 19, 9.5, 10.0, 0.95),
+    ]
+    assert set(tables["host_imbalance"]["scope"]) == {"total", "category"}
+
+
+def test_sums_of_imbalance_are_those_of_the_other_tables(tables):
+    by_scope = tables["imbalance"].groupby("scope")["total_ns"].sum()
+    assert set(by_scope) == {tables["devices"]["kernel_total_ns"].sum()}
+    hosts = tables["host_imbalance"].groupby("scope")["total_ns"].sum()
+    assert set(hosts) == set(by_scope)
+
+
+def test_processes_say_what_each_rank_is_and_has(tables):
+    found = {name: column[3] for name, column in plain(tables["processes"]).items()}
+    assert found == {
+        "rank": 3,
+        "file": "rank3",
+        "host": "node1",
+        "pid": 103,
+        "process_name": "worker",
+        "devices_n": 1,
+        "window_start_ns": 60,
+        "window_end_ns": 91,
+        "window_ns": 31,
+        "busy_ns": 8 + 5 + 1,
+        "busy_pct": 100 * 14 / 31,
+        "kernel_busy_ns": 13,
+        "launches_n": 2,
+        "kernel_total_ns": 13,
+        "compute_total_ns": 5,
+        "communication_total_ns": 8,
+        "memops_n": 1,
+        "memop_total_ns": 1,
+        "total_pct": 100 * 13 / 65,
+    }
+    assert tables["processes"]["memops_n"].tolist() == [0, 0, 0, 1]
+
+
+def test_one_rank_has_no_suspect(tmp_path):
+    TraceBuilder().kernel("a", start_ns=0, end_ns=3).write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    columns = "scope least_rank most_rank suspect_rank most_over_p50 excess_ns"
+    assert rows(found["imbalance"], columns)[0] == ("total", 0, 0, None, 1.0, 0)
+
+
+def test_overlap_is_told_in_parts_that_add_up_to_busy_time(tmp_path):
+    trace = TraceBuilder().kernel(GEMM, start_ns=0, end_ns=10)
+    trace.kernel(NCCL, start_ns=6, end_ns=14, stream_id=8)
+    trace.memcpy("HtoD", start_ns=8, end_ns=12, size_bytes=1, stream_id=9)
+    trace.kernel(NCCL, start_ns=20, end_ns=21)
+    trace.graph_launch([("g", 30, 37)], launch=(25, 26), mode="graph")
+    trace.kernel(GEMM, start_ns=35, end_ns=40, stream_id=8).write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    # 0-6 compute, 6-8 both, 8-10 all three, 10-12 communication and copy, 12-14 and 20-21
+    # communication; 30-37 is the graph's, 37-40 compute.
+    assert rows(found["overlap"], PARTS) == [(6 + 3, 2 + 1, 0, 2, 0, 2, 2, 7)]
+    assert found["overlap"]["busy_ns"].tolist() == found["devices"]["busy_ns"].tolist() == [25]
+    columns = "compute_ns communication_ns copy_ns exposed_communication_ns"
+    assert rows(found["overlap"], columns) == [(10 + 5, 8 + 1, 4, 2 + 1 + 2)]
+    columns = "exposed_communication_pct exposed_busy_pct exposed_start_ns exposed_end_ns"
+    assert rows(found["overlap"], columns) == [(100 * 5 / 9, 20.0, 10, 14)]
+
+
+OPS = st.lists(
+    st.tuples(
+        st.sampled_from([GEMM, NCCL, "HtoD", "graph"]), st.integers(0, 30), st.integers(0, 9)
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(ops=OPS, window=st.tuples(st.integers(0, 30), st.integers(1, 20)) | st.none())
+def test_busy_time_is_the_sum_of_its_parts_whatever_runs(ops, window):
+    low, high = (0, 99) if window is None else (window[0], sum(window))
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=1)
+    busy = {(0, 1)}
+    for kind, start, length in ops:
+        end = start + length
+        busy.add((start, end))
+        if kind == "HtoD":
+            trace.memcpy(kind, start_ns=start, end_ns=end, size_bytes=1)
+        elif kind == "graph":
+            trace.graph_launch([("g", start, end)], launch=(0, 1), mode="graph")
+        else:
+            trace.kernel(kind, start_ns=start, end_ns=end)
+    covered = {at for start, end in busy for at in range(max(start, low), min(end, high))}
+    options = [] if window is None else ["--filter-time", f"{low}/{high}"]
+    with tempfile.TemporaryDirectory() as name:
+        path = trace.write_sqlite(Path(name, "t.sqlite"))
+        found = tables_of(Path(name, "o"), path, options=options)
+    (parts,) = rows(found["overlap"], PARTS)
+    assert sum(parts) == len(covered) == found["overlap"]["busy_ns"][0]
+    assert found["devices"]["busy_ns"].tolist() == [len(covered)]
+
+
+@pytest.fixture
+def weighed(tmp_path):
+    """Return a function that runs with a file of weights on two GEMVs of 10 and 20 ns."""
+    trace = TraceBuilder().kernel("gemv<1>", start_ns=0, duration_ns=10)
+    trace.kernel("gemv<2>", start_ns=20, duration_ns=20).kernel("other", start_ns=50, end_ns=60)
+
+    def analysed(weights, *options):
+        (tmp_path / "w.json").write_text(json.dumps(weights))
+        trace.write_sqlite(tmp_path / "t.sqlite")
+        words = ["--weights", str(tmp_path / "w.json"), *options]
+        return tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words)["bandwidth"]
+
+    return analysed
+
+
+def test_bandwidth_is_bytes_over_the_mean_duration(weighed, tmp_path):
+    found = weighed({"GEMV": 45_000, "re:^oth": 33_500, "absent": 1})
+    # Of both GEMVs the mean is 15 ns, so 3000 GB/s of 3350; other reads 33,500 bytes in 10 ns.
+    columns = "pattern size_bytes names_n example launches_n total_ns mean_ns p50_ns rate_gb_s"
+    assert rows(found, columns) == [
+        ("GEMV", 45_000, 2, "gemv<2>", 2, 30, 15.0, 15.0, 3000.0),
+        ("re:^oth", 33_500, 1, "other", 1, 10, 10.0, 10.0, 3350.0),
+        ("absent", 1, 0, None, 0, 0, None, None, None),
+    ]
+    columns = "peak_gb_s efficiency_pct judgement"
+    assert rows(found, columns) == [
+        (3350.0, pytest.approx(100 * 3000 / 3350, rel=1e-14), "little headroom"),
+        (3350.0, 100.0, "little headroom"),
+        (3350.0, None, None),
+    ]
+    # What the file said is recorded, and not where it lies.
+    recorded = read_report(tmp_path / "o")["options"]["weights"]
+    assert recorded == [["GEMV", 45_000], ["re:^oth", 33_500], ["absent", 1]]
+
+
+def test_a_kernel_counts_with_the_first_pattern_that_fits(weighed):
+    found = weighed({"gemv<1>": 1, "gemv": 1})
+    assert rows(found, "pattern launches_n total_ns") == [("gemv<1>", 1, 10), ("gemv", 1, 20)]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "duration_ns", "typical", "judgement"),
+    [
+        # Rates in bytes a ns of 3350: 50 %, 65 %, 75 %, 90 % and 110 %.
+        (1_675_000, 1000, (60.0, 70.0), "room"),
+        (2_177_500, 1000, (60.0, 70.0), "usual for its size"),
+        (21_775_000, 10_000, (85.0, 90.0), "room"),
+        (7_537_500, 3000, (None, None), "some headroom"),
+        (30_150_000, 10_000, (85.0, 90.0), "little headroom"),
+        (3_685_000, 1000, (60.0, 70.0), "above peak"),
+    ],
+)
+def test_efficiency_is_judged_by_the_guide_s_thresholds(
+    size_bytes, duration_ns, typical, judgement, tmp_path
+):
+    TraceBuilder().kernel("g", start_ns=0, duration_ns=duration_ns).write_sqlite(
+        tmp_path / "t.sqlite"
+    )
+    (tmp_path / "w.json").write_text(json.dumps({"g": size_bytes}))
+    words = ["--weights", str(tmp_path / "w.json")]
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words)["bandwidth"]
+    columns = "typical_low_pct typical_high_pct judgement"
+    assert rows(found, columns) == [(*typical, judgement)]
+
+
+def test_without_the_option_there_are_no_rows(tables):
+    assert tables["bandwidth"].empty
+
+
+def test_gpus_of_different_peaks_have_no_efficiency(tmp_path):
+    for rank, name in enumerate(["NVIDIA H200", "NVIDIA H100 80GB HBM3"]):
+        trace = TraceBuilder(gpu_name=name).kernel("g", start_ns=0, end_ns=5)
+        trace.memset(start_ns=9, end_ns=11, size_bytes=8)
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    (tmp_path / "w.json").write_text('{"g": 10}')
+    inputs = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
+    found = tables_of(tmp_path / "o", *inputs, options=["--weights", str(tmp_path / "w.json")])
+    columns = "rate_gb_s peak_gb_s efficiency_pct judgement"
+    assert rows(found["bandwidth"], columns) == [(2.0, None, None, None)]
+    assert found["memops"]["peak_gb_s"].tolist() == [4800.0, 3350.0]
+    assert rows(found["all_memops"], "rate_gb_s peak_gb_s peak_pct") == [(4.0, None, None)]

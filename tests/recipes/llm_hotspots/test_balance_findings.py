@@ -1,0 +1,213 @@
+"""Findings on ranks and communication: the victim of a wait is never blamed."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from results import tables_of
+
+from nsys_llm.recipes.llm_hotspots.findings.balance import balance_findings
+from nsys_llm.recipes.llm_hotspots.findings.bandwidth import bandwidth_findings
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@pytest.fixture
+def found_in(tmp_path):
+    """Return a function that analyses ranks, each a list of (name, start, end), for findings.
+
+    `hosts` names the machine of each rank.
+    """
+
+    def found(*ranks, hosts=None):
+        inputs, folder = [], Path(tempfile.mkdtemp(dir=tmp_path))
+        for number, kernels in enumerate(ranks):
+            trace = TraceBuilder(hostname=hosts[number] if hosts else "node0")
+            for name, start, end in kernels:
+                trace.kernel(name, start_ns=start, end_ns=end)
+            inputs.append(trace.write_sqlite(folder / f"rank{number}.sqlite"))
+        return balance_findings(tables_of(folder / "o", *inputs))
+
+    return found
+
+
+def rules(findings):
+    return [one.rule for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("wait_ns", "severity"), [(40, None), (60, "low"), (200, "medium"), (600, "high")]
+)
+def test_communication_beside_no_computation_is_exposed(found_in, wait_ns, severity):
+    # 40, 60, 200 and 600 ns of 1040 (3.8 %), 1060 (5.7 %), 1200 (17 %) and 1600 (38 %).
+    found = found_in([("k", 0, 1000), (NCCL, 900, 1000 + wait_ns)])
+    assert rules(found) == ([] if severity is None else ["exposed_communication"])
+    if severity is not None:
+        one = found[0]
+        assert (one.severity, one.rank, one.device_id) == (severity, 0, 0)
+        assert (one.window_ns, one.impact_ns) == ((1000, 1000 + wait_ns), wait_ns)
+
+
+def test_a_rank_whose_kernels_take_longer_is_slow_and_its_victims_are_not(found_in):
+    # Rank 2 computes 1300 ns, the others 1000 and wait 300 in the collective.
+    fast = [("gemm", 0, 1000), (NCCL, 1000, 1310)]
+    slow = [("gemm", 0, 1300), (NCCL, 1300, 1310)]
+    found = {one.rule: one for one in found_in(fast, fast, slow, fast)}
+    # What is uneven is that rank, not one kernel of it.
+    assert set(found) == {"exposed_communication", "slow_rank", "late_rank"}
+    # Without the rank that waits most, every finding on ranks is on the one that is late.
+    for rule in ("slow_rank", "late_rank"):
+        assert found[rule].rank == 2
+    one = found["slow_rank"]
+    assert (one.severity, one.impact_ns, one.window_ns) == ("high", 300, (0, 1310))
+    assert "30.0 % longer" in one.title
+    assert "2 launches, 2 on the median rank), so each launch takes longer" in one.evidence
+    assert "`gemm`: 300 ns above the median" in one.evidence
+    # The median wait is 310 ns, 300 more than that of rank 2: 23 % of its window.
+    late = found["late_rank"]
+    assert (late.severity, late.impact_ns) == ("medium", 3 * 310 + 10 - 4 * 10)
+    assert "rank 0 is not to blame" in late.evidence
+
+
+def test_a_rank_with_more_launches_has_more_to_do(found_in):
+    usual = [("gemm", 0, 100), ("gemm", 100, 200), (NCCL, 390, 400)]
+    busy = [("gemm", 100 * nth, 100 * nth + 100) for nth in range(3)] + [(NCCL, 390, 400)]
+    (slow,) = [one for one in found_in(usual, usual, busy) if one.rule == "slow_rank"]
+    assert slow.rank == 2
+    assert "another number of launches: 4 launches, 3 on the median rank" in slow.evidence
+    assert slow.capture is None
+
+
+def test_a_longer_capture_is_no_slow_rank(found_in):
+    # Twice the launches in twice the time.
+    short = [("gemm", 0, 100), ("gemm", 110, 210)]
+    long = [("gemm", 110 * nth, 110 * nth + 100) for nth in range(4)]
+    assert "slow_rank" not in rules(found_in(short, short, long))
+
+
+def test_ranks_that_look_on_are_not_compared(found_in):
+    # Of 1000, 1000 and twice 1 ns the median would be 500.5.
+    working, idle = [("gemm", 0, 1000)], [("gemm", 0, 1)]
+    assert "slow_rank" not in rules(found_in(working, working, idle, idle))
+
+
+def test_equal_ranks_and_a_single_one_have_no_finding(found_in):
+    alike = [("gemm", 0, 1000), (NCCL, 990, 1000)]
+    assert found_in(alike, alike) == []
+    assert found_in(alike) == []
+
+
+def test_a_late_rank_needs_the_same_collectives_on_all_ranks(found_in):
+    many = [("gemm", 0, 900), (NCCL, 900, 940), (NCCL, 940, 1000)]
+    one = [("gemm", 0, 900), (NCCL, 980, 1000)]
+    none = [("gemm", 0, 900)]
+    assert "late_rank" not in rules(found_in(one, many, one))
+    assert "late_rank" not in rules(found_in(many, many, none))
+
+
+def test_a_machine_whose_ranks_all_take_longer_is_named(found_in):
+    usual, slow = [("gemm", 0, 1000)], [("gemm", 0, 1200)]
+    ranks, hosts = [usual, usual, usual, slow, slow], ["a", "a", "a", "b", "b"]
+    (one,) = [one for one in found_in(*ranks, hosts=hosts) if one.rule == "slow_host"]
+    # The mean is 1200 on b, the median rank takes 1000.
+    assert (one.name, one.severity, one.impact_ns) == ("b", "medium", 400)
+    assert "`b` compute 20.0 % longer" in one.title
+    # One machine is not compared with itself, and one rank says nothing of its machine.
+    assert "slow_host" not in rules(found_in(usual, usual, slow, slow))
+    lone = found_in(usual, usual, slow, hosts=["a", "a", "b"])
+    assert "slow_host" not in rules(lone)
+
+
+def test_names_of_kernels_and_machines_stand_in_backticks(found_in):
+    name = "x`y<script>\n|z"
+    for one in found_in([(name, 0, 100)], [(name, 0, 400)], hosts=["h`i", "h`i"]):
+        assert "`x'y<script> |z`" in one.title + one.evidence
+        assert "(`h'i`)" in one.evidence
+        assert "\n" not in one.title + one.evidence
+
+
+def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
+    trace = TraceBuilder()
+    for nth, name in enumerate(["near", "far", "cached"]):
+        trace.kernel(name, start_ns=100_000 * nth, duration_ns=10_000)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    # Of 3350 GB/s: 90 %, 50 %, 120 %.
+    weights = {"near": 30_150_000, "far": 16_750_000, "cached": 40_200_000, "absent": 5}
+    (tmp_path / "w.json").write_text(json.dumps(weights))
+    options = ["--weights", str(tmp_path / "w.json")]
+    found = bandwidth_findings(tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options))
+    assert [(one.rule, one.severity, one.name) for one in found] == [
+        ("bandwidth_little_headroom", "note", "near"),
+        ("bandwidth_room", "medium", "far"),
+        ("bandwidth_above_peak", "note", "cached"),
+        ("bandwidth_pattern_unused", "low", None),
+    ]
+    # At 80 % it would take 50/80 of its 10 us.
+    assert found[1].impact_ns == 10_000 * 3 // 8
+    assert "are 1,675 GB/s of 3,350 GB/s" in found[1].evidence
+
+
+def test_unlike_programs_are_not_compared(found_in):
+    # 1, 4 and 10 launches of 100 ns: three programs, not three ranks of one job.
+    programs = [[("gemm", 200 * n, 200 * n + 100) for n in range(count)] for count in (1, 4, 10)]
+    rules = {one.rule for one in found_in(*programs)}
+    assert not rules & {"uneven_kernel", "slow_host"}
+
+
+def test_a_rank_with_fewer_collectives_is_not_called_late(found_in):
+    # Rank 2 takes part in 25 of 100 collectives of 10 us: a smaller group, nobody waits for it.
+    many = [(NCCL, 20_000 * n, 20_000 * n + 10_000) for n in range(100)]
+    rules = {one.rule for one in found_in(many, many, many[:25], many)}
+    assert "late_rank" not in rules
+
+
+def one_after_another(durations, *, steps=3):
+    """Kernels of a rank, `durations` by name, in each of some steps."""
+    kernels, at = [], 0
+    for _ in range(steps):
+        for name, duration in durations.items():
+            kernels.append((name, at, at + duration))
+            at += duration
+    return kernels
+
+
+def model(rng):
+    """Durations of the kernels of a layer."""
+    return {f"k{nth}": int(rng.integers(5_000, 20_000)) for nth in range(9)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_ranks_are_compared_with_each_other(found_in, seed):
+    usual = model(np.random.default_rng(seed))
+    slow = {name: duration * 12 // 10 for name, duration in usual.items()}
+    ranks = [one_after_another(one) for one in (usual, slow)]
+    order = [1, 0] if seed % 2 else [0, 1]
+    (one,) = [one for one in found_in(*(ranks[at] for at in order)) if one.rule == "slow_rank"]
+    more_ns = 3 * (sum(slow.values()) - sum(usual.values()))
+    assert (one.rank, one.severity, one.impact_ns) == (order.index(1), "medium", more_ns)
+    assert "20.0 % longer than the other rank" in one.title
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ranks_n", [2, 5])
+def test_a_kernel_that_is_longer_on_one_rank_is_uneven_work_and_no_slow_gpu(
+    found_in, seed, ranks_n
+):
+    rng = np.random.default_rng(seed)
+    usual = {**model(rng), "experts_up": 60_000, "experts_down": 40_000}
+    more = {**usual, "experts_up": 96_000, "experts_down": 64_000}
+    busiest = int(rng.integers(ranks_n))
+    found = found_in(
+        *(one_after_another(more if rank == busiest else usual) for rank in range(ranks_n))
+    )
+    (one,) = [one for one in found if one.rule in ("slow_rank", "uneven_work")]
+    assert (one.rule, one.rank, one.name) == ("uneven_work", busiest, "experts_up")
+    assert one.impact_ns == 3 * (96_000 + 64_000 - 100_000)
+    assert "1.60 times" in one.evidence
+    assert "clock" not in one.recommendation
+    assert one.capture is None

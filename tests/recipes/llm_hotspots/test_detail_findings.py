@@ -1,0 +1,175 @@
+"""Findings of the details: each fires on what it is about, says where, and never without it."""
+
+from __future__ import annotations
+
+import pytest
+from results import tables_of
+
+from nsys_llm.recipes.llm_hotspots.findings.details import detail_findings
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+SM, TENSOR = "SMs Active [Throughput %]", "Tensor Active [Throughput %]"
+READ, WRITE = "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"
+GB = 1 << 30
+GEMM = "nvjet_tst_192x192"
+
+
+def found(folder, *traces, options=()):
+    """Return the findings on some ranks by rule."""
+    ranks = folder / "ranks"
+    ranks.mkdir()
+    for rank, trace in enumerate(traces):
+        trace.write_sqlite(ranks / f"rank{rank}.sqlite")
+    findings = detail_findings(tables_of(folder / "out", ranks, options=options))
+    assert len({one.rule for one in findings}) == len(findings)
+    return {one.rule: one for one in findings}
+
+
+def busy(until_ns=4_000_000):
+    trace = TraceBuilder(gpu_name="NVIDIA H100 80GB HBM3").kernel("k", start_ns=0, duration_ns=4)
+    return trace.kernel("k", start_ns=until_ns - 4, duration_ns=4)
+
+
+def test_nothing_is_found_where_nothing_is_wrong(tmp_path):
+    assert found(tmp_path, busy().allocate(GB, address=1, at_ns=1)) == {}
+
+
+def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
+    full = busy().allocate(78 * GB, address=1, at_ns=2_000_000, call=(1, 2))
+    less = busy().allocate(77 * GB, address=1, at_ns=2_000_000)
+    one = found(tmp_path, less, full, busy())["memory_near_full"]
+    assert (one.rank, one.device_id, one.severity) == (1, 0, "medium")
+    # 78 of 80 GiB are 97.5 %, 77 are 96.25 %.
+    assert one.title == "Rank 1 fills 97.5 % of its GPU's memory"
+    assert "83.8 GB of 85.9 GB allocated; 2.15 GB are left" in one.evidence
+    assert "83.8 GB of it came from `cudaMalloc`." in one.evidence
+    assert "Other ranks like it: 1." in one.evidence
+    assert one.window_ns == (1_000_000, 3_000_000)
+
+
+def test_a_gpu_with_a_twentieth_free_is_not_full(tmp_path):
+    assert not found(tmp_path, busy().allocate(75 * GB, address=1, at_ns=1))
+
+
+def growing(*sizes, until_ns=4_000_000):
+    """Return a trace that allocates once in the middle of each quarter."""
+    trace = busy(until_ns)
+    for quarter, size in enumerate(sizes):
+        at_ns = (2 * quarter + 1) * until_ns // 8
+        if size:
+            trace.allocate(size, address=quarter, at_ns=at_ns, call=(at_ns - 2, at_ns - 1))
+    return trace
+
+
+def test_memory_that_grows_in_every_quarter_is_told(tmp_path):
+    one = found(tmp_path, growing(GB, GB, GB, GB), busy())["memory_growth"]
+    assert (one.rank, one.severity, one.window_ns) == (0, "medium", (0, 4_000_000))
+    assert "1.07 GB, 2.15 GB, 3.22 GB, 4.29 GB (device memory, 3.22 GB more)" in one.evidence
+    assert "`cudaMalloc`" in one.evidence
+    assert "--cudabacktrace=memory" in one.capture
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (GB, GB, 0, GB),  # still in one quarter
+        (GB, 0, 0, 0),
+        (GB, 1 << 20, 1 << 20, 1 << 20),  # a few MiB
+        (70 * GB, 1 << 28, 1 << 28, 1 << 28),  # 0.75 of 70 GiB: 1.1 %
+    ],
+)
+def test_memory_that_stays_or_hardly_grows_is_not(sizes, tmp_path):
+    assert "memory_growth" not in found(tmp_path, growing(*sizes))
+
+
+def sampled(name, values, samples=40, schema="3.25.0"):
+    """Return a trace of one long kernel with samples of 10 ns all through it."""
+    trace = TraceBuilder(schema=schema).kernel(name, start_ns=0, end_ns=10 * samples)
+    metrics = {metric: [value] * samples for metric, value in values.items()}
+    return trace.gpu_metrics(metrics, times_ns=[10 * (1 + n) for n in range(samples)])
+
+
+def test_idle_tensor_cores_in_matrix_products_are_told(tmp_path):
+    one = found(tmp_path, sampled(GEMM, {TENSOR: 12, READ: 20, WRITE: 3}))["low_tensor_activity"]
+    assert one.title == "Tensor cores are 12.0 % active in matrix products"
+    assert "40 samples" in one.evidence
+    assert "DRAM 23.0 %" in one.evidence
+    assert (one.rank, one.name, one.impact_ns) == (0, "gemm", 400)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        (GEMM, {TENSOR: 40, READ: 20, WRITE: 3}),
+        ("mystery", {TENSOR: 12, READ: 20, WRITE: 3}),  # no matrix product that we know
+        (GEMM, {TENSOR: 12, READ: 50, WRITE: 15}),  # 65 %: memory holds it back
+        (GEMM, {SM: 12}),  # not measured
+    ],
+)
+def test_other_idle_tensor_cores_are_not(name, values, tmp_path):
+    assert "low_tensor_activity" not in found(tmp_path, sampled(name, values))
+
+
+def test_a_kernel_that_reads_and_writes_at_the_limit_is_told(tmp_path):
+    one = found(tmp_path, sampled(GEMM, {TENSOR: 12, READ: 50, WRITE: 15}))["dram_bound"]
+    assert one.title == f"`{GEMM}` is bound by memory bandwidth"
+    assert "at 65.0 % of their peak while it runs on rank 0 (40 samples)" in one.evidence
+
+
+def test_few_samples_foreign_samples_and_assumed_gpus_are_no_evidence(tmp_path):
+    values = {TENSOR: 1, READ: 90, WRITE: 5}
+    few = sampled(GEMM, values, samples=20)
+    short = TraceBuilder()
+    for n in range(40):
+        short.kernel(GEMM, start_ns=10 * n, duration_ns=4)
+    metrics = {metric: [value] * 40 for metric, value in values.items()}
+    short.gpu_metrics(metrics, times_ns=[10 * (1 + n) for n in range(40)])
+    assumed = sampled(GEMM, values, schema="3.7.2").process(pid=7, gpu_ids=(0, 1))
+    rules = found(tmp_path, few, short, assumed)
+    assert set(rules) == {"determinism_cublas_heuristic"}
+
+
+def staked(*launches):
+    """Return a trace of launches of k: blocks of the grid, duration."""
+    trace = TraceBuilder()
+    for index, (blocks, duration) in enumerate(launches):
+        start_ns = 100 * index
+        trace.kernel("k", start_ns=start_ns, duration_ns=duration, grid=(blocks, 1, 1))
+    return trace
+
+
+def test_a_configuration_that_replaces_another_is_told_with_its_time(tmp_path):
+    trace = staked(*[(2, 10)] * 5, *[(4, 12)] * 5)
+    one = found(tmp_path, staked(*[(2, 10)] * 9), trace, options=["--kernel", "k"])
+    assert set(one) == {"configuration_change"}
+    one = one["configuration_change"]
+    assert (one.rank, one.name, one.window_ns) == (1, "k", (400, 501))
+    assert "grid 2x1x1, block 32x1x1 until 400 ns (5 launches, p50 10 ns)" in one.evidence
+    assert "grid 4x1x1, block 32x1x1 from 500 ns on (5 launches, p50 12 ns)" in one.evidence
+    assert "Ranks with such a change: 1." in one.evidence
+
+
+def test_configurations_that_take_turns_are_no_change_but_a_mix(tmp_path):
+    trace = staked(*[(2, 10), (4, 30)] * 5)
+    one = found(tmp_path, trace, options=["--kernel", "k"])
+    assert set(one) == {"mixed_configurations"}
+    assert "Median 10 ns with grid 2x1x1" in one["mixed_configurations"].evidence
+    assert "30 ns with grid 4x1x1" in one["mixed_configurations"].evidence
+
+
+def test_a_few_odd_launches_are_neither(tmp_path):
+    trace = staked(*[(2, 10)] * 9, *[(4, 90)] * 4)
+    assert found(tmp_path, trace, options=["--kernel", "k"]) == {}
+
+
+def test_kernels_whose_results_may_differ_are_named_by_flag(tmp_path):
+    trace = TraceBuilder().kernel("nvjet_tst_1x1_splitK_TNT", start_ns=0, duration_ns=3)
+    trace.kernel(GEMM, start_ns=10, duration_ns=5).kernel("k", start_ns=20, duration_ns=2)
+    rules = found(tmp_path, trace)
+    assert set(rules) == {"determinism_split_k", "determinism_cublas_heuristic"}
+    split, chosen = rules["determinism_split_k"], rules["determinism_cublas_heuristic"]
+    assert (split.severity, split.impact_ns) == ("note", 3)
+    assert "kernels 1, launches 1, 30.0 % of kernel time" in split.evidence  # 3 of 10 ns
+    assert "kernels 2, launches 2, 80.0 % of kernel time" in chosen.evidence
+    assert f"`{GEMM}` (5 ns)" in chosen.evidence
+    assert chosen.name == GEMM

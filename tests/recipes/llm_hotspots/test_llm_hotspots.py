@@ -1,0 +1,358 @@
+"""Tables of llm_hotspots on traces of a few ns, through the public run. All numbers by hand."""
+
+from __future__ import annotations
+
+import pytest
+from results import NVIDIA, analyse, assert_same, plain, rows, spread, tables_of
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+S = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_splitK_TNT"
+N = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+M = "mystery"
+SUMS = "name launches_n total_ns exclusive_ns"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Two ranks. Rank 0 overlaps N with S on device 0; rank 1 has a kernel that no rule knows."""
+    folder = tmp_path_factory.mktemp("ranks")
+    first = TraceBuilder(hostname="node1", gpu_name="A GPU", system_clock_ns=1000)
+    first.process(pid=100, name="python", gpu_ids=(0, 1))
+    first.kernel(S, start_ns=10, end_ns=17, launch=(1, 3))
+    first.kernel(N, start_ns=12, end_ns=17, launch=(4, 6), stream_id=8)
+    first.kernel(S, start_ns=20, end_ns=25)
+    first.memcpy("HtoD", start_ns=24, end_ns=30, size_bytes=64, launch=(7, 8))
+    first.kernel(N, start_ns=11, end_ns=13, launch=(9, 10), device_id=1)
+    first.write_sqlite(folder / "rank0.sqlite")
+    second = TraceBuilder(hostname="node1", gpu_name="A GPU", system_clock_ns=1007)
+    second.process(pid=200, name="python", gpu_ids=(0,))
+    second.kernel(S, start_ns=10, end_ns=19, launch=(1, 3))
+    second.kernel(M, start_ns=25, end_ns=31, launch=(4, 6))
+    second.memset(start_ns=40, end_ns=42, size_bytes=8)
+    second.write_sqlite(folder / "rank1.sqlite")
+    return tables_of(folder / "out", folder)
+
+
+def test_devices_hold_the_parts_of_every_share(tables):
+    assert plain(tables["devices"]) == {
+        "rank": [0, 0, 1],
+        "file": ["rank0", "rank0", "rank1"],
+        "device_id": [0, 1, 0],
+        "window_start_ns": [10, 11, 10],
+        "window_end_ns": [30, 13, 42],
+        "window_ns": [20, 2, 32],
+        "launches_n": [3, 1, 2],
+        "kernel_total_ns": [7 + 5 + 5, 2, 9 + 6],
+        "kernel_busy_ns": [7 + 5, 2, 9 + 6],
+        "busy_ns": [7 + 10, 2, 9 + 6 + 2],
+    }
+
+
+def test_kernels_are_those_of_all_ranks_together(tables):
+    # S and N share 5 ns: 2 each, and the odd one to S, which started first.
+    # S: (2 + 2 + 1) + 5 + 9 = 19; N: 2 + 2 on device 1; M: 6; together 29 = 12 + 2 + 15 busy.
+    assert plain(tables["kernels"]) == {
+        "name": [S, M, N],
+        "category": ["gemm", "unmatched", "communication"],
+        "rule_id": ["generic.nvjet_split_k", None, "generic.nccl_all_reduce"],
+        "operation": ["GEMM (cuBLAS nvjet, split K)", None, "all-reduce (NCCL)"],
+        "flags": ["cublas_heuristic, split_k", None, None],
+        "ranks_n": [2, 1, 1],
+        "launches_n": [3, 1, 2],
+        "total_ns": [21, 6, 7],
+        "exclusive_ns": [19, 6, 4],
+        **spread([7, 5, 9], [6], [5, 2]),
+        "total_pct": [100 * 21 / 34, 100 * 6 / 34, 100 * 7 / 34],
+        "busy_pct": [100 * 19 / 29, 100 * 6 / 29, 100 * 4 / 29],
+        "window_pct": [100 * 19 / 54, 100 * 6 / 54, 100 * 4 / 54],
+    }
+    # Literally: of 5, 7, 9 ns the 90th percentile lies at 1.8 of 2 steps: 7 + 0.8 * 2.
+    assert rows(tables["kernels"], "p90_ns std_ns")[0] == (8.6, 2.0)
+
+
+def test_rank_kernels_are_split_by_device(tables):
+    assert plain(tables["rank_kernels"]) == {
+        "rank": [0, 0, 0, 1, 1],
+        "file": ["rank0", "rank0", "rank0", "rank1", "rank1"],
+        "device_id": [0, 0, 1, 0, 0],
+        "name": [S, N, N, S, M],
+        "category": ["gemm", "communication", "communication", "gemm", "unmatched"],
+        "launches_n": [2, 1, 1, 1, 1],
+        "total_ns": [12, 5, 2, 9, 6],
+        "exclusive_ns": [10, 2, 2, 9, 6],
+        **spread([7, 5], [5], [2], [9], [6]),
+        "total_pct": [100 * 12 / 19, 100 * 5 / 19, 100 * 2 / 19, 60.0, 40.0],
+        "busy_pct": [100 * 10 / 12, 100 * 2 / 12, 100.0, 60.0, 40.0],
+        "window_pct": [50.0, 10.0, 100.0, 100 * 9 / 32, 100 * 6 / 32],
+    }
+
+
+def test_nvidia_s_tables_have_their_shares_and_files(tables):
+    assert plain(tables["rank_stats"]) == {
+        "Name": [S, N, S, M],
+        "Time": [100 * 12 / 19, 100 * 7 / 19, 60.0, 40.0],
+        "Total Time": [12, 7, 9, 6],
+        "Instances": [2, 2, 1, 1],
+        **spread([7, 5], [5, 2], [9], [6], form=NVIDIA),
+        "File": ["rank0", "rank0", "rank1", "rank1"],
+        "Rank": [0, 0, 1, 1],
+    }
+    assert plain(tables["all_stats"]) == {
+        "Name": [S, N, M],
+        "Time": [100 * 21 / 34, 100 * 7 / 34, 100 * 6 / 34],
+        "Total Time": [21, 7, 6],
+        "Instances": [3, 2, 1],
+        **spread([7, 5, 9], [5, 2], [6], form=NVIDIA),
+        "Min File": ["rank0", "rank0", "rank1"],
+        "Max File": ["rank1", "rank0", "rank1"],
+    }
+
+
+def test_categories_sum_their_kernels_up_and_state_what_no_rule_knows(tables):
+    assert plain(tables["categories"]) == {
+        "category": ["gemm", "unmatched", "communication"],
+        "engine": ["generic"] * 3,
+        "kernels_n": [1, 1, 1],
+        "launches_n": [3, 1, 2],
+        "total_ns": [21, 6, 7],
+        "exclusive_ns": [19, 6, 4],
+        "total_pct": [100 * 21 / 34, 100 * 6 / 34, 100 * 7 / 34],
+        "busy_pct": [100 * 19 / 29, 100 * 6 / 29, 100 * 4 / 29],
+    }
+    assert plain(tables["rank_categories"]) == {
+        "rank": [0, 0, 1, 1],
+        "file": ["rank0", "rank0", "rank1", "rank1"],
+        "category": ["gemm", "communication", "gemm", "unmatched"],
+        "kernels_n": [1, 1, 1, 1],
+        "launches_n": [2, 2, 1, 1],
+        "total_ns": [12, 7, 9, 6],
+        "exclusive_ns": [10, 4, 9, 6],
+        "total_pct": [100 * 12 / 19, 100 * 7 / 19, 60.0, 40.0],
+        "busy_pct": [100 * 10 / 14, 100 * 4 / 14, 60.0, 40.0],
+    }
+    assert plain(tables["rules"]) == {
+        "rule_id": ["generic.nvjet_split_k", "unmatched", "generic.nccl_all_reduce"],
+        "category": ["gemm", "unmatched", "communication"],
+        "operation": ["GEMM (cuBLAS nvjet, split K)", None, "all-reduce (NCCL)"],
+        "flags": ["cublas_heuristic, split_k", None, None],
+        "kernels_n": [1, 1, 1],
+        "launches_n": [3, 1, 2],
+        "total_ns": [21, 6, 7],
+        "exclusive_ns": [19, 6, 4],
+        "example": [S, M, N],
+    }
+
+
+def test_nvjet_names_are_decoded(tables):
+    decoded = {"data_types": "tst", "a_type": "bf16", "b_type": "bf16", "c_type": "bf16"}
+    decoded |= {"compute_type": "fp32", "d_type": "bf16", "arch": None, "tile_m": 128}
+    decoded |= {"tile_n": 256, "k_tile": 64, "stages": 4, "cluster_m": 2, "cluster_n": 1}
+    decoded |= {"order": "v", "two_cta": False, "beta": "bz", "epilogue": None, "bias": False}
+    decoded |= {"scales": None, "cooperative": "A", "split_k": True, "layout": "TNT"}
+    decoded |= {"other": None, "name": S, "launches_n": 3, "total_ns": 21}
+    assert plain(tables["nvjet"]) == {name: [value] for name, value in decoded.items()}
+
+
+def test_files_say_what_each_rank_is(tables):
+    assert plain(tables["files"]) == {
+        "Rank": [0, 1],
+        "File": ["rank0", "rank1"],
+        "rank_source": ["file_name", "file_name"],
+        "status": ["ok", "ok"],
+        "reason": [None, None],
+        "host": ["node1", "node1"],
+        "pid": [100, 200],
+        "process_name": ["python", "python"],
+        "gpu": ["A GPU", "A GPU"],
+        "device_ids": ["0,1", "0"],
+        "nsys_version": ["2026.2.1.210"] * 2,
+        "schema_version": ["3.25.0"] * 2,
+        "clock_offset_ns": [0, 1007 - 1000],
+        "clock_source": ["systemClockNs"] * 2,
+        "secret_variables": [None, None],
+    }
+
+
+def test_coverage_adds_up_to_all_operations(tables):
+    none, zero = [None] * 8, [0] * 8
+    odd = "broken zero_length no_process unknown_name large_id graph_node replaced duplicate_key"
+    assert plain(tables["coverage"]) == {
+        "rank": [0, 0, 0, 0, 1, 1, 1, 1],
+        "file": ["rank0"] * 4 + ["rank1"] * 4,
+        "op": ["kernel", "memcpy", "memset", "graph"] * 2,
+        "table_present": [True, True, False, False, True, False, True, False],
+        "total_n": [4, 1, 0, 0, 2, 0, 1, 0],
+        "total_ns": [7 + 5 + 5 + 2, 6, 0, 0, 9 + 6, 0, 2, 0],
+        "api_missing_n": [1, 0, 0, 0, 0, 0, 1, 0],
+        "api_missing_ns": [5, 0, 0, 0, 0, 0, 2, 0],
+        "range_missing_n": none,
+        "range_missing_ns": none,
+        "attributed_n": [3, 1, 0, 0, 2, 0, 0, 0],
+        "attributed_ns": [14, 6, 0, 0, 15, 0, 0, 0],
+        "selected_n": [4, 1, 0, 0, 2, 0, 1, 0],
+        "selected_ns": [19, 6, 0, 0, 15, 0, 2, 0],
+        **{f"{name}_n": zero for name in odd.split()},
+        "opaque_graph_launches_n": [None, None, None, 0] * 2,
+    }
+
+
+def test_no_table_of_the_manifest_is_left_out(tables):
+    assert set(tables) == {table.file for table in load_manifest("llm_hotspots").writes}
+    for table in load_manifest("llm_hotspots").writes:
+        assert list(plain(tables[table.file])) == [column.name for column in table.columns]
+
+
+def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10).kernel("a", start_ns=20, end_ns=30)
+    trace.kernel("b", start_ns=8, end_ns=12, stream_id=8)
+    trace.memcpy("HtoD", start_ns=24, end_ns=40, size_bytes=1)
+    # These touch the window and are not in it: [5, 9) and [25, 26).
+    trace.kernel("c", start_ns=5, end_ns=9, stream_id=9).kernel("c", start_ns=25, end_ns=26)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--filter-time", "9/25"])
+    # a: [9, 10) + [20, 25) = 6; b: [9, 12) = 3. They share [9, 10): k = 2, so 0 each and the odd
+    # ns to a, which started first; b keeps [10, 12). Only the second a starts inside: 10 ns whole.
+    columns = f"{SUMS} mean_ns min_ns p50_ns std_ns"
+    assert rows(found["kernels"], columns) == [
+        ("a", 1, 6, 6, 10, 10, 10, None),
+        ("b", 0, 3, 2, None, None, None, None),
+    ]
+    # The copy adds nothing: a runs in [24, 25).
+    names = "window_start_ns window_end_ns window_ns launches_n kernel_total_ns kernel_busy_ns"
+    assert rows(found["devices"], f"{names} busy_ns") == [(9, 25, 16, 1, 9, 8, 8)]
+    assert rows(found["kernels"], "window_pct") == [(100 * 6 / 16,), (100 * 2 / 16,)]
+    assert rows(found["coverage"], "op total_n total_ns selected_n selected_ns")[:2] == [
+        ("kernel", 5, 10 + 10 + 4 + 4 + 1, 1, 9),
+        ("memcpy", 1, 16, 1, 1),
+    ]
+    assert rows(found["all_stats"], "Instances Avg Min")[1] == (0, None, None)
+    analyse(tmp_path / "p", tmp_path / "t.sqlite", options=["--start", "9ns", "--end", "25"])
+    assert_same(tmp_path / "o", tmp_path / "p")
+
+
+#: Kernels a, b, c, d, e take 1, 2, 4, 8, 16 ns: a sum tells which there are.
+CHOICES = [
+    (["--filter-nvtx", "step"], 1 + 2 + 4 + 8, 4),
+    (["--filter-nvtx", "step@NCCL"], 2, 1),
+    (["--filter-nvtx", "step@default"], 1 + 4 + 8, 3),
+    (["--filter-nvtx", "step/0"], 1 + 8, 2),  # the first of each thread
+    (["--filter-nvtx", "step/1"], 2, 1),
+    (["--filter-nvtx", "step@default/1"], 4, 1),
+    (["--filter-nvtx", "step/3"], 0, 0),
+    (["--filter-nvtx", "re:^st.p$"], 1 + 2 + 4 + 8, 4),
+    (["--filter-nvtx", r"re:^st\wp$@NCCL/0"], 2, 1),
+    (["--filter-nvtx", "any thread"], 1 + 2 + 8, 3),
+    (["--filter-time", "0/111", "--filter-nvtx", "step"], 1 + 1, 2),
+    # b runs in [110, 112), and e, launched by nobody, in [104, 120).
+    (["--filter-projected-nvtx", "step@NCCL"], 2 + 2, 1),
+    # From the start of a at 100 to the end of c at 124.
+    (["--filter-projected-nvtx", "whole"], 1 + 2 + 4 + 16, 4),
+    # Of each thread's first: [100, 101) and [130, 138).
+    (["--filter-projected-nvtx", "step@default/0"], 1 + 8, 2),
+    (["--steps", "1:2"], 2, 1),
+    (["--steps", "1:"], 2 + 4, 2),
+    # A step is its thread's, and holds what any thread launches during it: d too.
+    (["--steps", ":1"], 1 + 8, 2),
+    (["--steps", "0:1", "--step", "whole"], 1 + 2 + 4 + 8, 4),
+    (["--steps", "1:2", "--step", "whole"], 0, 0),
+    # The first step ends at 10; the launch of e is not known, it starts on the GPU later.
+    (["--skip-warmup"], 2 + 4 + 16, 3),
+]
+
+
+@pytest.mark.parametrize(("options", "total_ns", "launches_n"), CHOICES)
+def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, tmp_path):
+    trace = TraceBuilder().nvtx("whole", 0, 40).nvtx("any thread", 0, 13, kind="start_end")
+    for start, domain in ((0, ""), (10, "NCCL"), (20, "")):
+        trace.nvtx("it", start, start + 10).nvtx("step", start + 1, start + 9, domain=domain)
+    trace.nvtx("step", 1, 9, tid=101)
+    trace.kernel("a", start_ns=100, duration_ns=1, launch=(2, 3))
+    trace.kernel("b", start_ns=110, duration_ns=2, launch=(12, 13))
+    trace.kernel("c", start_ns=120, duration_ns=4, launch=(22, 23))
+    trace.kernel("d", start_ns=130, duration_ns=8, launch=(2, 3), tid=101)
+    trace.kernel("e", start_ns=104, duration_ns=16, stream_id=8)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
+    assert found["kernels"]["total_ns"].sum() == total_ns
+    assert found["kernels"]["launches_n"].sum() == launches_n
+    assert rows(found["coverage"], "total_n selected_n selected_ns")[0] == (5, launches_n, total_ns)
+
+
+def test_device_and_ranks_leave_the_others_out(rank_set, tmp_path):
+    trace = TraceBuilder()
+    for device in (0, 1, 2):
+        trace.kernel("k", start_ns=1, duration_ns=1 << device, device_id=device)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--device", "0,2"])
+    assert rows(found["devices"], "device_id kernel_total_ns") == [(0, 1), (2, 4)]
+    assert rows(found["kernels"], SUMS) == [("k", 2, 5, 5)]
+    found = tables_of(tmp_path / "r", rank_set, options=["--ranks", "1"])
+    assert rows(found["files"], "Rank File") == [(1, "rank1")]
+    assert rows(found["kernels"], "name ranks_n total_ns") == [("a", 1, 9), ("c", 1, 6)]
+
+
+def test_a_rank_map_numbers_the_ranks(rank_set, tmp_path):
+    (tmp_path / "map.csv").write_text("file,rank\nrank0,7\nrank1.sqlite,3\n")
+    found = tables_of(tmp_path / "o", rank_set, options=["--rank-map", str(tmp_path / "map.csv")])
+    # Labels sort as the ranks do.
+    assert rows(found["files"], "Rank File rank_source") == [
+        (3, "3:rank1", "rank_map"),
+        (7, "7:rank0", "rank_map"),
+    ]
+    assert rows(found["kernels"], "name total_ns") == [("a", 5 + 7 + 9), ("c", 6), ("b", 4)]
+
+
+def test_base_names_merge_template_instances_and_say_when_categories_mix(tmp_path):
+    start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
+    add, fill = f"{start}CUDAFunctor_add<float>>(int)", f"{start}FillFunctor<float>>(int)"
+    trace = TraceBuilder().kernel(add, start_ns=0, duration_ns=3)
+    trace.kernel(fill, start_ns=5, duration_ns=4)
+    trace.kernel("void k<int>(int)", start_ns=10, duration_ns=1, mangled_name="_Z1kIiEvi")
+    trace.kernel("void k<float>(int)", start_ns=20, duration_ns=2).write_sqlite(
+        tmp_path / "t.sqlite"
+    )
+    full = tables_of(tmp_path / "f", tmp_path / "t.sqlite", options=["--engine", "pytorch"])
+    base = tables_of(
+        tmp_path / "b", tmp_path / "t.sqlite", options=["--engine", "pytorch", "--base"]
+    )
+    kinds = dict(rows(full["kernels"], "name category"))
+    assert (kinds[add], kinds[fill]) == ("elementwise", "memory")
+    assert rows(base["kernels"], f"{SUMS} category rule_id") == [
+        ("vectorized_elementwise_kernel", 2, 7, 7, "mixed", None),
+        ("k", 2, 3, 3, "unmatched", None),
+    ]
+    # Categories follow the full names, whatever is shown.
+    columns = "category total_ns"
+    expected = [("memory", 4), ("elementwise", 3), ("unmatched", 3)]
+    assert rows(full["categories"], columns) == rows(base["categories"], columns) == expected
+    mangled = tables_of(tmp_path / "m", tmp_path / "t.sqlite", options=["--mangled"])
+    assert {"_Z1kIiEvi", "void k<float>(int)"} <= set(mangled["kernels"]["name"])
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "pytorch", "generic", "auto"])
+def test_the_engine_chooses_the_rules(engine, tmp_path):
+    trace = TraceBuilder().kernel("kernel_unified_attention_2d", start_ns=0, duration_ns=3)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--engine", engine])
+    used = "vllm" if engine == "auto" else engine
+    assert set(found["categories"]["engine"]) == {used}
+    assert (found["rules"]["rule_id"][0] == "vllm.unified_attention_2d") == (used == "vllm")
+    unmatched = found["categories"].set_index("category").loc["unmatched"]
+    known = found["rules"]["rule_id"][0] != "unmatched"
+    assert unmatched["busy_pct"] == (0.0 if known else 100.0)
+
+
+def test_csv_says_the_same_and_no_cell_is_a_formula(tmp_path):
+    trace = (
+        TraceBuilder().kernel("=1+1", start_ns=0, duration_ns=3).write_sqlite(tmp_path / "t.sqlite")
+    )
+    found = tables_of(tmp_path / "o", trace, options=["--csv"])
+    for table in load_manifest("llm_hotspots").writes:
+        lines = (tmp_path / "o" / f"{table.file}.csv").read_text().splitlines()
+        assert len(lines) == 1 + len(found[table.file])
+        for column in table.columns:
+            assert column.name in lines[0].split(",")
+    assert rows(found["kernels"], "name") == [("=1+1",)]
+    assert (tmp_path / "o" / "kernels.csv").read_text().splitlines()[1].startswith("'=1+1,")

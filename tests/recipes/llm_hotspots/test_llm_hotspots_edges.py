@@ -1,0 +1,153 @@
+"""Edges of windows, devices, graphs and names where a number would be wrong without a word."""
+
+from __future__ import annotations
+
+import pytest
+from results import assert_same, read_frames, read_report, rows, tables_of
+
+from nsys_llm.run.cli import main
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+
+def written(tmp_path, trace, name="t.sqlite"):
+    return trace.write_sqlite(tmp_path / name)
+
+
+def test_the_odd_ns_in_a_window_goes_to_the_kernel_that_really_started_first(tmp_path):
+    # z [0, 20) and a [5, 15) share all 5 ns of the window [10, 15): 2 each, and 1 to z.
+    trace = TraceBuilder().kernel("z", start_ns=0, end_ns=20)
+    trace.kernel("a", start_ns=5, end_ns=15, stream_id=8)
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "10/15"])
+    assert rows(found["kernels"], "name exclusive_ns") == [("z", 3), ("a", 2)]
+
+
+def test_an_open_window_holds_an_operation_of_no_length_at_its_very_end(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=20).kernel("zero", start_ns=20, end_ns=20)
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/"])
+    assert rows(found["kernels"], "name launches_n") == [("a", 1), ("zero", 1)]
+
+
+def test_a_device_that_idles_in_the_window_stays_a_part_of_the_whole(tmp_path):
+    # Device 0 is busy all 10 ns of the window, device 1 none of them: half of 20 ns.
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)
+    trace.kernel("b", start_ns=50, end_ns=60, device_id=1)
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/10"])
+    assert rows(found["devices"], "device_id window_ns kernel_busy_ns") == [(0, 10, 10), (1, 10, 0)]
+    assert rows(found["kernels"], "name window_pct") == [("a", 50.0)]
+    assert found["files"]["device_ids"].tolist() == ["0,1"]
+
+
+def test_a_device_without_chosen_launches_has_no_window(tmp_path):
+    trace = TraceBuilder().nvtx("step", 0, 5).kernel("a", start_ns=10, end_ns=12, launch=(1, 2))
+    trace.kernel("b", start_ns=50, end_ns=60, device_id=1, launch=(6, 7))
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "step"])
+    names = "device_id window_start_ns window_end_ns window_ns busy_ns"
+    assert rows(found["devices"], names) == [(0, 10, 12, 2, 2), (1, None, None, 0, 0)]
+
+
+def test_a_rank_counts_for_a_kernel_that_it_launches_in_the_window(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "5/9"])
+    assert rows(found["kernels"], "launches_n total_ns ranks_n") == [(0, 4, 0)]
+
+
+@pytest.mark.parametrize("node", ["kernel", "memcpy"])
+def test_a_whole_graph_whose_nodes_were_recorded_is_replaced_and_not_broken(tmp_path, node):
+    trace = TraceBuilder().graph_launch([("n", 10, 20)], launch=(1, 2), mode="graph")
+    report = written(tmp_path, trace)
+    alone = tables_of(tmp_path / "alone", report)["coverage"]
+    assert rows(alone[alone["op"] == "graph"], "total_n broken_n replaced_n") == [(1, 0, 0)]
+    both = TraceBuilder().graph_launch([("n", 10, 20)], launch=(1, 2), mode="graph")
+    if node == "kernel":
+        both.kernel("n", start_ns=10, end_ns=20, correlation_id=1, graph_node_id=5)
+    else:
+        both.memcpy("DtoD", start_ns=10, end_ns=20, size_bytes=1, correlation_id=1)
+    found = tables_of(tmp_path / "both", written(tmp_path, both, "b.sqlite"))
+    coverage = found["coverage"]
+    assert rows(coverage[coverage["op"] == "graph"], "total_n broken_n replaced_n") == [(0, 0, 1)]
+    assert found["devices"]["busy_ns"].tolist() == [10]
+
+
+def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
+    trace = TraceBuilder().kernel(
+        "void vllm::reshape_and_cache_flash_kernel<int>(int)", start_ns=0, end_ns=9
+    )
+    trace.kernel("void at::native::reduce_kernel<512>(int)", start_ns=20, end_ns=30)
+    report = written(tmp_path, trace)
+    whole = tables_of(tmp_path / "o", report)["categories"]["engine"].unique().tolist()
+    options = ["--filter-time", "20/30"]
+    part = tables_of(tmp_path / "p", report, options=options)["categories"]["engine"].unique()
+    assert part.tolist() == whole == ["vllm"]
+
+
+def test_inputs_may_be_given_one_by_one(rank_set, tmp_path):
+    both = [rank_set / "rank0.sqlite", rank_set / "rank1.sqlite"]
+    words = [str(word) for path in both for word in ("--input", path)]
+    assert main(["llm_hotspots", *words, "--output", str(tmp_path / "one"), "--quiet"]) == 0
+    tables_of(tmp_path / "two", *both)
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ["--filter-time", "500/600"],
+            "the filters leave no GPU work; there is some from 10 to 15 ns",
+        ),
+        (["--device", "7"], "the filters leave no GPU work"),
+        (["--filter-nvtx", "s/1"], "no NVTX range 's/1'"),
+        (["--steps", "5:6"], "no repeating NVTX range"),
+    ],
+)
+def test_filters_that_leave_nothing_say_so(tmp_path, options, words):
+    trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15, launch=(1, 2))
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=options)
+    assert found["kernels"].empty
+    assert [words in note for note in read_report(tmp_path / "o")["notes"]] == [True]
+
+
+def test_launches_that_were_not_traced_are_told_where_a_range_is_asked_for(tmp_path):
+    trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15)
+    tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "s"])
+    (note,) = read_report(tmp_path / "o")["notes"]
+    assert "no API calls were traced" in note
+
+
+def test_a_report_with_copies_only_says_what_it_cannot_tell(tmp_path):
+    trace = TraceBuilder().memcpy("HtoD", start_ns=1, duration_ns=4, size_bytes=8)
+    found = tables_of(tmp_path / "o", written(tmp_path, trace))
+    assert found["devices"]["busy_ns"].tolist() == [4]
+    (note,) = read_report(tmp_path / "o")["notes"]
+    assert "no rows in CUPTI_ACTIVITY_KIND_KERNEL; all statistics of kernels are missing" in note
+
+
+def test_a_name_that_is_no_text_reads_the_same_from_both_kinds(tmp_path):
+    # The name was cut off inside a character of three bytes.
+    trace = TraceBuilder(lazy=False).kernel("good", start_ns=1, duration_ns=4)
+    sqlite = written(tmp_path, trace)
+    parquet = trace.write_parquet(tmp_path / "t_pqtdir")
+    _cut_name(sqlite, parquet)
+    tables_of(tmp_path / "a", sqlite)
+    tables_of(tmp_path / "b", parquet)
+    left, right = (read_frames(tmp_path / one)["kernels"]["name"].tolist() for one in "ab")
+    assert left == right == ["goo\\xe2\\x82"]
+
+
+def _cut_name(sqlite, parquet):
+    import sqlite3
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    raw = b"goo\xe2\x82"
+    with sqlite3.connect(sqlite) as database:
+        database.execute(
+            "UPDATE StringIds SET value = CAST(? AS TEXT) WHERE value = 'good'", (raw,)
+        )
+    database.close()
+    file = parquet / "StringIds.parquet"
+    table = pq.read_table(file)
+    values = [raw if text == "good" else text.encode() for text in table["value"].to_pylist()]
+    cut = pa.array(values, pa.binary()).view(pa.string())
+    pq.write_table(table.set_column(1, table.schema.field(1), cut), file)

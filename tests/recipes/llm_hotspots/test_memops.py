@@ -1,0 +1,242 @@
+"""Copies and fills of llm_hotspots on planted cases. All numbers by hand."""
+
+from __future__ import annotations
+
+import pytest
+from results import plain, rows, tables_of
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+PEAK_GB_S = 3350.0  # of the builder's H100
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Rank 0: kernels at 10-20 and, communication, 30-34; rank 1: a kernel at 0-9.
+
+    Rank 0 copies to the device at 4-14 and 12-18 (pinned), 40-43 (pageable); inside it at 32-36;
+    and fills at 50-52. Rank 1 copies to the device at 2-5 (pinned).
+    """
+    folder = tmp_path_factory.mktemp("ranks")
+    first = TraceBuilder().kernel("k", start_ns=10, end_ns=20)
+    first.kernel(NCCL, start_ns=30, end_ns=34)
+    first.memcpy("HtoD", start_ns=4, end_ns=14, size_bytes=50)
+    first.memcpy("HtoD", start_ns=12, end_ns=18, size_bytes=30)
+    first.memcpy("HtoD", start_ns=40, end_ns=43, size_bytes=9, src_memory="pageable")
+    first.memcpy("DtoD", start_ns=32, end_ns=36, size_bytes=6000)
+    first.memset(start_ns=50, end_ns=52, size_bytes=6700)
+    first.write_sqlite(folder / "rank0.sqlite")
+    second = TraceBuilder().kernel("k", start_ns=0, end_ns=9)
+    second.memcpy("HtoD", start_ns=2, end_ns=5, size_bytes=7).write_sqlite(folder / "rank1.sqlite")
+    return tables_of(folder / "out", folder)
+
+
+def test_memops_are_kinds_by_memory_on_each_device(tables):
+    found = tables["memops"]
+    columns = "rank device_id kind source_memory target_memory pageable ops_n size_bytes"
+    assert rows(found, columns) == [
+        (0, 0, "HtoD", "pinned", "device", False, 2, 80),
+        (0, 0, "DtoD", "device", "device", False, 1, 6000),
+        (0, 0, "HtoD", "pageable", "device", True, 1, 9),
+        (0, 0, "memset", None, "device", False, 1, 6700),
+        (1, 0, "HtoD", "pinned", "device", False, 1, 7),
+    ]
+    assert rows(found, "min_bytes median_bytes max_bytes min_ns p50_ns max_ns")[0] == (
+        30,
+        40,
+        50,
+        6,
+        8.0,
+        10,
+    )
+
+
+def test_a_copy_is_exposed_while_no_kernel_runs(tables):
+    # Pinned: 4-18 is 14 long, 10-18 beside k. DtoD: 32-34 beside the collective. Rank 1: inside k.
+    columns = "total_ns union_ns exposed_ns exposed_pct exposed_start_ns exposed_end_ns"
+    assert rows(tables["memops"], columns) == [
+        (16, 14, 6, 100 * 6 / 14, 4, 10),
+        (4, 4, 2, 50.0, 34, 36),
+        (3, 3, 3, 100.0, 40, 43),
+        (2, 2, 2, 100.0, 50, 52),
+        (3, 3, 0, 0.0, None, None),
+    ]
+
+
+def test_rates_are_held_against_the_memory_where_it_is_the_limit(tables):
+    # DtoD reads and writes 6000 bytes in 4 ns; the fill writes 6700 in 2 ns.
+    assert rows(tables["memops"], "rate_gb_s peak_gb_s peak_pct") == [
+        (80 / 16, None, None),
+        (1500.0, PEAK_GB_S, pytest.approx(100 * 3000 / PEAK_GB_S, rel=1e-14)),
+        (3.0, None, None),
+        (3350.0, PEAK_GB_S, 100.0),
+        (7 / 3, None, None),
+    ]
+
+
+def test_over_all_ranks_percentiles_are_those_of_all_operations(tables):
+    found = tables["all_memops"]
+    # Pinned HtoD: 10, 6 and 3 ns; 50, 30 and 7 bytes.
+    assert rows(found, "kind pageable ranks_n ops_n size_bytes median_bytes p50_ns")[0] == (
+        "HtoD",
+        False,
+        2,
+        3,
+        87,
+        30,
+        6.0,
+    )
+    assert rows(found, "total_ns union_ns exposed_ns rate_gb_s")[0] == (19, 17, 6, 87 / 19)
+    assert rows(found, "kind ranks_n total_ns")[1:] == [
+        ("DtoD", 1, 4),
+        ("HtoD", 1, 3),
+        ("memset", 1, 2),
+    ]
+    assert found["total_ns"].sum() == tables["memops"]["total_ns"].sum()
+
+
+def test_a_window_clips_times_and_counts_whole_operations_that_start_in_it(tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=10, end_ns=20)
+    trace.memcpy("HtoD", start_ns=4, end_ns=14, size_bytes=50)
+    trace.memcpy("HtoD", start_ns=12, end_ns=24, size_bytes=30, stream_id=8)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--filter-time", "6/22"])
+    # 6-14 and 12-22 are 8 + 10, their union 16; 10-20 is beside k. Only the second starts inside:
+    # 30 bytes in its whole 12 ns.
+    columns = "ops_n size_bytes total_ns union_ns exposed_ns max_ns rate_gb_s"
+    assert rows(found["memops"], columns) == [(1, 30, 18, 16, 6, 12, 30 / 12)]
+
+
+def test_a_whole_graph_hides_copies_too_since_nobody_knows_what_runs_in_it(tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=2)
+    trace.graph_launch([("g", 10, 20)], launch=(3, 4), mode="graph")
+    trace.memcpy("HtoD", start_ns=8, end_ns=12, size_bytes=1).write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    assert rows(found["memops"], "union_ns exposed_ns") == [(4, 2)]
+
+
+def test_what_an_export_does_not_record_is_null(tmp_path):
+    trace = TraceBuilder(gpu_name="A GPU").kernel("k", start_ns=0, end_ns=2)
+    trace.raw(MEMCPY, start=10, end=14, bytes=8, copyKind=1, srcKind=None, dstKind=None)
+    trace.raw(MEMSET, start=20, end=20, bytes=8, memKind=None)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    columns = "kind source_memory target_memory pageable rate_gb_s peak_gb_s"
+    assert rows(found["memops"], columns) == [
+        ("HtoD", None, None, None, 2.0, None),
+        ("memset", None, None, None, None, None),
+    ]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**63), 2**53])
+def test_an_impossible_size_makes_bytes_and_rates_unknown_and_nothing_else(size, tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=2)
+    trace.memcpy("HtoD", start_ns=10, end_ns=14, size_bytes=size)
+    trace.memcpy("HtoD", start_ns=20, end_ns=24, size_bytes=7).write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    for table in ("memops", "all_memops"):
+        columns = "ops_n total_ns size_bytes median_bytes rate_gb_s"
+        assert rows(found[table], columns) == [(2, 8, None, None, None)]
+
+
+def test_a_rank_without_copies_has_no_rows_and_says_why(tmp_path):
+    TraceBuilder().kernel("k", start_ns=0, end_ns=2).write_sqlite(tmp_path / "t.sqlite")
+    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    for table in ("memops", "all_memops", "blocking_memops"):
+        assert found[table].empty
+    assert rows(found["coverage"], "op table_present")[1] == ("memcpy", False)
+
+
+def blocking(trace, tmp_path, options=()):
+    trace.kernel("k", start_ns=0, end_ns=2).write_sqlite(tmp_path / "t.sqlite")
+    return tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["blocking_memops"]
+
+
+#: Kind of copy, its memories, the call, its bytes, and the rule that finds it.
+CALLS = [
+    ("HtoD", "pageable", "device", "cudaMemcpyAsync_v3020", 8, "cuda_memcpy_async"),
+    ("DtoH", "device", "pageable", "cudaMemcpyAsync_ptsz_v7000", 8, "cuda_memcpy_async"),
+    ("HtoD", "pageable", "device", "cuMemcpyHtoDAsync_v2", 8, "cuda_memcpy_async"),
+    ("HtoD", "pinned", "device", "cudaMemcpyAsync_v3020", 8, None),
+    ("HtoD", "pageable", "device", "cudaMemcpy_v3020", 64_001, "cuda_memcpy_sync"),
+    ("HtoD", "pageable", "device", "cudaMemcpy_v3020", 64_000, None),
+    ("DtoH", "device", "pinned", "cudaMemcpy2D_v3020", 1, "cuda_memcpy_sync"),
+    ("DtoH", "device", "pinned", "cuMemcpyDtoH_v2", 1, "cuda_memcpy_sync"),
+    ("DtoH", "device", "pageable", "cudaGraphLaunch_v10000", 1, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "source", "target", "call", "size", "rule"), CALLS)
+def test_a_rule_finds_what_it_is_for(kind, source, target, call, size, rule, tmp_path):
+    trace = TraceBuilder().memcpy(
+        kind,
+        start_ns=10,
+        end_ns=17,
+        size_bytes=size,
+        src_memory=source,
+        dst_memory=target,
+        launch=(3, 5),
+        launch_name=call,
+    )
+    found = rows(blocking(trace, tmp_path), "rule kind ops_n size_bytes total_ns")
+    assert found == ([] if rule is None else [(rule, kind, 1, size, 7)])
+
+
+def test_a_synchronous_copy_inside_one_device_blocks_nobody(tmp_path):
+    trace = TraceBuilder()
+    for identity, target in ((5, 0), (6, 1)):
+        trace.api("cudaMemcpy_v3020", start_ns=1, end_ns=2, correlation_id=identity)
+        places = {"srcDeviceId": 0, "dstDeviceId": target, "srcKind": 2, "dstKind": 2}
+        trace.raw(MEMCPY, start=10, end=14, bytes=9, copyKind=8, correlationId=identity, **places)
+    # Only the one between two devices.
+    assert rows(blocking(trace, tmp_path), "rule ops_n") == [("cuda_memcpy_sync", 1)]
+
+
+@pytest.mark.parametrize(("memory", "found"), [(0, 0), (1, 1), (2, 0), (4, 1), (None, 0)])
+@pytest.mark.parametrize("call", ["cudaMemset_v3020", "cudaMemsetAsync_v3020"])
+def test_a_fill_blocks_if_it_is_synchronous_and_of_pinned_or_managed_memory(
+    memory, found, call, tmp_path
+):
+    trace = TraceBuilder().api(call, start_ns=1, end_ns=2, correlation_id=5)
+    trace.raw(MEMSET, start=10, end=14, bytes=9, memKind=memory, correlationId=5)
+    expected = [("cuda_memset_sync", "memset", 1)] * (found if "Async" not in call else 0)
+    assert rows(blocking(trace, tmp_path), "rule kind ops_n") == expected
+
+
+def test_versions_of_a_function_are_one_and_the_longest_operation_is_the_window(tmp_path):
+    trace = TraceBuilder()
+    for start, end, version in ((10, 13, "v3020"), (20, 25, "v7000"), (30, 35, "v3020")):
+        trace.memcpy(
+            "DtoH",
+            start_ns=start,
+            end_ns=end,
+            size_bytes=3,
+            launch=(1, 2),
+            launch_name=f"cudaMemcpy_{version}",
+        )
+    found = plain(blocking(trace, tmp_path))
+    assert found["api"] == ["cudaMemcpy"]
+    assert (found["ops_n"], found["size_bytes"], found["total_ns"]) == ([3], [9], [3 + 5 + 5])
+    windows = found["max_ns"], found["window_start_ns"], found["window_end_ns"]
+    assert windows == ([5], [20], [25])
+
+
+def test_a_call_of_another_process_is_not_taken_for_the_own_one(tmp_path):
+    # Both processes use correlation id 5; only the synchronous one blocks.
+    trace = TraceBuilder().process(pid=200).process(pid=100)
+    for pid, call in ((100, "cudaMemcpyAsync_v3020"), (200, "cudaMemcpy_v3020")):
+        trace.memcpy(
+            "DtoH",
+            start_ns=10,
+            end_ns=14,
+            size_bytes=1,
+            launch=(1, 2),
+            launch_name=call,
+            correlation_id=5,
+            pid=pid,
+        )
+    trace.kernel("k", start_ns=0, end_ns=2, pid=200)
+    found = blocking(trace, tmp_path)
+    assert rows(found, "rank rule ops_n") == [(1, "cuda_memcpy_sync", 1)]

@@ -1,0 +1,94 @@
+"""Overheads of a rank, and what is said of model load, cold start and the profiler."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from results import read_report, rows, tables_of
+
+from nsys_llm.recipes.llm_hotspots.findings.caveats import caveats
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+COLUMNS = "owner kind events_n total_ns union_ns gpu_idle_ns first_start_ns last_end_ns"
+
+
+def told(out):
+    caveats = read_report(out)["report"]["caveats"]
+    return [text for text in caveats if "inside the window" in text or "profiler" in text]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Kernels 10-20 and 40-50; flushes 18-26 and 22-30, one before all; a module load 44-48."""
+    report = TraceBuilder().kernel("a", start_ns=10, end_ns=20).kernel("a", start_ns=40, end_ns=50)
+    report.overhead("CUPTI Buffer flush", start_ns=18, end_ns=26, overhead_type=3)
+    report.overhead("CUPTI Buffer flush", start_ns=22, end_ns=30, overhead_type=3, tid=7)
+    report.overhead("CUPTI Buffer flush", start_ns=1, end_ns=9, overhead_type=3)
+    report.overhead("Module loading", start_ns=44, end_ns=48, overhead_type=6)
+    return report.write_sqlite(tmp_path / "rank0.sqlite")
+
+
+def test_overhead_is_summed_by_owner_and_kind_inside_the_window(trace, tmp_path):
+    tables = tables_of(tmp_path / "out", trace)
+    # 18-26 and 22-30 add up to 16 and cover 12; the GPU is busy until 20: 10 of them idle. The
+    # flush that ended before the first kernel is outside. The module load hides behind a kernel.
+    assert rows(tables["overheads"], COLUMNS) == [
+        ("application", None, 1, 4, 4, 0, 44, 48),
+        ("application", "module loading", 1, 4, 4, 0, 44, 48),
+        ("profiler", None, 2, 16, 12, 10, 18, 30),
+        ("profiler", "buffer flush", 2, 16, 12, 10, 18, 30),
+    ]
+    cold, profiler = told(tmp_path / "out")
+    assert cold.startswith(
+        "Code ran for the first time inside the window (module loading): up to 4 ns"
+    )
+    # 12 ns of a window of 40.
+    assert "up to 12 ns of the window (30.0 %, rank 0); the GPU was idle for 10 ns" in profiler
+
+
+def test_a_filter_cuts_overhead_too(trace, tmp_path):
+    tables = tables_of(tmp_path / "out", trace, options=["--filter-time", "25/45"])
+    # 25-26 and 25-30 add up to 6 and cover 5; 44-45 of the module load.
+    assert rows(tables["overheads"], COLUMNS)[::2] == [
+        ("application", None, 1, 1, 1, 0, 44, 45),
+        ("profiler", None, 2, 6, 5, 5, 25, 30),
+    ]
+
+
+def test_a_report_without_overhead_has_no_rows_and_no_word_of_it(rank_set, tmp_path):
+    tables = tables_of(tmp_path / "out", rank_set)
+    assert len(tables["overheads"]) == 0
+    assert told(tmp_path / "out") == []
+
+
+def test_broken_overhead_is_left_out(tmp_path):
+    report = TraceBuilder().kernel("a", start_ns=10, end_ns=20)
+    report.overhead("CUPTI Buffer flush", start_ns=18, end_ns=12, overhead_type=3)
+    path = report.write_sqlite(tmp_path / "rank0.sqlite")
+    assert len(tables_of(tmp_path / "out", path)["overheads"]) == 0
+
+
+def frames(*, loads=(), profiler_ns=0, window_ns=1000):
+    """Make what caveats read: bytes copied to each rank, the profiler's time of rank 0."""
+    memops = pd.DataFrame(
+        {"rank": list(range(len(loads))), "kind": "HtoD", "size_bytes": list(loads)}
+    ).astype({"size_bytes": "Int64"})
+    overheads = pd.DataFrame(
+        {"rank": [0], "owner": ["profiler"], "kind": [None], "union_ns": [profiler_ns],
+         "gpu_idle_ns": [profiler_ns]}
+    ).head(1 if profiler_ns else 0)  # fmt: skip
+    devices = pd.DataFrame({"rank": [0], "window_ns": [window_ns]})
+    return {"memops": memops, "overheads": overheads, "devices": devices}
+
+
+def test_a_gigabyte_to_the_gpu_looks_like_a_model():
+    assert caveats(frames(loads=[999_999_999])) == []
+    (one,) = caveats(frames(loads=[5, 1_000_000_000, 1_500_000_000]))
+    assert one.startswith("Up to 1.5 GB were copied from the host to the GPUs of a rank")
+    assert "(rank 2; 2 ranks above 1 GB)" in one
+
+
+def test_the_profiler_is_spoken_of_from_a_thousandth_of_the_window():
+    assert caveats(frames(profiler_ns=9, window_ns=10_000)) == []
+    (one,) = caveats(frames(profiler_ns=10, window_ns=10_000))
+    assert "(0.10 %, rank 0)" in one

@@ -1,0 +1,63 @@
+"""Samples weighted by what ran in them, by hand and against a count of every ns."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.recipes.llm_hotspots.per_rank.sampling import overlaps, sample_windows, weighted_sums
+
+
+def array(values):
+    return np.array(values, dtype=np.int64)
+
+
+def test_a_sample_speaks_of_the_period_before_it():
+    assert sample_windows(array([10, 20, 30])).tolist() == [[0, 10], [10, 20], [20, 30]]
+
+
+def test_after_a_pause_a_sample_speaks_of_one_period_only():
+    # Distances 10, 50, 10, 4: the period is 10.
+    windows = sample_windows(array([10, 20, 70, 80, 84]))
+    assert windows.tolist() == [[0, 10], [10, 20], [60, 70], [70, 80], [80, 84]]
+
+
+def test_one_sample_tells_no_period():
+    assert sample_windows(array([10])).shape == (0, 2)
+    assert sample_windows(array([])).shape == (0, 2)
+
+
+def test_each_group_gets_its_time_in_each_window():
+    windows = array([[0, 10], [10, 20]])
+    # Group 0 runs [8, 13) and [12, 14), which count each; group 1 [15, 30), group 2 [10, 10).
+    found = overlaps(array([8, 12, 15, 10]), array([13, 14, 30, 10]), array([0, 0, 1, 2]), windows)
+    assert [one.tolist() for one in found] == [[0, 0, 1], [0, 1, 1], [2, 5, 5]]
+    # 2 * 50 + 5 * 20 = 200; 5 * 20 = 100.
+    assert weighted_sums(*found, array([50, 20]), 3).tolist() == [200, 100, 0]
+
+
+def test_what_meets_no_window_has_no_sums():
+    found = overlaps(array([5]), array([6]), array([0]), array([[10, 20]]))
+    assert [one.size for one in found] == [0, 0, 0]
+    assert weighted_sums(*found, array([9]), 1).tolist() == [0]
+
+
+@given(
+    spans=st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 2)), max_size=12
+    ),
+    times=st.lists(st.integers(0, 40), unique=True, max_size=8),
+)
+def test_overlaps_are_those_counted_ns_by_ns(spans, times):
+    windows = sample_windows(array(sorted(times)))
+    starts, groups = array([one[0] for one in spans]), array([one[2] for one in spans])
+    ends = starts + array([one[1] for one in spans])
+    expected = {}
+    for start, end, group in zip(starts.tolist(), ends.tolist(), groups.tolist(), strict=True):
+        for index, (low, high) in enumerate(windows.tolist()):
+            shared = len(set(range(start, end)) & set(range(low, high)))
+            if shared:
+                expected[group, index] = expected.get((group, index), 0) + shared
+    found = zip(*(one.tolist() for one in overlaps(starts, ends, groups, windows)), strict=True)
+    assert {(group, index): ns for group, index, ns in found} == expected

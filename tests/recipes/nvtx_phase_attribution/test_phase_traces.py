@@ -1,0 +1,246 @@
+"""What holds of nvtx_phase_attribution on every trace: random ones, and the real ones."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import plain_ranges
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from phase_run import RECIPE, quick
+from results import analyse, read_frames, rows
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+TRACES = [
+    "h100_mfu/before",
+    "h100_mfu/after",
+    *(f"h100_mfu_ranks/{run}/rank{rank}" for run in ("before", "after") for rank in (0, 1)),
+]
+#: Kernel time in ranges, percent, of both ranks together, as measured apart from any of our code.
+COVERED = {"h100_mfu/before": 96.541, "h100_mfu/after": 99.832}
+#: Names without the numbers that PyTorch counts up, likewise; 18,499 texts in the first.
+NAMES = {"h100_mfu/before": 93}
+SUMS = "instances_n ops_n kernels_n inclusive_ns self_ops_n self_ns span_ns"
+
+
+def check(path, tables):
+    """Compare the tables of one report, made with --running-numbers keep, with a plain search."""
+    found = plain_ranges.read(path)
+    # In the order of ranks, which is that of processes here.
+    numbers = sorted(tables["marks"]["rank"])
+    for rank, (_, (ranges, ops)) in zip(numbers, sorted(found.items()), strict=True):
+        check_rank(tables, rank, ranges, ops)
+    every = [op for _, ops in found.values() for op in ops]
+    names = plain_ranges.by_name([one for ranges, _ in found.values() for one in ranges], every)
+    table = tables["ranges"]
+    for row in table.to_dict("records"):
+        key = (row["kind"], row["domain"], row["name"])
+        assert [row[name] for name in SUMS.split()] == [
+            names[name][key] for name in SUMS.split()
+        ], key
+        assert (row["span_max_ns"] if row["ops_n"] else 0) == names["span_max_ns"][key]
+    assert len(table) == len(names["instances_n"])
+    tree = {
+        tuple(path.split(" / ")): ns for path, ns in rows(tables["range_tree"], "path inclusive_ns")
+    }
+    told = {key: ns for key, ns in plain_ranges.by_path(every).items() if ns}
+    # A list of what differs: pytest takes minutes to explain two large dictionaries.
+    odd = [key for key in {**tree, **told} if tree.get(key, 0) != told.get(key, 0)]
+    assert odd == []
+
+
+def check_rank(tables, rank, ranges, ops):
+    outcomes = Counter()
+    for op in ops:
+        outcomes[op.outcome] += op.ns
+    own = tables["attribution"]
+    own = own[own["rank"] == rank]
+    assert own["gpu_ns"].sum() == sum(op.ns for op in ops)
+    assert own.loc[own["attributed"], "gpu_ns"].sum() == outcomes["ranged"]
+    phases = tables["rank_phases"]
+    phases = phases[phases["rank"] == rank].set_index("phase")["gpu_ns"]
+    assert phases.sum() == sum(op.ns for op in ops)
+    for name in ("no_api", "no_range"):
+        assert phases.get(name, 0) == outcomes[name]
+    marks = tables["marks"]
+    assert marks.loc[marks["rank"] == rank, "push_pop_n"].tolist() == [
+        sum(one.kind == "push_pop" for one in ranges)
+    ]
+
+
+def adds_up(tables):
+    """Check what must hold of any result."""
+    gpu_ns = tables["phases"]["gpu_ns"].sum()
+    assert tables["rank_phases"]["gpu_ns"].sum() == gpu_ns
+    assert tables["attribution"]["gpu_ns"].sum() == gpu_ns
+    assert tables["phase_kernels"]["total_ns"].sum() == gpu_ns
+    assert tables["phase_categories"]["total_ns"].sum() == gpu_ns
+    assert tables["devices"]["gpu_ns"].sum() == gpu_ns
+    attributed = tables["attribution"][tables["attribution"]["attributed"]]["gpu_ns"].sum()
+    ranges, tree = tables["ranges"], tables["range_tree"]
+    assert ranges["self_ns"].sum() == tree["self_ns"].sum() == attributed
+    assert (ranges["inclusive_ns"] >= ranges["self_ns"]).all()
+    assert (ranges["inclusive_ns"] <= gpu_ns).all()
+    assert (ranges["self_wall_ns"] >= 0).all()
+    assert (ranges["wall_ns"] >= 0).all()
+    phases = tables["phases"]
+    parts = phases["kernel_ns"] + phases["memop_ns"] + phases["whole_graph_ns"]
+    assert (parts == phases["gpu_ns"]).all()
+    assert phases["exclusive_ns"].sum() <= gpu_ns
+    by_path = tree.set_index("path")["inclusive_ns"]
+    for row in tree.to_dict("records"):
+        inner = tree[tree["parent_path"] == row["path"]]["inclusive_ns"].sum()
+        assert by_path[row["path"]] == row["self_ns"] + inner
+    coverage = tables["coverage"]
+    missing = coverage["api_missing_ns"] + coverage["range_missing_ns"]
+    assert (coverage["total_ns"] == missing + coverage["attributed_ns"]).all()
+    known = tables["devices"][tables["devices"]["known"]]
+    assert tables["phase_idle"]["idle_ns"].sum() == known["idle_ns"].sum()
+    device = tables["devices"]
+    idle_ns = device["idle_ns"].fillna(0)
+    whole = device["busy_ns"] + device["overhead_ns"] + idle_ns
+    assert (whole[device["known"]] == device["window_ns"][device["known"]]).all()
+
+
+@pytest.fixture(scope="module", params=TRACES)
+def real(request, traces, tmp_path_factory):
+    path = traces / f"{request.param}.sqlite"
+    folder = tmp_path_factory.mktemp("real")
+    options = ["--running-numbers", "keep"]
+    tables = read_frames(analyse(folder / "o", path, options=options, recipe=RECIPE))
+    return request.param, path, tables
+
+
+@pytest.mark.traces
+def test_real_traces_are_as_a_plain_search_says(real):
+    _, path, tables = real
+    check(path, tables)
+    adds_up(tables)
+
+
+@pytest.mark.traces
+def test_coverage_of_kernel_time_is_that_measured_before(real):
+    name, _, tables = real
+    own = tables["attribution"]
+    covered = own.loc[own["attributed"], "kernel_ns"].sum() / own["kernel_ns"].sum()
+    assert round(100 * covered, 3) == COVERED.get(name, round(100 * covered, 3))
+    by_rank = own[own["attributed"]].groupby("rank")["gpu_pct"].sum()
+    assert (by_rank <= 100).all()
+
+
+@pytest.mark.traces
+def test_names_with_running_numbers_are_few(real):
+    name, _, tables = real
+    assert len(tables["ranges"]) == NAMES.get(name, len(tables["ranges"])) < 100
+
+
+RANGE = st.tuples(
+    st.sampled_from(["a", "b", "c, seq = 1", "prefill"]),
+    st.integers(0, 30),
+    st.one_of(st.integers(0, 16), st.none()),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["push_pop", "push_pop", "push_pop", "start_end"]),
+    st.sampled_from(["", "", "NCCL"]),
+)
+OP = st.tuples(
+    st.integers(0, 40),
+    st.sampled_from([1, 2]),
+    st.integers(0, 60),
+    st.integers(0, 9),
+    st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(RANGE, min_size=1, max_size=9), st.lists(OP, min_size=1, max_size=9))
+def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
+    trace = TraceBuilder()
+    for text, start, length, tid, kind, domain in ranges:
+        end = None if length is None else start + length
+        trace.nvtx(text, start, end, tid=tid, kind=kind, domain=domain)
+    for at, tid, start, length, launched in ops:
+        launch = (at, at + 1) if launched else None
+        trace.kernel("k", start_ns=50 + start, duration_ns=length, launch=launch, tid=tid)
+    # A call between any two launches, so that no thread waits for another one.
+    for tid in (1, 2):
+        for at in range(0, 42):
+            trace.api("cudaEventQuery_v3020", start_ns=at, end_ns=at + 1, tid=tid)
+    with tempfile.TemporaryDirectory() as folder:
+        path = trace.write_sqlite(Path(folder, "t.sqlite"))
+        tables = quick(path, "--running-numbers", "keep")
+        check(path, tables)
+    adds_up(tables)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.lists(RANGE, min_size=1, max_size=8),
+    st.lists(OP, min_size=1, max_size=8),
+    st.tuples(st.integers(40, 90), st.integers(1, 40)),
+)
+def test_what_a_filter_leaves_adds_up_too(ranges, ops, window):
+    trace = TraceBuilder()
+    for text, start, length, tid, kind, domain in ranges:
+        end = None if length is None else start + length
+        trace.nvtx(text, start, end, tid=tid, kind=kind, domain=domain)
+    for at, tid, start, length, launched in ops:
+        launch = (at, at + 1) if launched else None
+        trace.kernel("k", start_ns=50 + start, duration_ns=length, launch=launch, tid=tid)
+    low, length = window
+    for words in (["--filter-time", f"{low}/{low + length}"], ["--filter-nvtx", "a"]):
+        with tempfile.TemporaryDirectory() as folder:
+            path = trace.write_sqlite(Path(folder, "t.sqlite"))
+            tables = quick(path, *words)
+        adds_up(tables)
+        selected = tables["coverage"]["selected_ns"].sum()
+        assert tables["phases"]["gpu_ns"].sum() == selected
+        assert tables["phases"]["ops_n"].sum() == tables["coverage"]["selected_n"].sum()
+
+
+ALONE = (
+    "kind domain name instances_n wall_ns self_wall_ns ops_n kernels_n inclusive_ns self_ns "
+    "exclusive_ns memop_ns span_ns span_max_ns method other_method_ns"
+)
+
+
+def alone(ranges, ops, *words):
+    """Return the table of ranges, of those with GPU work, sorted."""
+    trace = TraceBuilder()
+    for text, start, length, tid, kind, domain in ranges:
+        end = None if length is None else start + length
+        trace.nvtx(text, start, end, tid=tid, kind=kind, domain=domain)
+    for at, tid, start, length, device in ops:
+        place = {"tid": tid, "device_id": int(device), "launch": (at, at + 1)}
+        trace.kernel("k", start_ns=50 + start, duration_ns=length, **place)
+    # The end of the capture, and a call between any two launches, are always there.
+    trace.kernel("last", start_ns=130, duration_ns=1)
+    for tid in (1, 2):
+        for at in range(42):
+            trace.api("cudaEventQuery_v3020", start_ns=at, end_ns=at + 1, tid=tid)
+    with tempfile.TemporaryDirectory() as folder:
+        path = trace.write_sqlite(Path(folder, "t.sqlite"))
+        table = quick(path, "--running-numbers", "keep", *words)["ranges"]
+    return sorted(rows(table[table["ops_n"] > 0], ALONE), key=str)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
+def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
+    for words, left in (
+        (["--match", "re:^[ap]"], [one for one in ranges if one[0][0] in "ap"]),
+        (["--domain", "NCCL"], [one for one in ranges if one[5] == "NCCL"]),
+    ):
+        assert alone(ranges, ops, *words) == alone(left, ops)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
+def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):
+    # Each by a name of its own: those without work left do not count.
+    named = [(f"{row}", *one[1:]) for row, one in enumerate(ranges)]
+    left = [one for one in ops if not one[4]]
+    assert alone(named, ops, "--device", "0") == alone(named, left)

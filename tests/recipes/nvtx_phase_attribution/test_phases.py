@@ -1,0 +1,492 @@
+"""Tables of nvtx_phase_attribution on traces of a few ns. All numbers by hand."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from phase_run import RECIPE, quick, resolved
+from results import plain, rows
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.profile.inputs import open_report
+from nsys_llm.profile.reader import read_trace
+from nsys_llm.run.recipe_module import load_analysis
+from nsys_llm.taxonomy.phase_maps import read_phase_map
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.selection import gpu_processes, select_rank
+
+
+def written(trace, folder, name="a"):
+    return trace.write_sqlite(folder / f"{name}.sqlite")
+
+
+def server(slow=1):
+    """Return one rank: three steps; the first computes a prompt, the others decode.
+
+    Prefill takes 6 ns (8 on a slow rank) and 2 in a collective; a decode step 3 + 1.
+    """
+    trace = TraceBuilder()
+    for number, (phase, start) in enumerate([("prefill", 0), ("decode", 20), ("decode", 40)]):
+        trace.nvtx(f"step {number}", start, start + 18)
+        trace.nvtx(phase, start + 1, start + 12).nvtx("sample", start + 13, start + 17)
+        length = (6 if slow == 1 else 8) if phase == "prefill" else 3
+        trace.kernel(
+            "gemm", start_ns=start + 100, duration_ns=length, launch=(start + 2, start + 3)
+        )
+        trace.kernel(
+            "ncclDevKernel_AllReduce",
+            start_ns=start + 100 + length,
+            duration_ns=2 if phase == "prefill" else 1,
+            launch=(start + 4, start + 5),
+        )
+        trace.memcpy(
+            "DtoH",
+            start_ns=start + 112,
+            duration_ns=1,
+            size_bytes=8,
+            launch=(start + 14, start + 15),
+        )
+    return trace
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    return quick(written(server(), folder, "rank0"), written(server(2), folder, "rank1"))
+
+
+def test_every_table_of_the_manifest_is_made(tables):
+    assert set(tables) | {"findings"} == {one.file for one in load_manifest(RECIPE).writes}
+
+
+def test_phases_add_up_over_ranks(tables):
+    names = "phase ops_n kernels_n gpu_ns kernel_ns memop_ns communication_ns work_ns instances_n"
+    assert rows(tables["phases"], names) == [
+        # Two ranks: 6 + 8 and twice 2 in collectives.
+        ("prefill", 4, 4, 18, 18, 0, 4, 14, 2),
+        # Two decode steps a rank: 3 + 1 each.
+        ("decode", 8, 8, 16, 16, 0, 4, 12, 4),
+        ("sampling", 6, 0, 6, 0, 6, 0, 6, 6),
+        ("unmapped", 0, 0, 0, 0, 0, 0, 0, 0),
+        ("no_range", 0, 0, 0, 0, 0, 0, 0, 0),
+        ("no_api", 0, 0, 0, 0, 0, 0, 0, 0),
+    ]
+    assert rows(tables["phases"], "gpu_pct ranks_n")[:3] == [(45.0, 2), (40.0, 2), (15.0, 2)]
+
+
+def test_phases_tell_how_much_host_time_and_gpu_time_a_range_has(tables):
+    names = "phase wall_ns instance_p50_ns instance_max_ns most_rank most_ns least_rank median_ns"
+    assert rows(tables["phases"], names)[:3] == [
+        ("prefill", 22, 9.0, 10, 1, 8, 0, 7.0),
+        ("decode", 44, 4.0, 4, 0, 6, 0, 6.0),
+        ("sampling", 24, 1.0, 1, 0, 3, 0, 3.0),
+    ]
+
+
+def test_ranks_are_compared_by_what_they_do_themselves(tables):
+    assert rows(tables["rank_phases"], "rank phase gpu_ns work_ns above_median_ns") == [
+        (0, "prefill", 8, 6, -2),
+        (0, "decode", 8, 6, 0),
+        (0, "sampling", 3, 3, 0),
+        (1, "prefill", 10, 8, 2),
+        (1, "decode", 8, 6, 0),
+        (1, "sampling", 3, 3, 0),
+    ]
+
+
+def test_steps_are_told_one_by_one(tables):
+    names = "rank step name phase warmup start_ns wall_ns gpu_ns ops_n kernels_n"
+    assert rows(tables["steps"], names)[:3] == [
+        (0, 0, "step 0", "prefill", False, 0, 18, 9, 3, 2),
+        (0, 1, "step 1", "decode", False, 20, 18, 5, 3, 2),
+        (0, 2, "step 2", "decode", False, 40, 18, 5, 3, 2),
+    ]
+    # The first step: 100-108 and the copy at 112-113.
+    assert rows(tables["steps"], "gpu_start_ns gpu_end_ns span_ns idle_inside_ns")[0] == (
+        100,
+        113,
+        13,
+        4,
+    )
+
+
+def test_percentiles_of_steps_are_those_of_all_ranks(tables):
+    found = tables["step_stats"]
+    found = found[found["measure"] == "gpu"]
+    assert rows(found, "which phase steps_n total_ns p50_ns max_ns") == [
+        ("steady", None, 6, 40, 5.0, 11),
+        ("steady", "prefill", 2, 20, 10.0, 11),
+        ("steady", "decode", 4, 20, 5.0, 5),
+    ]
+    names = "phase steps_n total_ns p50_ns max_ns slow_rank slow_rank_p50_ns rank_p50_ns"
+    assert rows(tables["phase_steps"], names) == [
+        ("prefill", 2, 18, 9.0, 10, 1, 8.0, 7.0),
+        ("decode", 4, 16, 4.0, 4, 0, 3.0, 3.0),
+        ("sampling", 6, 6, 1.0, 1, 0, 1.0, 1.0),
+    ]
+    assert rows(tables["rank_steps"], "rank name steps_n warmup_n wall_p50_ns gpu_pct") == [
+        (0, "step #", 3, 0, 18.0, 100.0),
+        (1, "step #", 3, 0, 18.0, 100.0),
+    ]
+
+
+def test_what_phases_are_made_of(tables):
+    names = "phase op name category launches_n total_ns mean_ns phase_pct"
+    found = rows(tables["phase_kernels"], names)
+    assert found[0] == ("prefill", "kernel", "gemm", "gemm", 2, 14, 7.0, 100 * 14 / 18)
+    assert found[2] == ("sampling", "memcpy", "memcpy DtoH", "memcpy", 6, 6, 1.0, 100.0)
+    assert rows(tables["phase_collectives"], "phase operation ranks_n launches_n total_ns") == [
+        ("prefill", "all_reduce", 2, 2, 4),
+        ("decode", "all_reduce", 2, 4, 4),
+    ]
+    categories = rows(tables["phase_categories"], "phase category total_ns")
+    assert categories[:2] == [("prefill", "gemm", 14), ("prefill", "communication", 4)]
+
+
+def test_communication_is_exposed_where_nothing_computes(tmp_path):
+    trace = TraceBuilder().nvtx("decode", 0, 50)
+    trace.kernel("ncclDevKernel_AllReduce", start_ns=100, end_ns=110, launch=(1, 2), stream_id=9)
+    trace.kernel("gemm", start_ns=104, end_ns=107, launch=(3, 4))
+    found = quick(written(trace, tmp_path))["phase_collectives"]
+    assert rows(found, "total_ns exposed_ns") == [(10, 7)]
+
+
+def test_gaps_belong_to_the_phase_of_the_operation_that_ends_them(tables):
+    # Rank 0: 108-112 before the copy, 113-120 before decode, 124-132, 133-140, 144-152.
+    # Rank 1: the prefill ends at 110.
+    names = "phase gaps_n idle_ns within_ns before_ns longest_ns gpu_ns"
+    assert rows(tables["phase_idle"], names) == [
+        ("sampling", 6, 4 + 8 + 8 + 2 + 8 + 8, 0, 38, 8, 6),
+        ("decode", 4, 7 * 4, 0, 28, 7, 16),
+    ]
+    assert tables["devices"]["idle_ns"].sum() == 66
+
+
+def test_ranges_have_names_with_running_numbers_as_one(tables):
+    names = "name instances_n wall_ns self_wall_ns inclusive_ns self_ns ops_n kernels_n"
+    assert rows(tables["ranges"], names) == [
+        ("prefill", 2, 22, 22, 18, 18, 4, 4),
+        ("decode", 4, 44, 44, 16, 16, 8, 8),
+        ("sample", 6, 24, 24, 6, 6, 6, 0),
+        ("step #", 6, 108, 108 - 22 - 44 - 24, 40, 0, 18, 12),
+    ]
+    assert rows(tables["ranges"], "name example phase span_ns idle_inside_ns")[3] == (
+        "step #",
+        "step 0",
+        None,
+        # 100-113 twice; 120-133 and 140-153 on two ranks.
+        6 * 13,
+        4 + 2 + 8 * 4,
+    )
+
+
+def test_the_tree_of_ranges_adds_up(tables):
+    names = "path parent_path depth instances_n self_ns inclusive_ns inclusive_pct"
+    assert rows(tables["range_tree"], names) == [
+        ("step #", None, 0, 6, 0, 40, 100.0),
+        ("step # / prefill", "step #", 1, 2, 18, 18, 45.0),
+        ("step # / decode", "step #", 1, 4, 16, 16, 40.0),
+        ("step # / sample", "step #", 1, 6, 6, 6, 15.0),
+    ]
+
+
+def test_the_ranges_with_most_gpu_time_are_told(tables):
+    names = "rank phase name step start_ns end_ns gpu_ns gpu_start_ns gpu_end_ns median_ratio"
+    assert rows(tables["phase_instances"], names)[0] == (
+        *(1, "prefill", "prefill", 0, 1, 12, 10, 100, 110),
+        10 / 9,
+    )
+
+
+def test_times_per_token(tmp_path):
+    found = quick(written(server(), tmp_path), "--tokens-per-step", "4")
+    assert found["steps"]["token_ns"].tolist() == [4.5] * 3
+    phases = dict(rows(found["phase_steps"], "phase token_p50_ns"))
+    assert phases == {"prefill": 2.0, "decode": 1.0, "sampling": 0.25}
+
+
+def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
+    trace = TraceBuilder()
+    for number, (start, end) in enumerate([(0, 50), (50, 80), (80, 90), (90, 100), (100, 130)]):
+        trace.nvtx(f"step {number}", start, end).nvtx("decode", start + 1, end - 1)
+        trace.kernel("k", start_ns=start + 4, duration_ns=2, launch=(start + 2, start + 3))
+    found = quick(written(trace, tmp_path))
+    # Median 30: of 50, 30, 10, 10, 30 none takes more than 60.
+    assert not found["steps"]["warmup"].any()
+    trace.nvtx("step 5", 130, 131).nvtx("step 6", 131, 132)
+    trace.kernel("k", start_ns=134, duration_ns=2, launch=(130, 131))
+    trace.kernel("k", start_ns=136, duration_ns=2, launch=(131, 132))
+    trace.nvtx("decode", 130, 131).nvtx("decode", 131, 132)
+    found = quick(written(trace, tmp_path, "b"))
+    # Median 10: the first two, and not the fifth, which is as long as the second.
+    assert found["steps"]["warmup"].tolist() == [True, True, *[False] * 5]
+    stats = rows(found["step_stats"], "which phase measure steps_n total_ns")
+    assert ("warm-up", None, "wall", 2, 80) in stats
+    assert ("steady", None, "wall", 5, 52) in stats
+
+
+def test_a_range_that_is_the_step_can_be_named(tmp_path):
+    found = quick(written(server(), tmp_path), "--step", "sample")
+    assert rows(found["steps"], "name gpu_ns") == [("sample", 1)] * 3
+    assert found["marks"]["steps"].tolist() == ["sample"]
+    assert found["rank_steps"]["gpu_pct"].tolist() == [100 * 3 / 19]
+
+
+def test_steps_that_a_filter_leaves_keep_their_numbers(tmp_path):
+    found = quick(written(server(), tmp_path), "--steps", "1:")
+    assert rows(found["steps"], "step gpu_ns since_first_ns") == [(1, 5, 20), (2, 5, 40)]
+    phases = {name: ns for name, ns in rows(found["phases"], "phase gpu_ns") if ns}
+    assert phases == {"decode": 8, "sampling": 2}
+    # Only ranges around something that is left count.
+    assert dict(rows(found["ranges"], "name instances_n")) == {
+        "decode": 2,
+        "sample": 2,
+        "step #": 2,
+    }
+
+
+def test_host_time_of_a_phase_is_whole_under_a_filter(tmp_path):
+    # What is inside without GPU work is part of it; so is a step around it, which is no phase.
+    trace = TraceBuilder().nvtx("all", 0, 60).nvtx("idle", 50, 56)
+    trace.nvtx("decode", 1, 41).nvtx("aten::empty", 10, 30).nvtx("decode", 70, 80)
+    trace.kernel("a", start_ns=100, duration_ns=2, launch=(2, 3))
+    trace.kernel("a", start_ns=104, duration_ns=2, launch=(45, 46))
+    trace.kernel("b", start_ns=110, duration_ns=3, launch=(71, 72), device_id=1)
+    found = quick(written(trace, tmp_path), "--device", "0")
+    assert dict(rows(found["phases"], "phase wall_ns")) == {
+        "decode": 40,
+        "unmapped": 20,
+        "no_range": 0,
+        "no_api": 0,
+    }
+
+
+def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):
+    trace = server()
+    trace.kernel("empty", start_ns=160, duration_ns=0, launch=(56, 57), device_id=1)
+    found = quick(written(trace, tmp_path), "--device", "1")
+    assert rows(found["steps"], "step name ops_n gpu_ns phase") == [(2, "step 2", 1, 0, None)]
+
+
+def test_a_range_in_pieces_counts_where_it_is_seen_first(tmp_path):
+    trace = TraceBuilder().nvtx("a", 0, 20).nvtx("b", 10, 30, domain="N")
+    trace.kernel("k", start_ns=100, duration_ns=3, launch=(12, 13))
+    trace.kernel("k", start_ns=110, duration_ns=4, launch=(24, 25), device_id=1)
+    path = written(trace, tmp_path)
+    names = "label instances_n wall_ns self_ns inclusive_ns span_ns"
+    # Within one level, b is seen from 20 on.
+    assert rows(quick(path, "--depth", "1")["ranges"], names) == [
+        ("b@N", 1, 10, 4, 4, 4),
+        ("a", 1, 20, 3, 3, 3),
+    ]
+    # What is left was launched in the second piece; the host time is whole.
+    assert rows(quick(path, "--device", "1")["ranges"], names) == [("b@N", 1, 20, 4, 4, 4)]
+
+
+def test_start_end_ranges_around_another_one_count_under_a_filter(tmp_path):
+    trace = TraceBuilder().nvtx("prefill", 0, 50, kind="start_end")
+    trace.nvtx("request", 10, 40, kind="start_end")
+    trace.kernel("k", start_ns=100, duration_ns=3, launch=(12, 13))
+    trace.kernel("k", start_ns=110, duration_ns=4, launch=(60, 61), device_id=1)
+    found = quick(written(trace, tmp_path), "--device", "0")
+    assert sorted(rows(found["ranges"], "label instances_n wall_ns inclusive_ns span_ns")) == [
+        ("prefill", 1, 50, 3, 3),
+        ("request", 1, 30, 3, 3),
+    ]
+    assert rows(found["phases"], "phase gpu_ns instances_n")[0] == ("prefill", 3, 1)
+
+
+def test_every_path_of_the_tree_is_there_once(tmp_path):
+    trace = TraceBuilder().nvtx("a / b", 0, 10).nvtx("a", 20, 40).nvtx("b", 22, 30)
+    trace.nvtx("c", 50, 60, kind="start_end").nvtx("c [start/end]", 70, 80)
+    for number, at in enumerate([2, 24, 52, 72]):
+        trace.kernel("k", start_ns=100 + number, duration_ns=1, launch=(at, at + 1))
+    tree = quick(written(trace, tmp_path))["range_tree"]
+    assert tree["path"].is_unique
+    assert set(tree["parent_path"].dropna()) == {"a"}
+    assert sorted(rows(tree, "label depth inclusive_ns")) == [
+        ("a", 0, 1),
+        ("a / b", 0, 1),
+        ("b", 1, 1),
+        ("c", 0, 1),
+        ("c [start/end]", 0, 1),
+    ]
+
+
+def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
+    path = written(server(), tmp_path)
+
+    def selves(*words):
+        return {name: ns for name, ns in rows(quick(path, *words)["ranges"], "name self_ns")}
+
+    assert selves("--depth", "1") == {"step #": 19}
+    assert selves("--match", "re:^(decode|sample)$") == {"decode": 8, "sample": 3}
+    assert selves("--domain", "NCCL") == {}
+    assert selves("--domain", "default")["prefill"] == 8
+    # Phases look at all ranges whatever the tables of ranges hold.
+    found = quick(path, "--match", "step")["phases"]
+    assert dict(rows(found, "phase gpu_ns"))["decode"] == 8
+
+
+def test_running_numbers_can_be_kept_or_hidden(tmp_path):
+    trace = TraceBuilder()
+    for step in range(3):
+        trace.nvtx(f"step {step}", 20 * step, 20 * step + 18)
+        for layer in range(2):
+            at = 20 * step + 2 + 8 * layer
+            trace.nvtx(f"layer {layer}", at, at + 6)
+            trace.kernel("k", start_ns=at + 2, duration_ns=1, launch=(at + 1, at + 2))
+    path = written(trace, tmp_path)
+
+    def names(*words):
+        return sorted(quick(path, *words)["ranges"]["name"])
+
+    assert names() == ["layer 0", "layer 1", "step #"]
+    assert names("--running-numbers", "hide") == ["layer #", "step #"]
+    assert len(names("--running-numbers", "keep")) == 5
+
+
+def test_a_number_that_counts_up_on_one_rank_is_hidden_on_all(tmp_path):
+    counting, alone = TraceBuilder(), TraceBuilder()
+    for step in range(4):
+        counting.nvtx(f"step {step}", 20 * step, 20 * step + 18)
+    alone.nvtx("step 7", 0, 18)
+    for trace in (counting, alone):
+        trace.kernel("k", start_ns=4, duration_ns=3, launch=(2, 3))
+    found = quick(written(counting, tmp_path, "rank0"), written(alone, tmp_path, "rank1"))
+    assert rows(found["ranges"], "name ranks_n instances_n self_ns") == [("step #", 2, 5, 6)]
+    assert rows(found["range_tree"], "path self_ns") == [("step #", 6)]
+    assert rows(found["rank_ranges"], "rank name self_ns") == [(0, "step #", 3), (1, "step #", 3)]
+
+
+def test_domains_are_told_apart_and_shown(tmp_path):
+    trace = (
+        TraceBuilder().nvtx("decode", 0, 20).nvtx("decode", 2, 8, domain="NCCL", registered=True)
+    )
+    trace.kernel("a", start_ns=30, duration_ns=3, launch=(4, 5))
+    trace.kernel("b", start_ns=40, duration_ns=4, launch=(9, 10))
+    found = quick(written(trace, tmp_path))
+    assert rows(found["ranges"], "label domain self_ns inclusive_ns") == [
+        ("decode", "", 4, 7),
+        ("decode@NCCL", "NCCL", 3, 3),
+    ]
+    assert rows(found["range_tree"], "path self_ns")[1] == ("decode / decode@NCCL", 3)
+    # One instance: the inner range has the same phase.
+    assert rows(found["phases"], "phase gpu_ns instances_n")[0] == ("decode", 7, 1)
+
+
+def test_where_gpu_time_goes_lost_and_why(tmp_path):
+    trace = TraceBuilder().nvtx("decode", 10, 20).nvtx("x", 30, 40, kind="start_end")
+    trace.kernel("early", start_ns=1, duration_ns=1)
+    trace.kernel("a", start_ns=21, duration_ns=2, launch=(12, 13))
+    trace.kernel("outside", start_ns=31, duration_ns=3, launch=(25, 26))
+    trace.kernel("free", start_ns=41, duration_ns=4, launch=(33, 34))
+    trace.kernel("other", start_ns=51, duration_ns=5, launch=(15, 16), tid=9)
+    trace.kernel("no call", start_ns=61, duration_ns=6)
+    found = quick(written(trace, tmp_path))
+    assert rows(found["attribution"], "part attributed ops_n gpu_ns gpu_pct") == [
+        ("launch", True, 1, 2, 100 * 2 / 21),
+        ("start_end", True, 1, 4, 100 * 4 / 21),
+        ("unmarked_thread", False, 1, 5, 100 * 5 / 21),
+        ("outside_ranges", False, 1, 3, 100 * 3 / 21),
+        ("before_capture", False, 1, 1, 100 * 1 / 21),
+        ("no_call", False, 1, 6, 100 * 6 / 21),
+    ]
+    (coverage,) = [one for one in found["coverage"].to_dict("records") if one["op"] == "kernel"]
+    assert (coverage["range_missing_n"], coverage["range_missing_ns"]) == (2, 8)
+    assert (coverage["attributed_ns"], coverage["api_missing_ns"]) == (6, 7)
+
+
+def test_without_ranges_all_is_told_as_lost(tmp_path):
+    trace = TraceBuilder().kernel("a", start_ns=5, duration_ns=4, launch=(1, 2))
+    found = quick(written(trace, tmp_path))
+    assert rows(found["attribution"], "part gpu_ns") == [("no_ranges", 4)]
+    for name in ("ranges", "range_tree", "steps", "step_stats", "phase_steps", "phase_instances"):
+        assert len(found[name]) == 0
+    found = quick(written(TraceBuilder().kernel("a", start_ns=5, duration_ns=4), tmp_path, "b"))
+    assert rows(found["attribution"], "part gpu_ns") == [("no_calls", 4)]
+
+
+def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
+    trace = TraceBuilder(schema="3.7.2").nvtx("decode", 0, 40)
+    trace.kernel("a", start_ns=50, duration_ns=4, launch=(1, 2))
+    trace.kernel("b", start_ns=90, duration_ns=4, launch=(21, 22))
+    trace.graph_launch([("n", 60, 80)], launch=(10, 12), mode="graph")
+    found = quick(written(trace, tmp_path))
+    assert plain(found["devices"])["idle_ns"] == [None]
+    assert set(plain(found["phases"])["idle_ns"]) == {None}
+    assert len(found["phase_idle"]) == 0
+
+
+def test_a_map_of_one_s_own(tmp_path):
+    own = tmp_path / "phases.json"
+    own.write_text(json.dumps({"tail": ["sample", "re:^never"], "all": "step"}))
+    path = written(server(), tmp_path)
+    found = quick(path, "--phase-map", str(own))["phases"]
+    assert rows(found, "phase gpu_ns")[:2] == [("all", 16), ("tail", 3)]
+    found = quick(path, "--phase-map", "vllm,sglang")["phases"]
+    assert rows(found, "phase gpu_ns")[0] == ("unmapped", 19)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is no JSON"),
+        ("[]", "must be a JSON object"),
+        ("{}", "must be a JSON object"),
+        ('{"a": []}', "needs a pattern"),
+        ('{"a": [1]}', "needs a pattern"),
+        ('{"a": "re:("}', "no regular expression"),
+        ('{"a": ""}', "is empty"),
+        ('{"no_api": "x"}', "cannot be called 'no_api'"),
+        ('{" ": "x"}', "cannot be called"),
+    ],
+)
+def test_a_map_that_means_nothing_is_refused_in_one_line(tmp_path, content, said):
+    path = tmp_path / "m.json"
+    path.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        read_phase_map(str(path))
+    assert said in caught.value.message
+    assert "m.json" in caught.value.message
+    with pytest.raises(UsageError, match=r"cannot be read .*vllm, sglang"):
+        read_phase_map(str(tmp_path / "absent.json"))
+
+
+def test_options_are_checked():
+    assert resolved("--input", "x", "--step", "decode")["step"] == "decode"
+    with pytest.raises(UsageError, match="no regular expression"):
+        resolved("--input", "x", "--match", "re:(")
+
+
+def test_names_of_kernels_follow_the_option(tmp_path):
+    trace = TraceBuilder().nvtx("decode", 0, 9)
+    trace.kernel("void ns::k<int>(int)", start_ns=10, duration_ns=2, launch=(1, 2))
+    trace.kernel("void ns::k<float>(float)", start_ns=20, duration_ns=3, launch=(3, 4))
+    path = written(trace, tmp_path)
+    assert rows(quick(path, "--base")["phase_kernels"], "name launches_n") == [("k", 2)]
+    assert len(quick(path)["phase_kernels"]) == 2
+
+
+def test_merging_in_any_order_changes_nothing(tmp_path):
+    analysis, manifest = load_analysis(RECIPE), load_manifest(RECIPE)
+    options = resolved("--input", "x")
+    parts = []
+    for number in range(4):
+        path = written(server(1 + number % 2), tmp_path, f"rank{number}")
+        with open_report(path, (), export_dir=None, nsys=None) as report:
+            trace = read_trace(report, manifest.reads, options)
+        (pid,) = gpu_processes(trace)
+        one, _, _ = select_rank(trace, pid, options)
+        parts.append(analysis.map_rank(one, RankKey(str(number), pid), options))
+    whole = analysis.merge(parts)
+    for seed in range(3):
+        order = parts[:]
+        Random(seed).shuffle(order)
+        merged = analysis.merge([analysis.merge(order[:2]), analysis.empty(), *order[2:]])
+        assert repr(merged) == repr(whole)
+    assert repr(analysis.merge([analysis.empty(), parts[0]])) == repr(analysis.merge([parts[0]]))

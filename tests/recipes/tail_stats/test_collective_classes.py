@@ -1,0 +1,87 @@
+"""Classes of collectives and patterns of lateness, at and around their limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsys_llm.recipes.tail_stats.tables.collective_classes import (
+    classes,
+    confidence,
+    lateness_pattern,
+    telling_late_pct,
+    third_sizes,
+)
+
+#: Waiting, total, doubt -> class. The limits themselves are mixed.
+CLASSES = [
+    (39, 100, 0, "transfer"),
+    (40, 100, 0, "mixed"),
+    (60, 100, 0, "mixed"),
+    (61, 100, 0, "skew"),
+    (0, 100, 0, "transfer"),
+    (50, 100, 10, "mixed"),  # 40 to 60: neither limit is passed
+    (50, 100, 11, "inconclusive"),  # 39 to 61: may be either
+    (90, 100, 40, "skew"),  # 50 to 130 is not transfer
+    (5, 100, 40, "transfer"),
+    (0, 0, 0, "inconclusive"),
+]
+
+
+@pytest.mark.parametrize(("wait", "total", "doubt", "expected"), CLASSES)
+def test_a_class_is_told_by_the_share_of_waiting(wait, total, doubt, expected):
+    one = classes(*(np.array([value]) for value in (wait, total, doubt)), np.array([True]))
+    assert one.tolist() == [expected]
+
+
+def test_without_a_common_instant_the_class_is_inconclusive():
+    one = classes(*(np.array([value]) for value in (90, 100, 0)), np.array([False]))
+    assert one.tolist() == ["inconclusive"]
+
+
+def test_confidence_needs_many_collectives_that_overlap():
+    assert confidence(10, 10) == "high"
+    assert confidence(9, 9) == "medium"
+    assert confidence(100, 98) == "medium"
+    assert confidence(10, 8) == "low"
+    assert confidence(2, 2) == "low"
+    assert confidence(0, 0) == "low"
+
+
+def test_the_more_ranks_the_less_often_one_has_to_be_last_to_stand_out():
+    # A quarter of the way from chance, 1 / n, to always.
+    assert telling_late_pct(2) == 62.5
+    assert telling_late_pct(8) == 34.375
+    assert round(telling_late_pct(64), 1) == 26.2
+
+
+def test_thirds_are_as_equal_as_they_can_be():
+    assert third_sizes(7).tolist() == [3, 2, 2]
+    assert third_sizes(15).tolist() == [5, 5, 5]
+    assert third_sizes(1).tolist() == [1, 0, 0]
+
+
+def pattern(late, caused, wait=(10, 10, 10), n=30, ranks_n=2, unclear_n=0):
+    parts = (np.array(late), unclear_n, np.array(caused), np.array(wait))
+    return lateness_pattern(*parts, n, ranks_n)
+
+
+def test_a_rank_that_is_late_in_each_third_is_persistent():
+    assert pattern((7, 7, 7), (9, 9, 9)) == "persistent"
+    # 6 of 10 is not 62.5 %: late for a part of the run only.
+    assert pattern((7, 6, 7), (9, 9, 9)) == "transient"
+    # Of 8 ranks 4 of 10 are enough.
+    assert pattern((4, 4, 4), (9, 9, 9), ranks_n=8) == "persistent"
+
+
+def test_a_rank_that_causes_most_waiting_in_one_third_is_transient():
+    assert pattern((1, 0, 0), (7, 0, 0)) == "transient"
+    assert pattern((5, 5, 5), (5, 5, 5)) == "none"
+    assert pattern((0, 0, 0), (0, 0, 0), wait=(0, 0, 0)) == "none"
+
+
+def test_too_few_collectives_or_too_uncertain_clocks_show_no_pattern():
+    assert pattern((4, 5, 5), (9, 9, 9), n=14) == "inconclusive"
+    assert pattern((1, 1, 1), (9, 9, 9), unclear_n=20) == "inconclusive"
+    # Now and then unclear does not hide what is clear otherwise.
+    assert pattern((8, 8, 8), (9, 9, 9), unclear_n=5) == "persistent"

@@ -1,0 +1,75 @@
+"""What ran beside an operation, against a bitmap of nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.recipes.tail_stats.per_rank.concurrency import Timeline
+
+OPS = st.lists(
+    st.tuples(st.integers(0, 25), st.integers(0, 9), st.integers(0, 2), st.integers(0, 1)),
+    min_size=1,
+    max_size=20,
+)
+
+
+def timeline(ops):
+    start, length, lane, label = (np.array(one, dtype=np.int64) for one in zip(*ops, strict=True))
+    return Timeline.of(start, start + length, lane, label)
+
+
+@given(OPS)
+def test_the_time_that_others_ran_is_counted_once(ops):
+    found = timeline(ops)
+    rows = range(found.start_ns.size)
+    for member in (found.label == 0, found.label == 1):
+        expected = [
+            sum(
+                any(
+                    member[k] and k != i and found.start_ns[k] <= now < found.end_ns[k]
+                    for k in rows
+                )
+                for now in range(found.start_ns[i], found.end_ns[i])
+            )
+            for i in rows
+        ]
+        assert found.others_ns(np.arange(len(rows)), member).tolist() == expected
+
+
+@given(OPS)
+def test_the_one_that_ran_longest_beside_is_found(ops):
+    found = timeline(ops)
+    rows = range(found.start_ns.size)
+    other, shared_ns = found.longest_beside(np.arange(len(rows)))
+    for i in rows:
+        overlap = [
+            min(found.end_ns[i], found.end_ns[k]) - max(found.start_ns[i], found.start_ns[k])
+            if k != i
+            else 0
+            for k in rows
+        ]
+        assert shared_ns[i] == max(0, *overlap)
+        assert other[i] == -1 if max(0, *overlap) == 0 else overlap[other[i]] == shared_ns[i]
+    assert found.overlaps or not any(shared_ns > 0)
+
+
+@given(OPS)
+def test_operations_are_found_again(ops):
+    found = timeline(ops)
+    columns = (found.start_ns, found.end_ns, found.lane, found.label)
+    place = found.places(*columns)
+    for column in columns:
+        assert column[place].tolist() == column.tolist()
+
+
+def test_the_gap_before_is_that_of_the_own_stream():
+    # Lane 0: [0, 4), [6, 8), [7, 9); lane 1: [5, 6).
+    found = timeline([(0, 4, 0, 0), (5, 1, 1, 0), (6, 2, 0, 0), (7, 2, 0, 0)])
+    assert found.gaps_before_ns(np.arange(4), -1).tolist() == [-1, -1, 2, 0]
+
+
+def test_one_after_the_other_does_not_overlap():
+    assert not timeline([(0, 4, 0, 0), (4, 1, 1, 0)]).overlaps
+    assert timeline([(0, 4, 0, 0), (3, 1, 1, 0)]).overlaps

@@ -1,0 +1,186 @@
+"""Pipelines of stages: the bubble is named and nobody blamed for it; a slow stage still is.
+
+The truth is planted: what each stage computes and transfers is known to the nanosecond.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from collective_world import world as collective_world
+from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
+from quick_run import quick
+
+from nsys_llm.analyses.collectives.stages import end_stages
+from nsys_llm.run.recipe_module import load_analysis
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+SCHEDULES = {"1F1B": (run, 1), "blocking": (run_blocking, 1), "interleaved": (run, 2)}
+#: Rules that blame a rank for what others wait for.
+BLAME = {
+    "tail_stats": {
+        "persistent_straggler",
+        "transient_straggler",
+        "shared_skew",
+        "clocks_too_uncertain",
+        "slow_throughout",
+        "slow_stage",
+    },
+    "llm_hotspots": {"late_rank", "slow_rank", "slow_host", "uneven_kernel"},
+    "idle_gaps": {"late_rank", "idle_imbalance"},
+}
+PIPELINE = {"pipeline_bubble", "slow_stage"}
+
+
+def world_of(seed, chunks_n):
+    rng = np.random.default_rng(seed)
+    stages = int(rng.integers(3, 9))
+    return World(
+        stages,
+        stages * int(rng.integers(1, 4)),
+        steps_n=int(rng.integers(1, 4)),
+        chunks_n=chunks_n,
+        jitter=0.02,
+        forward_us=float(rng.choice([400, 1000])),
+        seed=seed,
+    )
+
+
+def rules(recipe, folder):
+    return set(quick(recipe, folder)["findings"]["rule"])
+
+
+def bubble_pct(ran):
+    """Return what the stages neither compute nor transfer alone, as a share of the run."""
+    window_ns = max(own.computes[-1][1] for own in ran) - min(own.computes[0][0] for own in ran)
+    shares = [1 - sum(end - start for start, end, _ in own.computes) / window_ns for own in ran]
+    starts = {}
+    for own in ran:
+        for key, _, start, _ in own.transfers:
+            starts[key] = max(start, starts.get(key, start))
+    transfer = [sum(end - starts[key] for key, _, _, end in own.transfers) for own in ran]
+    return 100 * np.mean(shares), 100 * np.mean(transfer) / window_ns
+
+
+@pytest.mark.parametrize("recipe", BLAME)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
+    simulate, chunks_n = SCHEDULES[schedule]
+    ran = simulate(world_of(seed, chunks_n))
+    tables = quick(recipe, write_pipeline(tmp_path / "in", ran, gradients=bool(seed % 2)))
+    found = tables["findings"]
+    assert not set(found["rule"]) & BLAME[recipe]
+    assert not found["recommendation"].str.contains("garbage|mend the late").any()
+    if recipe == "tail_stats":
+        said = found[found["rule"] == "pipeline_bubble"]
+        assert len(said) == 1
+        assert f"Pipeline of {len(ran)} stages" in said["title"].iloc[0]
+        assert "microbatches" in said["recommendation"].iloc[0]
+        answer = load_analysis(recipe).answer(tables)
+        assert "bubble" in answer
+        assert "for rank" not in answer
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seed", range(2))
+def test_the_bubble_is_what_the_generator_left_open(seed, schedule, tmp_path):
+    simulate, chunks_n = SCHEDULES[schedule]
+    ran = simulate(world_of(seed, chunks_n))
+    found = quick("tail_stats", write_pipeline(tmp_path / "in", ran))["findings"]
+    title = found.loc[found["rule"] == "pipeline_bubble", "title"].iloc[0]
+    shown = float(title.split(" is ")[1].split(" %")[0])
+    idle_pct, transfer_pct = bubble_pct(ran)
+    if schedule == "blocking":
+        assert shown == pytest.approx(idle_pct - transfer_pct, abs=1.0)
+    else:
+        # Transfers run beside computation, and no one can tell how much of them.
+        assert idle_pct - transfer_pct - 1 <= shown <= idle_pct + 1
+
+
+@pytest.mark.parametrize("simulate", [run, run_blocking])
+@pytest.mark.parametrize(("stages", "slow"), [(3, 0), (4, 2), (8, 5), (4, 3)])
+def test_a_slow_stage_is_named_all_the_same(stages, slow, simulate, tmp_path):
+    ran = simulate(World(stages, 2 * stages, slow=((slow, 1.4),)))
+    folder = write_pipeline(tmp_path / "in", ran)
+    found = quick("tail_stats", folder)["findings"]
+    mine = found[found["rule"] == "slow_stage"]
+    assert mine["rank"].tolist() == [slow]
+    blamed = found[found["rule"].isin(BLAME["tail_stats"])]
+    assert set(blamed["rank"]) == {slow}
+    hot = quick("llm_hotspots", folder)["findings"]
+    assert hot.loc[hot["rule"] == "slow_rank", "rank"].tolist() == [slow]
+
+
+def write_collective(folder, runs, kernel):
+    folder.mkdir()
+    for rank, own in enumerate(runs):
+        trace = TraceBuilder(hostname="node")
+        before = 0
+        for stream, _, start, end in sorted(own, key=lambda one: one[2]):
+            if start > before:
+                trace.kernel("gemm(int)", start_ns=before + 1, end_ns=start)
+            trace.kernel(kernel, start_ns=start, end_ns=end, stream_id=stream)
+            before = max(before, end)
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+@pytest.mark.parametrize("kernel", [ALL_REDUCE, SEND_RECV])
+@pytest.mark.parametrize(("ranks_n", "tensor_n"), [(2, 2), (4, 4), (4, 2), (8, 8)])
+def test_no_pipeline_is_named_where_there_is_none(ranks_n, tensor_n, kernel, tmp_path):
+    runs = collective_world(ranks_n, tensor_n)
+    folder = write_collective(tmp_path / "in", runs, kernel)
+    tables = quick("tail_stats", folder)
+    assert not set(tables["findings"]["rule"]) & PIPELINE
+    assert "pipeline" not in load_analysis("tail_stats").answer(tables)
+    for recipe in ("llm_hotspots", "idle_gaps"):
+        text = quick(recipe, folder)["findings"]["recommendation"].str.cat()
+        assert "interleaved stages" not in text
+
+
+def test_the_late_rank_of_an_all_to_all_of_sends_and_receives_is_still_named(tmp_path):
+    runs = collective_world(4, 4, slow={2: 1.5}, steps=16)
+    folder = write_collective(tmp_path / "in", runs, SEND_RECV)
+    found = quick("tail_stats", folder)["findings"]
+    late = found[found["rule"] == "persistent_straggler"]
+    assert late["rank"].tolist() == [2]
+    hot = quick("llm_hotspots", folder)["findings"]
+    assert hot.loc[hot["rule"] == "late_rank", "rank"].tolist() == [2]
+
+
+def test_transfers_that_cannot_be_told_apart_are_said_and_have_no_sum(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    first = np.cumsum(rng.integers(400_000, 900_000, 200))
+    for rank in range(6):
+        own = np.sort(np.concatenate([first, first + 200_000])) if rank in (2, 3) else first
+        own = first + 200_000 if rank > 3 else own
+        trace = TraceBuilder(hostname="node")
+        for end in own.tolist():
+            late = int(rng.integers(0, 2_000))
+            trace.kernel("gemm(int)", start_ns=end - 150_000, end_ns=end - 120_000)
+            trace.kernel(SEND_RECV, start_ns=end - 90_000, end_ns=end + late, stream_id=9)
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    tables = quick("tail_stats", folder)
+    assert tables["communicators"]["class"].tolist() == ["inconclusive"]
+    assert tables["communicators"]["wait_ns"].tolist() == [0]
+    assert tables["communicators"]["communicator"].tolist() == ["0-5"]
+    answer = load_analysis("tail_stats").answer(tables)
+    assert "1,600 of 1,600 sends and receives could not be matched" in answer
+    assert "is waiting" not in answer
+
+
+def test_ends_of_chains_send_and_receive_less_often():
+    assert end_stages([44, 84, 76, 36]) == [0, 3]
+    assert end_stages([192, 256, 256, 192]) == [0, 3]
+    # Two pipelines, ranks 0, 2, 4 and 1, 3, 5.
+    assert end_stages([40, 40, 80, 80, 40, 40]) == [0, 1, 4, 5]
+    # Equals, equals of which one was cut, two ranks, too few, one that sends to all others.
+    assert end_stages([64, 64, 64, 64]) == []
+    assert end_stages([640, 640, 640, 620]) == []
+    assert end_stages([40, 80]) == []
+    assert end_stages([4, 8, 8, 4]) == []
+    assert end_stages([210, 30, 30, 30, 30, 30, 30, 30]) == []
+    assert end_stages([]) == []

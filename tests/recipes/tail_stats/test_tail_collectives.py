@@ -1,0 +1,195 @@
+"""Collectives and stragglers of tail_stats through the public run; the truth is planted by hand."""
+
+from __future__ import annotations
+
+import pytest
+from results import analyse, differences, plain, read_results, rows
+from tail_ranks import ENDS, RECIPE, V, found, write_ranks
+
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.recipes.tail_stats import analysis
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+
+def test_tables_hold_one_collective_of_three_ranks(tmp_path):
+    # One report. Device 0 [10, 30), device 1 [14, 29), device 2 [20, 32): the last comes at 20, the
+    # first leaves at 29. Waiting 10 + 6 + 0, transfer 9 each, the rest 1 + 0 + 3.
+    trace = TraceBuilder().process(pid=100, gpu_ids=(0, 1, 2))
+    for device, (start, end) in enumerate([(10, 30), (14, 29), (20, 32)]):
+        trace.kernel(V, start_ns=start, end_ns=end, device_id=device)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    tables = found(tmp_path / "t.sqlite", tmp_path / "o")
+    assert plain(tables["collectives"]) == {
+        "sequence_id": [0],
+        "communicator": ["0/0, 0/1, 0/2"],
+        "operation": ["all_reduce"],
+        "ordinal": [0],
+        "ranks_n": [3],
+        "overlap": [True],
+        "class": ["transfer"],  # 16 of 47
+        "first_start_ns": [10],
+        "last_start_ns": [20],
+        "first_end_ns": [29],
+        "last_end_ns": [32],
+        "total_ns": [20 + 15 + 12],
+        "wait_ns": [16],
+        "profiler_ns": [0],
+        "wait_pct": [100 * 16 / 47],
+        "avoidable_wait_ns": [(20 - 14) * 2],
+        "late_by_ns": [20 - 14],
+        "transfer_ns": [9],
+        "transfer_rank_ns": [27],
+        "end_skew_ns": [4],
+        "late_rank": [0],
+        "late_device_id": [2],
+        "late_ranks_n": [1],
+        "late_start_ns": [20],
+        "late_end_ns": [32],
+    }
+    assert plain(tables["communicators"]) == {
+        "sequence_id": [0],
+        "communicator": ["0/0, 0/1, 0/2"],
+        "operation": ["all_reduce"],
+        "kernel": [V],
+        "ranks_n": [3],
+        "collectives_n": [1],
+        "overlap_n": [1],
+        "confidence": ["low"],
+        "class": ["transfer"],
+        "total_ns": [47],
+        "wait_ns": [16],
+        "wait_pct": [100 * 16 / 47],
+        "avoidable_wait_ns": [12],
+        "transfer_ns": [9],
+        "transfer_rank_ns": [27],
+        "end_skew_ns": [4],
+        "span_ns": [32 - 10],
+        "start_skew_p50_ns": [10.0],
+        "start_skew_p90_ns": [10.0],
+        "start_skew_max_ns": [10],
+        "end_spread_p50_ns": [3.0],
+        "residual_ns": [0],
+    }
+    columns = "device_id late_n unclear_n caused_wait_ns suffered_wait_ns lateness_max_ns pattern"
+    assert rows(tables["stragglers"], columns) == [
+        (2, 1, 0, 16, 0, 10, "inconclusive"),
+        (0, 0, 0, 0, 10, 0, "inconclusive"),
+        (1, 0, 0, 0, 6, 4, "inconclusive"),
+    ]
+    columns = "device_id operation kernels_n total_ns matched_n cut_n unmatched_n over_limit_n"
+    assert rows(tables["collective_coverage"], columns) == [
+        (0, "all_reduce", 1, 20, 1, 0, 0, 0),
+        (1, "all_reduce", 1, 15, 1, 0, 0, 0),
+        (2, "all_reduce", 1, 12, 1, 0, 0, 0),
+    ]
+    assert rows(tables["rank_clocks"], "rank source reference_rank ahead_ns") == [
+        (0, "reference", 0, 0)
+    ]
+    columns = "device_id bin_start_ns since_first caused_wait_ns suffered_wait_ns"
+    assert rows(tables["wait_map"], columns) == [
+        (0, 10, "0 ns", 0, 10),
+        (1, 10, "0 ns", 0, 6),
+        (2, 10, "0 ns", 16, 0),
+    ]
+
+
+@pytest.mark.parametrize("ranks_n", [2, 3, 8, 64])
+def test_the_late_rank_is_named_and_never_the_one_that_waits(ranks_n, tmp_path):
+    # All come 9 us before the end, the last but one rank 2 us before it: the others wait 7 us.
+    late = ranks_n - 2
+    lengths = [[2_000 if rank == late else 9_000] for rank in range(ranks_n)]
+    ahead_ns = {rank: (rank * 37) % 5 * 1_000_000 + rank for rank in range(ranks_n)}
+    folder = write_ranks(tmp_path / "ranks", lengths, ahead_ns=ahead_ns)
+    tables = found(folder, tmp_path / "o")
+    worst = tables["stragglers"].iloc[0]
+    assert (worst["rank"], worst["pattern"], worst["late_n"]) == (late, "persistent", len(ENDS))
+    assert worst["caused_wait_ns"] == 7_000 * (ranks_n - 1) * len(ENDS)
+    others = tables["stragglers"].iloc[1:]
+    assert set(others["suffered_wait_ns"]) == {7_000 * len(ENDS)}
+    assert set(others["pattern"]) == {"none"}
+    assert set(tables["collectives"]["late_rank"]) == {late}
+    assert tables["communicators"]["communicator"].tolist() == [f"0-{ranks_n - 1}"]
+    clocks = rows(tables["rank_clocks"], "rank ahead_ns residual_ns")
+    assert clocks == [(rank, ahead_ns[rank] - ahead_ns[0], 0) for rank in range(ranks_n)]
+    # The late rank's window is in its own clock: from when the others came.
+    at = worst["window_end_ns"] - ahead_ns[late]
+    assert at in ENDS
+    assert worst["window_start_ns"] == worst["window_end_ns"] - 9_000
+
+
+def sums_of(tables):
+    parts = tables["stragglers"]
+    by_bin = tables["wait_map"]
+    return {
+        int(tables["collectives"]["wait_ns"].sum()),
+        int(tables["communicators"]["wait_ns"].sum()),
+        int(parts["caused_wait_ns"].sum()),
+        int(parts["suffered_wait_ns"].sum()),
+        int(by_bin["caused_wait_ns"].sum()),
+        int(by_bin["suffered_wait_ns"].sum()),
+    }
+
+
+LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]
+
+
+def test_waits_caused_and_suffered_are_all_waits(tmp_path):
+    tables = found(write_ranks(tmp_path / "ranks", LENGTHS), tmp_path / "o")
+    # Of each collective: the longest of the lengths waits until the shortest begins, and so on.
+    expected = 0
+    for number in range(len(ENDS)):
+        lengths = [one[number % len(one)] for one in LENGTHS]
+        expected += sum(length - min(lengths) for length in lengths)
+    assert sums_of(tables) == {expected}
+    counts = tables["collective_coverage"]
+    assert (counts["matched_n"] + counts["cut_n"] + counts["unmatched_n"]).tolist() == [15] * 3
+
+
+def test_lateness_and_waiting_are_told_by_thirds_of_the_run(tmp_path):
+    # Rank 1 comes 1 us later, then 2 us; in the last five thrice by 1 us, and twice rank 0 by 3 us.
+    late = [8_000] * 5 + [7_000] * 5 + [8_000] * 3 + [9_000] * 2
+    first = [9_000] * 13 + [6_000] * 2
+    tables = found(write_ranks(tmp_path / "ranks", [first, late]), tmp_path / "o")
+    own = tables["stragglers"].set_index("rank").loc[1]
+    thirds = ("first", "second", "last")
+    assert [own[f"late_{third}_third_pct"] for third in thirds] == [100, 100, 60]
+    assert [own[f"caused_{third}_third_pct"] for third in thirds] == [100, 100, 100 * 3 / 9]
+
+
+@pytest.mark.parametrize("seconds", [4, -3])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_clock_that_is_shifted_by_seconds_changes_nothing_but_offsets(rank, seconds, tmp_path):
+    ahead_ns = {0: 5_000_000_000, 1: 5_000_000_600, 2: 4_999_999_100}
+    write_ranks(tmp_path / "ranks", LENGTHS, ahead_ns=ahead_ns)
+    moved = {**ahead_ns, rank: ahead_ns[rank] + seconds * 1_000_000_000}
+    write_ranks(tmp_path / "moved", LENGTHS, ahead_ns=moved)
+    analyse(tmp_path / "a", tmp_path / "ranks", recipe=RECIPE)
+    analyse(tmp_path / "b", tmp_path / "moved", recipe=RECIPE)
+    columns = {one.name for table in load_manifest(RECIPE).writes for one in table.columns}
+    instants = {name for name in columns if name.endswith(("start_ns", "end_ns"))} | {"ahead_ns"}
+    one, other = read_results(tmp_path / "a"), read_results(tmp_path / "b")
+    assert not differences(one, other, but=instants)
+    ahead = other["rank_clocks"]["ahead_ns"].to_pylist()
+    assert ahead == [moved[place] - moved[0] for place in range(3)]
+
+
+def test_the_order_of_files_and_of_merging_changes_nothing(tmp_path):
+    folder = write_ranks(tmp_path / "ranks", LENGTHS, ahead_ns={1: 777})
+    paths = sorted(folder.iterdir())
+    analyse(tmp_path / "a", *paths, recipe=RECIPE)
+    analyse(tmp_path / "b", *paths[::-1], recipe=RECIPE)
+    analyse(tmp_path / "c", folder, options=["--mode", "concurrent"], recipe=RECIPE)
+    first = read_results(tmp_path / "a")
+    assert set(first) == {table.file for table in load_manifest(RECIPE).writes}
+    assert not differences(first, read_results(tmp_path / "b"))
+    assert not differences(first, read_results(tmp_path / "c"))
+
+
+def test_merging_is_associative_and_commutative():
+    parts = [analysis.TailPartial(collectives=CollectivesPartial({name: ()})) for name in "abc"]
+    a, b, c = parts
+    merged = analysis.merge(parts)
+    other = analysis.merge([analysis.merge([c, a]), analysis.empty(), b])
+    assert other.collectives == merged.collectives
+    assert set(merged.collectives.ranks) == set("abc")

@@ -1,0 +1,280 @@
+"""Outliers: what is around each is true, and those that come together are found."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from results import rows, tables_of
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+RECIPE = "tail_stats"
+WIDE = {"grid": (4, 2, 1)}
+
+
+def tables(output, *inputs, options=()):
+    return tables_of(output, *inputs, options=options, recipe=RECIPE)
+
+
+@pytest.fixture(scope="module")
+def busy_rank(tmp_path_factory):
+    """A rank on which three launches of `k` take 9 ns in place of 4, each for another reason."""
+    folder = tmp_path_factory.mktemp("rank")
+    builder = TraceBuilder()
+    builder.kernel("k", start_ns=100, end_ns=109, launch=(50, 60))  # the first one
+    for start_ns in (200, 300, 400, 500, 600, 700):
+        builder.kernel("k", start_ns=start_ns, duration_ns=4, launch=(start_ns - 9, start_ns - 5))
+    # Beside a copy for 6 of 9 ns, in a graph, 90 ns after the last one on its stream.
+    builder.kernel("k", start_ns=794, end_ns=803, launch=(750, 760), graph_node_id=5)
+    builder.memcpy("HtoD", start_ns=797, end_ns=810, size_bytes=5, stream_id=9)
+    # Beside communication for 5 of 9 ns and another kernel for 2.
+    builder.kernel("k", start_ns=900, end_ns=909, launch=(880, 890))
+    builder.kernel("ncclDevKernel_AllReduce", start_ns=890, end_ns=905, stream_id=8)
+    builder.kernel("big", start_ns=907, end_ns=999, stream_id=9)
+    builder.nvtx_ranges(["serve", "decode"], start_ns=[40, 740], end_ns=[1000, 770])
+    builder.nvtx_ranges(["step"] * 3, start_ns=[870, 872, 874], end_ns=[871, 873, 875])
+    builder.write_sqlite(folder / "rank0.sqlite")
+    return tables(folder / "out", folder / "rank0.sqlite", options=["--step", "step"])
+
+
+def test_what_is_around_an_outlier_is_told(busy_rank):
+    columns = "start_ns launch state range graph_node gap_before_ns beside likely_cause"
+    assert rows(busy_rank["outliers"], columns) == [
+        (100, 0, "first", "serve", False, None, None, "first launch"),
+        (794, 7, "warm-up", "decode", True, 90, "memcpy HtoD", "shared the device with copies"),
+        (
+            900,
+            8,
+            "steady",
+            "serve",
+            False,
+            97,
+            "ncclDevKernel_AllReduce",
+            "shared the device with communication",
+        ),
+    ]
+
+
+def test_what_ran_beside_is_measured(busy_rank):
+    columns = "kernels_beside_ns communication_beside_ns copies_beside_ns beside_pct"
+    assert rows(busy_rank["outliers"], columns) == [
+        (0, 0, 0, 0.0),
+        (0, 0, 6, 100 * 6 / 9),
+        (2, 5, 0, 100 * 5 / 9),
+    ]
+
+
+def test_the_numbers_of_an_outlier_add_up(busy_rank):
+    columns = "duration_ns p50_ns duration_p50 excess_ns end_ns"
+    assert rows(busy_rank["outliers"], columns) == [
+        (9, 4.0, 2.25, 5, 109),
+        (9, 4.0, 2.25, 5, 803),
+        (9, 4.0, 2.25, 5, 909),
+    ]
+
+
+@pytest.mark.parametrize(("launched_in_step_n", "steps_n"), [(3, 3), (1, None)])
+def test_ranges_that_hold_little_of_the_work_are_no_steps(tmp_path, launched_in_step_n, steps_n):
+    # Three ranges of 10 ns; of four equal launches three are in one, or a single one is.
+    builder = TraceBuilder()
+    builder.nvtx_ranges(["op"] * 3, start_ns=[0, 100, 200], end_ns=[10, 110, 210])
+    for launch in range(4):
+        call_ns = 100 * launch + (5 if launch < launched_in_step_n else 50)
+        builder.kernel("k", start_ns=call_ns + 10, duration_ns=4, launch=(call_ns, call_ns + 2))
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(found["tail_ranks"], "steps_n") == [(steps_n,)]
+
+
+def test_without_steps_the_first_two_launches_of_a_configuration_are_warm_up(tmp_path):
+    builder = TraceBuilder()
+    for index, duration in enumerate([4, 9, 9, 4, 4, 4]):
+        builder.kernel("k", start_ns=100 * index, duration_ns=duration)
+    builder.kernel("k", start_ns=900, duration_ns=4, **WIDE)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(found["outliers"], "config_launch state") == [(1, "warm-up"), (2, "steady")]
+
+
+def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
+    for rank in range(2):
+        builder = TraceBuilder(system_clock_ns=1_000_000 + 300 * rank)
+        for index, duration in enumerate([4, 4, 4, 9]):
+            builder.kernel("k", start_ns=100 * index, duration_ns=duration)
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    found = tables(tmp_path / "o", tmp_path)
+    expected = [(0, 300, 300), (1, 300, 600)]
+    assert rows(found["outliers"], "rank start_ns aligned_start_ns") == expected
+    found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])
+    assert found["outliers"]["aligned_start_ns"].tolist() == [300, 300]
+
+
+def test_one_report_needs_no_clock_to_be_told_on_its_own(tmp_path):
+    builder = TraceBuilder()
+    for index, duration in enumerate([4, 4, 4, 9]):
+        builder.kernel("k", start_ns=100 * index, duration_ns=duration)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE TARGET_INFO_SESSION_START_TIME")
+        database.commit()
+    found = tables(tmp_path / "o", path)
+    assert found["outliers"]["aligned_start_ns"].tolist() == [300]
+
+
+def test_communication_stands_after_what_computes(tmp_path):
+    builder = TraceBuilder()
+    for name, first_ns, long_ns in (("k", 0, 9), ("ncclDevKernel_AllReduce", 1_000, 90)):
+        for index in range(4):
+            duration = long_ns if index == 3 else 4
+            builder.kernel(name, start_ns=first_ns + 100 * index, duration_ns=duration)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(found["outliers"], "name excess_ns likely_cause") == [
+        ("k", 5, "ran alone"),
+        ("ncclDevKernel_AllReduce", 86, "waits for other ranks"),
+    ]
+
+
+def test_two_kinds_of_work_do_not_crowd_out_what_is_slow(tmp_path):
+    # Ten of 60 launches of `two` take 90 ns and none lies between: another kind of work.
+    builder = TraceBuilder()
+    for index in range(60):
+        builder.kernel("two", start_ns=1_000 * index, duration_ns=90 if index % 6 == 5 else 4)
+        builder.kernel("k", start_ns=1_000 * index + 500, duration_ns=9 if index == 30 else 4)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--top", "3"])["outliers"]
+    assert rows(found, "name excess_ns likely_cause") == [
+        ("k", 5, "ran alone"),
+        ("two", 86, "another kind of work"),
+        ("two", 86, "another kind of work"),
+    ]
+
+
+def test_top_bounds_the_list_and_not_the_counts(tmp_path):
+    builder = TraceBuilder()
+    for index, duration in enumerate([4] * 8 + [9, 10, 11]):
+        builder.kernel("k", start_ns=100 * index, duration_ns=duration)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--top", "2"])
+    assert found["outliers"]["duration_ns"].tolist() == [11, 10]
+    assert found["tails"]["outliers_n"].tolist() == [3]
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory):
+    """Four ranks whose launches take 4 us; on rank 2 eight in a row take 20 us, and two later."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for rank in range(4):
+        durations = np.full(2_000, 4_000)
+        if rank == 2:
+            durations[[*range(1_000, 1_008), 1_500, 1_800]] = 20_000
+        else:
+            durations[[300 + 100 * rank, 1_100 + 100 * rank]] = 20_000
+        starts = 1_000 + np.cumsum(durations + 1_000) - durations
+        builder = TraceBuilder().kernels(
+            ["k"], np.zeros(2_000, dtype=int), start_ns=starts, end_ns=starts + durations
+        )
+        builder.write_sqlite(folder / f"rank{rank}.sqlite")
+    return tables(folder / "out", folder)
+
+
+def test_outliers_that_come_together_are_found_with_rank_and_window(disturbed):
+    columns = "rank ranks_n ranks outliers_n kernels_n name excess_ns likely_cause"
+    expected = [(2, 1, "2", 8, 1, "k", 8 * 16_000, "ran alone")]
+    assert rows(disturbed["outlier_clusters"], columns) == expected
+    # 1,000 launches of 4 us and as many gaps of 1 us come before; 8 of 20 us and 7 gaps follow.
+    window = rows(disturbed["outlier_clusters"], "window_start_ns window_end_ns")
+    assert window == [(5_002_000, 5_002_000 + 8 * 20_000 + 7 * 1_000)]
+
+
+def test_findings_name_the_rank_and_the_time(disturbed):
+    found = disturbed["findings"].set_index("rule")
+    cluster = found.loc["outlier_cluster"]
+    assert (cluster["rank"], cluster["window_start_ns"]) == (2, 5_002_000)
+    assert "8 outliers on rank 2" in cluster["title"]
+    # 10 of 16 outliers are on rank 2, with a quarter of the launches.
+    assert found.loc["outliers_on_one_rank", "rank"] == 2
+    assert "slow_throughout" not in found.index
+
+
+def test_outliers_of_many_ranks_at_one_time_are_one_cluster(tmp_path):
+    for rank in range(4):
+        durations = np.full(2_000, 4_000)
+        durations[[1_000, 1_001]] = 20_000
+        starts = 1_000 + np.cumsum(durations + 1_000) - durations
+        builder = TraceBuilder().kernels(
+            ["k"], np.zeros(2_000, dtype=int), start_ns=starts, end_ns=starts + durations
+        )
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    found = tables(tmp_path / "o", tmp_path)["outlier_clusters"]
+    expected = [(4, "0, 1, 2, 3", 8)]
+    assert rows(found, "ranks_n ranks outliers_n") == expected
+    found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])["outlier_clusters"]
+    assert found.empty  # two on each rank are no run, and the ranks cannot be compared
+
+
+def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
+    # Twice, all ranks but the second come 20 us before it: their collectives are outliers together.
+    for rank in range(4):
+        durations = np.full(2_000, 4_000)
+        durations[[900, 905]] += 20_000 * (rank != 1)
+        ends = 1_000 + 30_000 * np.arange(1, 2_001)
+        builder = TraceBuilder().kernels(
+            ["ncclDevKernel_AllReduce"], np.zeros(2_000, dtype=int), start_ns=ends - durations,
+            end_ns=ends,
+        )  # fmt: skip
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    found = tables(tmp_path / "o", tmp_path)
+    assert found["tails"]["outliers_n"].tolist() == [6]
+    assert found["outlier_clusters"].empty
+
+
+def in_steps(folder, names, kernel, durations, starts):
+    """Write a rank; `kernel` holds positions in `names`."""
+    builder = TraceBuilder(hostname="node0")
+    builder.kernels(names, kernel, start_ns=starts, end_ns=starts + durations)
+    return builder.write_sqlite(folder)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_outliers_milliseconds_apart_are_one_burst_with_its_window(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    # A launch each 400 us on two ranks; 16 of the 90 in 36 ms of rank 1 take thrice as long.
+    at = int(rng.integers(1_000, 4_000))
+    for rank in range(2):
+        durations = 100_000 + rng.integers(0, 2_000, 5_000)
+        scattered = rng.integers(2, 5_000, 6)
+        burst = at + np.sort(rng.choice(90, 16, replace=False))
+        durations[scattered] *= 3
+        durations[burst] *= 3 if rank else 1
+        starts = 400_000 * np.arange(5_000)
+        in_steps(tmp_path / f"rank{rank}.sqlite", ["k"], starts * 0, durations, starts)
+    found = tables(tmp_path / "o", tmp_path)
+    ((rank, low, high, outliers_n),) = rows(
+        found["outlier_clusters"], "rank window_start_ns window_end_ns outliers_n"
+    )
+    assert rank == 1
+    assert 14 <= outliers_n <= 17
+    assert abs(low - 400_000 * burst[0]) <= 6_000_000
+    assert abs(high - 400_000 * burst[-1]) <= 6_000_000
+    told = found["findings"].set_index("rule").loc["outlier_cluster"]
+    assert (told["rank"], told["window_start_ns"], told["window_end_ns"]) == (1, low, high)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    # `prefill` runs 300 times within 45 ms of 2 s, and 12 of these anywhere among them are slow.
+    decode = 400_000 * np.arange(5_000)
+    prefill = 1_000_000_000 + 150_000 * np.arange(300) + 20_000
+    durations = np.concatenate((np.full(5_000, 300_000), np.full(300, 10_000)))
+    durations[5_000 + 2 + rng.choice(298, 12, replace=False)] *= rng.integers(3, 9, 12)
+    durations[rng.choice(np.arange(2, 5_000), 6, replace=False)] *= 3
+    starts = np.concatenate((decode, prefill))
+    kernel = (np.arange(5_300) >= 5_000).astype(int)
+    order = np.argsort(starts, kind="stable")
+    path = tmp_path / "t.sqlite"
+    in_steps(path, ["decode", "prefill"], kernel[order], durations[order], starts[order])
+    found = tables(tmp_path / "o", path)
+    assert found["tails"].set_index("name").loc["prefill", "outliers_n"] == 12
+    assert found["outlier_clusters"].empty

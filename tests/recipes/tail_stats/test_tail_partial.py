@@ -1,0 +1,157 @@
+"""The partial: the top outliers over all ranks are those of all launches, whatever the order."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.profile.tables import Table
+from nsys_llm.recipes.tail_stats import analysis
+from nsys_llm.recipes.tail_stats.per_rank.launches import CONFIG
+from nsys_llm.recipes.tail_stats.tables.kernels import Medians
+from nsys_llm.recipes.tail_stats.tables.outliers import outlying
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+OPTIONS = {"base": False, "mangled": False, "step": None, "disable_alignment": False}
+
+#: Ranks, each a list of (name, grid, duration, gap before).
+RANKS = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(1, 2), st.integers(0, 9), st.integers(0, 3)),
+        max_size=14,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def rank_trace(launches):
+    """A rank with these kernels one after the other, in memory."""
+    n = len(launches)
+    durations = np.array([row[2] for row in launches], dtype=np.int64)
+    gaps = np.array([row[3] for row in launches], dtype=np.int64)
+    ends = np.cumsum(durations + gaps)
+    columns = {name: np.ones(n, dtype=np.int64) for name in CONFIG}
+    columns |= {
+        "grid_x": np.array([row[1] for row in launches], dtype=np.int64),
+        "demangled_name_id": np.array([" ab".index(row[0]) for row in launches], dtype=np.int64),
+        "start_ns": ends - durations,
+        "end_ns": ends,
+        "device_id": np.zeros(n, dtype=np.int64),
+        "stream_id": np.zeros(n, dtype=np.int64),
+        "graph_node_id": np.full(n, NULL_INT, dtype=np.int64),
+        "launch_row": np.full(n, -1, dtype=np.int64),
+    }
+    ops = {"kernels": Table(columns)}
+    return RankTrace(ops, {1: "a", 2: "b"}, None, ops, (0,) if n else ())
+
+
+def mapped(index, launches, most):
+    key = RankKey(f"/rank{index}", 0)
+    return analysis.map_rank(rank_trace(launches), key, {**OPTIONS, "top": most})
+
+
+def told(partial, most):
+    """The first outliers of a partial: (rank, start, duration, excess in halves)."""
+    medians = Medians(partial.kernels)
+    found = outlying(partial.kernels.instances, medians)
+    found = found.take(np.arange(min(len(found), most)))
+    numbers = found.numbers
+    return [
+        (
+            found.ranks[owner].path,
+            medians.keys[key][0],
+            medians.keys[key][2],
+            start,
+            duration,
+            2 * duration - int(medians.twice[key]),
+        )
+        for owner, key, start, duration in zip(
+            *(numbers[name].tolist() for name in ("owner", "key", "start_ns", "duration_ns")),
+            strict=True,
+        )
+    ]
+
+
+def by_hand(ranks, most):
+    """The same from all launches of all ranks at once."""
+    every = []
+    for index, launches in enumerate(ranks):
+        at_ns = 0
+        for name, grid, duration, gap in launches:
+            at_ns += gap
+            every.append((f"/rank{index}", name, grid, at_ns, duration))
+            at_ns += duration
+    groups = {}
+    for one in every:
+        groups.setdefault(one[1:3], []).append(one[4])
+    median = {key: np.median(values) for key, values in groups.items()}
+    found = [
+        (*one, round(2 * (one[4] - median[one[1:3]])))
+        for one in every
+        if one[4] > 2 * median[one[1:3]] > 0
+    ]
+    heaps = {key for key, values in groups.items() if has_second_heap(values, median[key])}
+    # Two kinds of work stand after what is slow.
+    found.sort(
+        key=lambda one: (one[1:3] in heaps, -one[5], -one[4], one[0], one[1], one[2], one[3])
+    )
+    return found[:most]
+
+
+def has_second_heap(durations, median):
+    """As the manifest defines tails.second_heap."""
+    slow = [one for one in durations if one > 2 * median > 0]
+    others = [one for one in durations if not one > 2 * median > 0]
+    if len(slow) < 5 or len(slow) < 0.03 * len(durations):
+        return False
+    return max(slow) <= 1.5 * min(slow) and min(slow) >= 1.5 * max(others)
+
+
+@settings(deadline=None, max_examples=200)
+@given(RANKS, st.integers(1, 4))
+def test_the_top_over_all_ranks_is_that_of_all_launches(ranks, most):
+    parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
+    assert told(analysis.merge(parts), most) == by_hand(ranks, most)
+
+
+@settings(deadline=None, max_examples=60)
+@given(RANKS, st.integers(1, 3), st.randoms(use_true_random=False))
+def test_merging_in_any_order_gives_the_same(ranks, most, random):
+    parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
+    whole = analysis.merge(parts)
+    shuffled = [analysis.empty(), *parts]
+    random.shuffle(shuffled)
+    pairwise = functools.reduce(lambda left, right: analysis.merge([right, left]), shuffled)
+    assert_equal(whole, pairwise)
+    assert_equal(analysis.merge([whole]), whole)
+    assert_equal(analysis.merge([analysis.empty(), whole]), whole)
+
+
+def assert_equal(left, right):
+    one, other = left.kernels, right.kernels
+    assert one.keys == other.keys
+    assert one.ranks.keys() == other.ranks.keys()
+    for name in ("group", "value", "count"):
+        assert getattr(one.counts, name).tolist() == getattr(other.counts, name).tolist()
+    assert one.instances.ranks == other.instances.ranks
+    for kind in ("numbers", "texts"):
+        mine, theirs = getattr(one.instances, kind), getattr(other.instances, kind)
+        assert {name: values.tolist() for name, values in mine.items()} == {
+            name: values.tolist() for name, values in theirs.items()
+        }
+
+
+@settings(deadline=None, max_examples=60)
+@given(RANKS)
+def test_no_launch_is_lost_between_the_counts(ranks):
+    whole = analysis.merge([mapped(i, launches, 1) for i, launches in enumerate(ranks)])
+    sent = [tails.counts.widened() for tails in whole.kernels.ranks.values()]
+    assert ValueCounts.merge(sent).count.sum() == whole.kernels.counts.count.sum()
+    assert whole.kernels.counts.count.sum() == sum(map(len, ranks))

@@ -1,0 +1,127 @@
+"""What the profiler makes ranks late by, planted: the lateness, the innocent rank, the identity."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from quick_run import quick
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+US = 1_000
+COMPUTE, TRANSFER = 1_000 * US, 100 * US
+N = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+MAIN, WORKER = 100, 190
+
+
+def write_ranks(folder, held_ns, *, asleep_ns=None, steps_n=30):
+    """Write two ranks that compute and then meet, each at its own pace.
+
+    Args:
+        folder: Where.
+        held_ns: For each rank and step, for how long a flush holds the launch of its computation.
+        asleep_ns: Likewise, for how long its host is in no CUDA call while a flush goes on.
+        steps_n: How many.
+    """
+    folder.mkdir()
+    asleep_ns = np.zeros((2, steps_n), dtype=int) if asleep_ns is None else asleep_ns
+    begins = [1_000 * US]
+    traces = [TraceBuilder().process(pid=MAIN, name="python") for _ in range(2)]
+    for trace in traces:
+        # Work before all, so that the first pause lies between operations.
+        trace.kernel("first", start_ns=900 * US, end_ns=901 * US, launch=(890 * US, 895 * US))
+    for step in range(steps_n):
+        begin = begins[-1]
+        starts = []
+        for rank, trace in enumerate(traces):
+            held, asleep = int(held_ns[rank][step]), int(asleep_ns[rank][step])
+            at = begin + 20 * US + asleep
+            returns = at + 10 * US + held
+            if held:
+                flush = returns - 5 * US - held, returns - 5 * US
+                trace.overhead(
+                    "CUPTI Buffer flush",
+                    start_ns=flush[0],
+                    end_ns=flush[1],
+                    overhead_type=3,
+                    tid=WORKER,
+                )
+            if asleep:
+                trace.overhead(
+                    "CUPTI Buffer flush",
+                    start_ns=begin + 15 * US,
+                    end_ns=at - 2 * US,
+                    overhead_type=3,
+                    tid=WORKER,
+                )
+            gemm = returns + 5 * US
+            trace.kernel("gemm", start_ns=gemm, duration_ns=COMPUTE, launch=(at, returns))
+            starts.append(gemm + COMPUTE + 10 * US)
+        end = max(starts) + TRANSFER
+        for start, trace in zip(starts, traces, strict=True):
+            trace.kernel(N, start_ns=start, end_ns=end, launch=(start - 9 * US, start - 4 * US))
+        begins.append(end)
+    for rank, trace in enumerate(traces):
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_part_of_a_lateness_is_what_the_flushes_of_both_ranks_make(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    held = rng.integers(50 * US, 900 * US, (2, 30)) * (rng.random((2, 30)) < 0.3)
+    tables = quick("tail_stats", write_ranks(tmp_path / "ranks", held))
+    found = tables["collectives"]
+    # Nothing but flushes makes a rank late: all waiting is the profiler's.
+    assert found["wait_ns"].tolist() == np.abs(held[0] - held[1]).tolist()
+    assert found["profiler_ns"].tolist() == found["wait_ns"].tolist()
+    ranks = tables["stragglers"].set_index("rank")
+    late = [np.maximum(held[rank] - held[1 - rank], 0).sum() for rank in range(2)]
+    assert ranks["profiler_ns"][[0, 1]].tolist() == late
+    assert not set(ranks["pattern"]) & {"persistent", "transient"}
+    rules = set(tables["findings"]["rule"])
+    assert "profiler_wait" in rules
+    assert not rules & {"persistent_straggler", "transient_straggler", "api_tail", "shared_skew"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_host_that_sleeps_beside_a_flush_is_late_by_itself(tmp_path, seed):
+    rng = np.random.default_rng(100 + seed)
+    asleep = np.stack((rng.integers(300 * US, 900 * US, 30), np.zeros(30, dtype=int)))
+    folder = write_ranks(tmp_path / "ranks", np.zeros((2, 30), dtype=int), asleep_ns=asleep)
+    tables = quick("tail_stats", folder)
+    assert tables["collectives"]["profiler_ns"].sum() == 0
+    ranks = tables["stragglers"].set_index("rank")
+    assert ranks["caused_wait_ns"][0] == asleep.sum()
+    assert ranks["pattern"].to_dict() == {0: "persistent", 1: "none"}
+    assert "profiler_wait" not in set(tables["findings"]["rule"])
+
+
+def test_a_late_rank_that_a_flush_holds_too_is_judged_by_the_rest(tmp_path):
+    held, asleep = np.zeros((2, 30), dtype=int), np.zeros((2, 30), dtype=int)
+    held[1, 7], asleep = 6_000 * US, np.stack((np.zeros(30, dtype=int), np.full(30, 200 * US)))
+    folder = write_ranks(tmp_path / "ranks", held, asleep_ns=asleep)
+    tables = quick("tail_stats", folder)
+    row = tables["stragglers"].set_index("rank").loc[1]
+    assert row["caused_wait_ns"] == 6_000 * US + 30 * 200 * US
+    assert row["profiler_ns"] == 6_000 * US
+    assert row["worst_late_by_ns"] == 200 * US
+    finding = tables["findings"].set_index("rule").loc["persistent_straggler"]
+    assert finding["impact_ns"] == 30 * 200 * US
+    assert "6 ms of that waiting is the profiler's own work" in finding["evidence"]
+
+
+def test_a_flush_makes_no_tail_of_the_call_that_it_holds(tmp_path):
+    held = np.zeros((2, 30), dtype=int)
+    held[0, 7] = 6_000 * US
+    tables = quick("tail_stats", write_ranks(tmp_path / "ranks", held))
+    row = tables["api_tails"].set_index("api").loc["cudaLaunchKernel"]
+    assert (row["max_ns"], row["net_max_ns"], row["profiler_ns"]) == (
+        6_010 * US,
+        10 * US,
+        6_000 * US,
+    )
+    assert (row["outliers_n"], row["outlier"]) == (0, False)
+    own = tables["rank_api_tails"].set_index("rank").loc[0]
+    assert own["total_ns"] == 5 * US + 30 * 15 * US + 6_000 * US
+    assert not {"api_tail", "slow_first_call"} & set(tables["findings"]["rule"])

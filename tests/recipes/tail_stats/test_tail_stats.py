@@ -1,0 +1,260 @@
+"""Tails by kernel and launch configuration: numbers that are known by hand, on single digits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from results import differences, plain, read_results, rows, spread, tables_of
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.run.cli import main
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+RECIPE = "tail_stats"
+WIDE = {"grid": (4, 2, 1), "block": (64, 1, 1), "dynamic_shared_bytes": 9}
+
+
+def tables(output, *inputs, options=()):
+    return tables_of(output, *inputs, options=options, recipe=RECIPE)
+
+
+def trace(*launches, name="k", gap_ns=0, **config):
+    """Kernels of these durations, one after the other from 100 ns on."""
+    builder, at_ns = TraceBuilder(), 100
+    for duration in launches:
+        builder.kernel(name, start_ns=at_ns, duration_ns=duration, **config)
+        at_ns += duration + gap_ns
+    return builder
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """Two ranks with one kernel in two configurations, and another kernel on rank 0."""
+    folder = tmp_path_factory.mktemp("ranks")
+    first = trace(4, 4, 9).kernel("k", start_ns=200, duration_ns=40, **WIDE)
+    first.kernel("other", start_ns=300, duration_ns=6)
+    first.write_sqlite(folder / "rank0.sqlite")
+    second = trace(3, 5).kernel("k", start_ns=200, duration_ns=41, **WIDE)
+    second.write_sqlite(folder / "rank1.sqlite")
+    return tables(folder / "out", folder)
+
+
+def test_launches_are_kept_apart_by_configuration(two_ranks):
+    # Most time beyond the median first: thin 5, wide 0.5 (half dropped), other 0.
+    columns = "name config launches_n ranks_n total_ns"
+    assert rows(two_ranks["tails"], columns) == [
+        ("k", "1x1x1 / 32x1x1", 5, 2, 25),
+        ("k", "4x2x1 / 64x1x1 / 9 B", 2, 2, 81),
+        ("other", "1x1x1 / 32x1x1", 1, 1, 6),
+    ]
+    config = "grid_x grid_y grid_z block_x block_y block_z dynamic_shared_bytes"
+    assert rows(two_ranks["tails"], config)[1] == (4, 2, 1, 64, 1, 1, 9)
+    assert two_ranks["tails"]["label"].tolist()[1] == "k [4x2x1 / 64x1x1 / 9 B]"
+
+
+def test_statistics_over_all_ranks_are_those_of_numpy(two_ranks):
+    columns = "mean_ns std_ns min_ns q1_ns p50_ns q3_ns p95_ns p99_ns max_ns"
+    expected = spread([4, 4, 9, 3, 5], [40, 41], [6], form=columns)
+    found = plain(two_ranks["tails"][columns.split()])
+    assert found == expected
+    # Of 112 ns.
+    assert two_ranks["tails"]["total_pct"].tolist() == [100 * n / 112 for n in (25, 81, 6)]
+
+
+def test_time_beyond_the_median_is_that_over_all_ranks(two_ranks):
+    # Median 4: 5 beyond in the 9, 1 in the 5. Wide: median 40.5, half a nanosecond, dropped.
+    columns = "excess_ns excess_pct outliers_n outlier_excess_ns outlier"
+    assert rows(two_ranks["tails"], columns) == [
+        (6, 24.0, 1, 5, True),
+        (0, 0.0, 0, 0, False),
+        (0, 0.0, 0, 0, False),
+    ]
+    ratios = plain(two_ranks["tails"][["max_p50", "p99_p50"]])
+    assert ratios["max_p50"] == [9 / 4, 41 / 40.5, 1.0]
+
+
+def test_a_rank_is_measured_by_the_median_of_all(two_ranks):
+    columns = "rank name config launches_n p50_ns all_p50_ns p50_all_p50 excess_ns outliers_n"
+    thin, wide = "1x1x1 / 32x1x1", "4x2x1 / 64x1x1 / 9 B"
+    assert rows(two_ranks["rank_tails"], columns) == [
+        (0, "k", thin, 3, 4.0, 4.0, 1.0, 5, 1),
+        (0, "k", wide, 1, 40.0, 40.5, 40 / 40.5, 0, 0),
+        (0, "other", thin, 1, 6.0, 6.0, 1.0, 0, 0),
+        (1, "k", thin, 2, 4.0, 4.0, 1.0, 1, 0),
+        (1, "k", wide, 1, 41.0, 40.5, 41 / 40.5, 0, 0),
+    ]
+    # On rank 0 4, 4 and 9 follow each other from 100 ns on.
+    columns = "first_start_ns first_ns longest_start_ns"
+    assert rows(two_ranks["rank_tails"], columns)[0] == (100, 4, 108)
+
+
+def test_ranks_are_summed(two_ranks):
+    columns = "rank device_id launches_n launches_pct total_ns outliers_n outliers_pct excess_ns"
+    assert rows(two_ranks["tail_ranks"], columns) == [
+        (0, 0, 5, 100 * 5 / 8, 63, 1, 100.0, 5),
+        (1, 0, 3, 100 * 3 / 8, 49, 0, 0.0, 1),
+    ]
+    # Each is measured by the other: 40 ns by 41 in the wide one, 4 by 4 in the thin one; rank 1
+    # has none of the other kernel.
+    found = two_ranks["tail_ranks"]["p50_others_p50"].tolist()
+    assert found[0] == pytest.approx((17 + 40 * 40 / 41) / 57)
+    assert found[1] == pytest.approx((8 + 41 * 41 / 40) / 49)
+
+
+def test_first_launches_are_told_apart(tmp_path):
+    trace(9, 4, 4, 4).write_sqlite(tmp_path / "rank0.sqlite")
+    trace(4, 4, 4, 12).write_sqlite(tmp_path / "rank1.sqlite")
+    found = tables(tmp_path / "o", tmp_path)["tails"]
+    # Beyond 4: 5 in the first launch of rank 0, 8 in the last of rank 1.
+    assert rows(found, "excess_ns first_excess_ns") == [(13, 5)]
+
+
+def test_constant_kernels_are_never_flagged_however_high_their_score(tmp_path):
+    starts = np.arange(200) * 2_000_000
+    builder = TraceBuilder().kernels(
+        ["healthy"], np.zeros(200, dtype=int), start_ns=starts, end_ns=starts + 1_000_000
+    )
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    flags = "outlier systematic hidden shape_mix second_heap outliers_n excess_ns"
+    assert rows(found["tails"], flags) == [(False, False, False, False, False, 0, 0)]
+    # 1000 us * log2(201), the number of the peer survey.
+    assert round(found["tails"]["tail_score"][0]) == 7651
+    assert found["outliers"].empty
+    assert set(found["findings"]["scope"]) <= {"rank"}  # no API calls are there, and no more
+
+
+@pytest.mark.parametrize(
+    ("slow_n", "all_n", "flags"),
+    [
+        # p99 is the 99th of 100 values, and a bit of the 100th: 4 + 0.01 * 5.
+        (1, 100, (True, False)),
+        (2, 100, (True, True)),
+        (2, 99, (True, False)),
+        (0, 100, (False, False)),
+    ],
+)
+def test_flags_follow_their_definitions(tmp_path, slow_n, all_n, flags):
+    builder = trace(*[4] * (all_n - slow_n), *[9] * slow_n)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(found["tails"], "outlier systematic") == [flags]
+
+
+def test_a_flagged_kernel_below_one_percent_of_the_time_is_hidden(tmp_path):
+    builder = trace(4, 4, 9).kernel("big", start_ns=500, duration_ns=1_683)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    # 17 of 1,700 ns are 1 %: not hidden; of 1,701 they are.
+    assert rows(found["tails"], "name hidden") == [("k", False), ("big", False)]
+    builder = trace(4, 4, 9).kernel("big", start_ns=500, duration_ns=1_684)
+    found = tables(tmp_path / "p", builder.write_sqlite(tmp_path / "u.sqlite"))
+    assert rows(found["tails"], "name hidden") == [("k", True), ("big", False)]
+
+
+def test_a_mix_of_shapes_is_seen_as_a_mix(tmp_path):
+    builder = trace(*[4] * 6)
+    for index in range(5):
+        builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
+    columns = "launches_n max_p50 configs_n pooled_p50_ns pooled_max_p50 pooled_p99_p50 shape_mix"
+    assert rows(found, columns) == [
+        (5, 1.0, 2, 4.0, 10.0, 10.0, True),
+        (6, 1.0, 2, 4.0, 10.0, 10.0, True),
+    ]
+    assert not found["outlier"].any()
+
+
+def test_few_launches_do_not_make_a_mix(tmp_path):
+    builder = trace(*[4] * 6)
+    for index in range(4):
+        builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
+    assert not found["shape_mix"].any()
+
+
+def test_a_window_clips_the_time_and_counts_what_starts_in_it(tmp_path):
+    builder = trace(10, 10, 30, 10)  # from 100, 110, 120 and 150 on
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--filter-time", "105/155"])
+    # Inside: 5, 10, 30 and 5 ns; three start in it.
+    columns = "launches_n total_ns max_ns p50_ns excess_ns outliers_n"
+    assert rows(found["tails"], columns) == [(3, 50, 30, 10.0, 20, 1)]
+    # How many launches came before is that of the report, not of the window.
+    columns = "start_ns launch config_launch"
+    assert rows(found["outliers"], columns) == [(120, 2, 2)]
+
+
+def test_durations_of_the_worst_are_counted_in_bins(two_ranks):
+    found = two_ranks["tail_durations"]
+    assert rows(found, "label low_ns high_ns launches_n up_to_pct")[:4] == [
+        ("k [1x1x1 / 32x1x1]", 3, 4, 1, 20.0),
+        ("k [1x1x1 / 32x1x1]", 4, 5, 2, 60.0),
+        ("k [1x1x1 / 32x1x1]", 5, 6, 1, 80.0),
+        ("k [1x1x1 / 32x1x1]", 9, 11, 1, 100.0),
+    ]
+    assert found["launches_n"].sum() == 8
+
+
+def test_names_follow_the_option_and_communication_the_demangled_name(tmp_path):
+    name = "ncclDevKernel_AllReduce_Sum(ncclArgs)"
+    builder = trace(4, name=name).kernel("void plain<int>(int)", start_ns=300, duration_ns=4)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--base"])["tails"]
+    expected = [("ncclDevKernel_AllReduce_Sum", True), ("plain", False)]
+    assert sorted(rows(found, "name communication")) == expected
+
+
+def test_a_rank_that_is_slow_throughout_has_excess_though_it_is_even(tmp_path):
+    trace(4, 4, 4).write_sqlite(tmp_path / "rank0.sqlite")
+    trace(9, 9).write_sqlite(tmp_path / "rank1.sqlite")
+    found = tables(tmp_path / "o", tmp_path)
+    # The median of 4, 4, 4, 9 and 9 is 4: rank 1 is beyond it by 2 * 5 ns.
+    columns = "rank p50_ns all_p50_ns excess_ns outliers_n outlier_excess_ns"
+    assert rows(found["rank_tails"], columns) == [(0, 4.0, 4.0, 0, 0, 0), (1, 9.0, 4.0, 10, 2, 10)]
+
+
+def test_a_report_without_kernels_in_the_window_gives_empty_tables(tmp_path):
+    path = trace(4).write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--filter-time", "5000/6000"])
+    assert all(
+        found[name].empty for name in ("tails", "rank_tails", "outliers", "outlier_clusters")
+    )
+    assert main([RECIPE, "--input", str(path), "--output", str(tmp_path / "p"), "--quiet"]) == 0
+
+
+def test_without_ranges_calls_and_copies_the_rest_is_told(tmp_path):
+    found = tables(tmp_path / "o", trace(4, 4, 9).write_sqlite(tmp_path / "t.sqlite"))
+    columns = "duration_ns state range gap_before_ns beside beside_pct likely_cause"
+    assert rows(found["outliers"], columns) == [
+        (9, "steady", None, 0, None, 0.0, "ran alone"),
+    ]
+    assert found["api_tails"].empty
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=2, max_size=4))
+def test_files_in_any_order_and_any_clock_give_the_same(tmp_path_factory, ranks):
+    folder = tmp_path_factory.mktemp("ranks")
+    left, right = folder / "a", folder / "b"
+    for shift_ns, where in ((0, left), (7_000_000_000, right)):
+        where.mkdir()
+        for index, durations in enumerate(ranks):
+            builder, at_ns = TraceBuilder(), 100 + shift_ns * (index == 1)
+            for duration in durations:
+                builder.kernel("k", start_ns=at_ns, duration_ns=duration)
+                at_ns += 50
+            builder.write_sqlite(where / f"rank{index}.sqlite")
+    files = sorted(left.iterdir())
+    tables(folder / "o", *files)
+    tables(folder / "p", *files[::-1])
+    tables(folder / "q", *sorted(right.iterdir()))
+    one, other, shifted = (read_results(folder / name) for name in "opq")
+    assert not differences(one, other)
+    clock = [
+        column.name
+        for table in load_manifest(RECIPE).writes
+        for column in table.columns
+        if column.name.endswith(("start_ns", "end_ns"))
+    ]
+    del shifted["findings"], one["findings"]
+    assert not differences(one, shifted, clock)

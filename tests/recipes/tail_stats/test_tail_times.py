@@ -1,0 +1,113 @@
+"""Durations over time of the worst configurations: by hand, and against all launches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from results import rows, tables_of
+
+from nsys_llm.recipes.tail_stats.per_rank import times as time_parts
+from nsys_llm.recipes.tail_stats.tables import times as time_tables
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+NUMBERS = "start_ns end_ns launches_n min_ns p50_ns max_ns"
+
+
+def tables(output, *inputs, options=()):
+    return tables_of(output, *inputs, options=options, recipe="tail_stats")
+
+
+def test_each_part_has_its_shortest_median_and_longest_launch(tmp_path):
+    # From 0 to 400 ns, so 40 parts of 10 ns; three launches in the first, one in the last but one.
+    builder = TraceBuilder()
+    for start_ns, duration_ns in ((0, 2), (3, 4), (8, 7), (380, 20)):
+        builder.kernel("k", start_ns=start_ns, duration_ns=duration_ns)
+    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tail_times"]
+    assert rows(found, NUMBERS) == [(0, 10, 3, 2, 4.0, 7), (380, 390, 1, 20, 20.0, 20)]
+    assert rows(found, "label rank device_id aligned_start_ns")[1] == (
+        *("k [1x1x1 / 32x1x1]", 0, 0),
+        380,
+    )
+
+
+def test_a_filter_s_window_is_what_is_cut_into_parts(tmp_path):
+    builder = TraceBuilder()
+    for start_ns in (0, 100, 110, 499):
+        builder.kernel("k", start_ns=start_ns, duration_ns=5)
+    path = builder.write_sqlite(tmp_path / "t.sqlite")
+    found = tables(tmp_path / "o", path, options=["--filter-time", "100/500"])["tail_times"]
+    assert rows(found, NUMBERS) == [
+        (100, 110, 1, 5, 5.0, 5),
+        (110, 120, 1, 5, 5.0, 5),
+        (490, 500, 1, 5, 5.0, 5),
+    ]
+
+
+@pytest.fixture(scope="module")
+def random_ranks(tmp_path_factory):
+    """Three ranks, one of them with two devices, that launch nine kernels in disorder."""
+    folder, rng = tmp_path_factory.mktemp("ranks"), np.random.default_rng(2)
+    launches = []
+    for rank in range(3):
+        devices = (0, 1) if rank == 1 else (0,)
+        builder = TraceBuilder(system_clock_ns=10**9 + 1000 * rank)
+        builder.process(pid=100, gpu_ids=devices)
+        for device in devices:
+            for start_ns in rng.permutation(4_000)[:300].tolist():
+                name, duration = f"k{rng.integers(9)}", int(rng.integers(1, 40))
+                builder.kernel(name, start_ns=start_ns, duration_ns=duration, device_id=device)
+                launches.append((rank, device, name, start_ns, duration))
+        builder.write_sqlite(folder / f"rank{rank}.sqlite")
+    names = ["rank", "device_id", "name", "start_ns", "duration_ns"]
+    return folder, pd.DataFrame(launches, columns=names)
+
+
+def test_all_launches_of_the_worst_configurations_are_there(random_ranks, tmp_path):
+    folder, launches = random_ranks
+    found = tables(tmp_path / "o", folder)
+    labels = found["tails"]["label"].tolist()[: time_tables.WORST_OVER_TIME]
+    times = found["tail_times"]
+    assert list(dict.fromkeys(times["label"])) == labels
+    for row in times.itertuples():
+        own = launches[launches["name"] == row.label.split()[0]]
+        own = own[(own["rank"] == row.rank) & (own["device_id"] == row.device_id)]
+        inside = own[(own["start_ns"] >= row.start_ns) & (own["start_ns"] < row.end_ns)]
+        lengths = inside["duration_ns"]
+        expected = (len(lengths), lengths.min(), lengths.median(), lengths.max())
+        assert (row.launches_n, row.min_ns, row.p50_ns, row.max_ns) == expected
+        assert row.aligned_start_ns == row.start_ns + 1000 * row.rank
+    sums = times.groupby("label")["launches_n"].sum()
+    assert sums.to_dict() == dict(
+        zip(labels, found["tails"]["launches_n"].tolist()[: len(labels)], strict=True)
+    )
+
+
+def test_the_table_is_bounded(random_ranks, tmp_path, monkeypatch):
+    monkeypatch.setattr(time_tables, "_MOST_DEVICES", 2)
+    found = tables(tmp_path / "o", random_ranks[0])
+    shown = found["tail_times"][["label", "rank", "device_id"]].drop_duplicates()
+    assert shown.groupby("label").size().tolist() == [2] * time_tables.WORST_OVER_TIME
+    # Those with the most excess.
+    worst = found["tails"]["label"][0]
+    own = found["rank_tails"][found["rank_tails"]["label"] == worst]
+    most = own.sort_values("excess_ns", ascending=False).head(2)
+    mine = shown[shown["label"] == worst]
+    assert sorted(rows(mine, "rank device_id")) == sorted(rows(most, "rank device_id"))
+
+
+def test_a_rank_sends_the_uneven_and_the_long_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(time_parts, "SENT", 1)
+    # Rank 0 is slow throughout in `long`, which is even on each rank; `uneven` has all the spread.
+    for rank in range(3):
+        builder = TraceBuilder()
+        for index in range(8):
+            at_ns = 1_000 * index
+            builder.kernel("long", start_ns=at_ns, duration_ns=300 - 100 * (rank > 0))
+            builder.kernel("uneven", start_ns=at_ns + 400, duration_ns=10 + 20 * (index == 3))
+            builder.kernel("even", start_ns=at_ns + 500, duration_ns=20)
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    found = tables(tmp_path / "o", tmp_path)["tail_times"]
+    assert list(dict.fromkeys(found["label"].str.split().str[0])) == ["long", "uneven"]
+    slow = found[found["label"].str.startswith("long")]
+    assert slow.groupby("rank")["p50_ns"].max().to_dict() == {0: 300.0, 1: 200.0, 2: 200.0}

@@ -1,0 +1,361 @@
+"""Tables of trace_diff on traces of a few ns, through the public run. All numbers by hand."""
+
+from __future__ import annotations
+
+import pytest
+from results import plain, rows, tables_of
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+
+def diff(folder, *inputs, options=()):
+    return tables_of(folder / "out", *inputs, options=options, recipe="trace_diff")
+
+
+def launch(trace, name, start_ns, duration_ns, **others):
+    """Add a kernel and the call that launched it, 2 ns long and 3 ns before."""
+    call = (start_ns - 3, start_ns - 1)
+    return trace.kernel(name, start_ns=start_ns, duration_ns=duration_ns, launch=call, **others)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Baseline: a 4 and 6 ns, b 3, old 5; input: a 5, 5, 5 and 7 ns, b 3, new 7."""
+    folder = tmp_path_factory.mktemp("pair")
+    before, after = TraceBuilder(), TraceBuilder()
+    launch(before, "a", 10, 4, grid=(8, 1, 1))
+    launch(before, "a", 20, 6, grid=(8, 1, 1))
+    launch(before, "b", 30, 3)
+    launch(before, "old", 40, 5, grid=(4, 1, 1))
+    before.memcpy("DtoD", start_ns=50, duration_ns=2, size_bytes=100, launch=(46, 48))
+    for start_ns, length in ((10, 5), (20, 5), (30, 5), (40, 7)):
+        launch(after, "a", start_ns, length, grid=(16, 1, 1), registers=40)
+    launch(after, "b", 50, 3)
+    launch(after, "new", 60, 7, grid=(4, 1, 1))
+    for start_ns in (70, 80, 90):
+        after.memcpy("DtoD", start_ns=start_ns, duration_ns=3, size_bytes=100)
+    return (
+        before.write_sqlite(folder / "before.sqlite"),
+        after.write_sqlite(folder / "after.sqlite"),
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(pair, tmp_path_factory):
+    return diff(tmp_path_factory.mktemp("diff"), *pair)
+
+
+EFFECTS = "change_ns count_effect_ns per_call_effect_ns"
+
+
+def test_a_run_writes_every_table_of_its_manifest(tables):
+    assert set(tables) == {table.file for table in load_manifest("trace_diff").writes}
+
+
+def test_kernels_split_into_more_calls_and_longer_ones(tables):
+    # a: two more of 5 ns, and 22 - 20 ns longer; new and vanished are all count effect.
+    names = f"name status baseline_launches_n input_launches_n {EFFECTS}"
+    assert rows(tables["kernels"], names) == [
+        ("a", "both", 2, 4, 12, 10, 2),
+        ("new", "new", 0, 1, 7, 7, 0),
+        ("old", "vanished", 1, 0, -5, -5, 0),
+        ("b", "both", 1, 1, 0, 0, 0),
+    ]
+    assert rows(tables["kernels"], "baseline_total_ns input_total_ns change_pct mean_ratio") == [
+        (10, 22, 120.0, 5.5 / 5),
+        (0, 7, None, None),
+        (5, 0, -100.0, None),
+        (3, 3, 0.0, 1.0),
+    ]
+
+
+def test_a_new_and_a_vanished_kernel_of_the_same_grids_are_noted_as_a_rename(tables):
+    assert rows(tables["kernels"], "name rename") == [
+        ("a", None),
+        ("new", "old"),
+        ("old", "new"),
+        ("b", None),
+    ]
+
+
+def test_what_changed_in_a_configuration_is_told(tables):
+    assert rows(tables["kernels"], "name config_change")[0] == (
+        "a",
+        "grid 8x1x1 -> 16x1x1, registers 32 -> 40",
+    )
+    assert plain(tables["kernels"])["config_change"][1:] == [None, None, None]
+    names = "name config status baseline_launches_n input_launches_n change_ns"
+    assert rows(tables["configs"], names)[:2] == [
+        ("a", "16x1x1 / 32x1x1 / 40 regs", "new", 0, 4, 22),
+        ("a", "8x1x1 / 32x1x1 / 32 regs", "vanished", 2, 0, -10),
+    ]
+
+
+def test_too_few_launches_tell_nothing(tables):
+    assert set(tables["kernels"]["verdict"]) == {"insufficient"}
+    assert tables["kernels"]["p_value"].isna().all()
+
+
+def test_coarser_tables_add_the_kernels_up(tables):
+    kernels = tables["kernels"][EFFECTS.split()].sum().tolist()
+    assert kernels == [14, 12, 2]
+    assert tables["categories"][EFFECTS.split()].sum().tolist() == kernels
+    assert rows(tables["categories"], "category new_n vanished_n new_ns vanished_ns") == [
+        ("unmatched", 1, 1, 7, -5)
+    ]
+    assert tables["ranks"][EFFECTS.split()].sum().tolist() == kernels
+    assert rows(tables["ranks"], "rank largest_kernel largest_change_ns") == [(0, "a", 12)]
+    parts = tables["waterfall"]
+    for _, view in parts.groupby("view"):
+        totals = view[view["kind"] == "total"]["value_ns"].tolist()
+        assert totals == [18, 32]
+        assert view[view["kind"] == "change"]["value_ns"].sum() == 14
+
+
+def test_copies_are_told_by_number_bytes_and_time(tables):
+    # Two more of 2 ns, and 1 ns longer each.
+    names = f"kind baseline_operations_n input_operations_n size_change_pct {EFFECTS}"
+    assert rows(tables["memops"], names) == [("DtoD", 1, 3, 200.0, 7, 4, 3)]
+
+
+def test_api_calls_are_told_by_function(tables):
+    names = f"api class baseline_calls_n input_calls_n {EFFECTS}"
+    assert rows(tables["apis"], names) == [
+        ("cudaLaunchKernel", "launch", 4, 6, 4, 4, 0),
+        ("cudaMemcpyAsync", "memcpy", 1, 0, -2, -2, 0),
+    ]
+
+
+def test_idle_time_is_told_by_cause_and_adds_up(tables):
+    # Baseline: 14-20, 26-30, 33-40, 45-50 = 22 ns of 42; input: 5 + 5 + 5 + 3 + 7 + 3 + 7 + 7.
+    runs = tables["runs"].set_index("side")
+    assert runs.loc[["baseline", "input"], "window_ns"].tolist() == [42, 83]
+    assert runs.loc[["baseline", "input"], "idle_ns"].tolist() == [22, 42]
+    idle = tables["idle"]
+    assert idle["baseline_total_ns"].sum() == 22
+    assert idle["input_total_ns"].sum() == 42
+    assert idle["change_ns"].sum() == 20
+
+
+def test_metrics_are_those_of_the_tables(tables):
+    values = {row[0]: row[1:] for row in rows(tables["metrics"], "metric baseline input change")}
+    assert values["gpu_time"] == (18.0, 32.0, 14.0)
+    assert values["kernel_launches"] == (4.0, 6.0, 2.0)
+    assert values["idle_time"] == (22.0, 42.0, 20.0)
+    assert values["copy_time"] == (2.0, 9.0, 7.0)
+    assert values["copy_bytes"] == (100.0, 300.0, 200.0)
+    assert values["api_time"] == (10.0, 12.0, 2.0)
+    assert values["gpu_time_per_step"] == (None, None, None)
+    assert tables["metrics"].set_index("metric").loc["gpu_time_per_step", "comparable"] == False  # noqa: E712
+
+
+def test_without_a_common_kernel_everything_is_new_or_vanished(tmp_path):
+    before = TraceBuilder().kernel("a", start_ns=5, duration_ns=3)
+    after = TraceBuilder().kernel("b", start_ns=5, duration_ns=4)
+    found = diff(
+        tmp_path,
+        before.write_sqlite(tmp_path / "x.sqlite"),
+        after.write_sqlite(tmp_path / "y.sqlite"),
+    )
+    assert rows(found["kernels"], f"name status {EFFECTS}") == [
+        ("b", "new", 4, 4, 0),
+        ("a", "vanished", -3, -3, 0),
+    ]
+
+
+def stepped(folder, **runs):
+    """Write runs of steps, each a range around the launch of one kernel k of a length."""
+    paths = []
+    for run, lengths in runs.items():
+        trace = TraceBuilder()
+        for index, length in enumerate(lengths):
+            at = 100 * index + 50
+            trace.nvtx(f"step {index}", start_ns=at - 20, end_ns=at + 40)
+            launch(trace, "k", at, length)
+        if run == "after":
+            launch(trace, "w", at + 20, 8)
+        paths.append(trace.write_sqlite(folder / f"{run}.sqlite"))
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("options", "step"), [([], "step #"), (["--step-kernel", "k"], "k")], ids=["range", "kernel"]
+)
+def test_steps_give_times_per_step_and_rank(tmp_path, options, step):
+    # Three steps of k with 15 ns in all; then four of 5 ns each, and one w of 8.
+    paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
+    found = diff(tmp_path, *paths, options=options)
+    assert rows(found["runs"], "side steps_n step") == [("baseline", 3, step), ("input", 4, step)]
+    names = "name baseline_step_ns input_step_ns step_change_ns step_count_effect_ns"
+    assert rows(found["kernels"], f"{names} step_per_call_effect_ns") == [
+        ("w", 0.0, 2.0, 2.0, 2.0, 0.0),
+        ("k", 5.0, 5.0, 0.0, 0.0, 0.0),
+    ]
+    values = found["metrics"].set_index("metric")["change"]
+    assert values["gpu_time_per_step"] == 2.0
+    assert values["kernel_launches_per_step"] == 0.25
+    # Another number of steps: sums are not comparable, times per step are.
+    comparable = found["metrics"].set_index("metric")["comparable"]
+    assert comparable["gpu_time_per_step"]
+    assert not comparable["gpu_time"]
+
+
+def test_phases_that_only_one_run_has_change_too(tmp_path):
+    # Before: prefill 4 and 5, no range 3; after: prefill 6, decode 7, no range 3.
+    paths = []
+    for run, launches in (
+        ("before", (("prefill", 4), ("prefill", 5), (None, 3))),
+        ("after", (("prefill", 6), ("decode", 7), (None, 3))),
+    ):
+        trace = TraceBuilder()
+        for index, (name, length) in enumerate(launches):
+            at = 100 * index + 50
+            if name:
+                trace.nvtx(name, start_ns=at - 20, end_ns=at + 20)
+            launch(trace, "k", at, length)
+        paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
+    found = diff(tmp_path, *paths)
+    assert sorted(rows(found["phases"], f"phase {EFFECTS}")) == [
+        ("decode", 7, 7, 0),
+        ("no_range", 0, 0, 0),
+        # One of two less, at 4.5 ns, rounds to 4; the other is longer by 1.
+        ("prefill", -3, -4, 1),
+    ]
+    assert found["phases"]["change_ns"].sum() == found["kernels"]["change_ns"].sum() == 4
+
+
+def test_filters_by_step_leave_as_many_steps_on_each_side(tmp_path):
+    paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
+    found = diff(tmp_path, *paths, options=["--steps", "1:3"])
+    assert rows(found["runs"], "side steps_n") == [("baseline", 2), ("input", 2)]
+    names = "name baseline_total_ns input_total_ns step_change_ns"
+    assert rows(found["kernels"], names) == [("k", 11, 10, -0.5)]
+
+
+def test_a_range_that_repeats_and_holds_little_is_no_step(tmp_path):
+    paths = []
+    for run in ("before", "after"):
+        trace = TraceBuilder()
+        for index in range(4):
+            at = 100 * index + 50
+            trace.nvtx("aten::to", start_ns=at - 5, end_ns=at - 1)
+            launch(trace, "k", at, 4)
+            launch(trace, "big", at + 20, 30)
+        paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
+    found = diff(tmp_path, *paths)
+    assert found["runs"]["steps_n"].isna().all()
+    assert found["runs"]["step_note"].str.contains("--step-kernel").all()
+
+
+def test_ranks_are_paired_by_number_and_sums_are_over_all(tmp_path):
+    for run, lengths in (("before", (3, 5)), ("after", (4, 9))):
+        (tmp_path / run).mkdir()
+        for rank, length in enumerate(lengths):
+            trace = TraceBuilder().kernel("k", start_ns=10, duration_ns=length)
+            trace.write_sqlite(tmp_path / run / f"rank{rank}.sqlite")
+    found = diff(tmp_path, tmp_path / "before", tmp_path / "after")
+    assert rows(found["ranks"], "rank baseline_file input_file change_ns") == [
+        (0, "before/rank0", "after/rank0", 1),
+        (1, "before/rank1", "after/rank1", 4),
+    ]
+    assert rows(found["rank_kernels"], f"rank name {EFFECTS}") == [
+        (0, "k", 1, 0, 1),
+        (1, "k", 4, 0, 4),
+    ]
+    assert rows(found["kernels"], f"name {EFFECTS}") == [("k", 5, 0, 5)]
+    assert rows(found["files"].reset_index(), "side Rank File") == [
+        ("baseline", 0, "before/rank0"),
+        ("baseline", 1, "before/rank1"),
+        ("input", 0, "after/rank0"),
+        ("input", 1, "after/rank1"),
+    ]
+
+
+def test_another_number_of_ranks_is_told_and_compared_over_all(tmp_path):
+    (tmp_path / "before").mkdir()
+    for rank in range(2):
+        trace = TraceBuilder().kernel("k", start_ns=10, duration_ns=3)
+        trace.write_sqlite(tmp_path / "before" / f"rank{rank}.sqlite")
+    after = TraceBuilder().kernel("k", start_ns=10, duration_ns=5)
+    after.write_sqlite(tmp_path / "rank0.sqlite")
+    found = diff(tmp_path, tmp_path / "before", tmp_path / "rank0.sqlite")
+    assert rows(found["kernels"], f"name {EFFECTS}") == [("k", -1, -3, 2)]
+    checks = dict(rows(found["comparability"], "check status"))
+    assert checks["ranks"] == "totals"
+    assert rows(found["ranks"], "rank change_ns") == [(0, 2)]
+
+
+def test_swapping_the_sides_turns_the_sign_of_every_difference(pair, tables, tmp_path):
+    back = diff(tmp_path, *pair[::-1])
+    for name, key in (
+        ("kernels", "name"),
+        ("categories", "category"),
+        ("memops", "kind"),
+        ("apis", "api"),
+        ("idle", "cause"),
+        ("ranks", "rank"),
+    ):
+        here, there = tables[name].set_index(key), back[name].set_index(key)
+        for column in here.columns:
+            if column.endswith("change_ns"):
+                assert (here[column] == -there[column].reindex(here.index)).all(), (name, column)
+    here, there = (one["metrics"].set_index("metric")["change"].dropna() for one in (tables, back))
+    assert (here == -there).all()
+
+
+def test_durations_of_both_sides_are_drawn_for_the_worst_kernels(tmp_path):
+    paths = []
+    for run, longer in (("before", 0), ("after", 100)):
+        trace = TraceBuilder()
+        for index in range(8):
+            length = 1000 + 10 * index + longer
+            trace.kernel("k", start_ns=10_000 * index, duration_ns=length)
+        paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
+    found = diff(tmp_path, *paths)
+    curve = rows(found["durations"], "name side duration_ns up_to_pct")
+    assert curve[:2] == [("k", "baseline", 1000, 12.5), ("k", "baseline", 1010, 25.0)]
+    assert curve[-1] == ("k", "input", 1170, 100.0)
+    # All of the input is longer: p is the smallest there is, and the median moved by 100 / 1035.
+    names = "verdict shift p50_change_pct"
+    assert rows(found["kernels"], names) == [("regress", 1.0, 100 * 100 / 1035)]
+
+
+def test_an_effect_below_the_floor_is_none_however_significant(tmp_path):
+    paths = []
+    for run, longer in (("before", 0), ("after", 100)):
+        trace = TraceBuilder()
+        for index in range(8):
+            length = 10_000 + 10 * index + longer
+            trace.kernel("k", start_ns=20_000 * index, duration_ns=length)
+        paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
+    found = diff(tmp_path, *paths)
+    assert rows(found["kernels"], "verdict shift") == [("none", 1.0)]
+    again = tables_of(
+        tmp_path / "again", *paths, options=["--min-effect", "0.5"], recipe="trace_diff"
+    )
+    assert plain(again["kernels"])["verdict"] == ["regress"]
+
+
+def test_filters_act_on_both_sides(pair, tmp_path):
+    found = diff(tmp_path, *pair, options=["--filter-time", "15/45"])
+    # Baseline: a 6, b 3, old 5; input: a 5 and 5, and 5 of the 7 that begin inside.
+    assert rows(found["kernels"], "name baseline_total_ns input_total_ns") == [
+        ("a", 6, 15),
+        ("old", 5, 0),
+        ("b", 3, 0),
+    ]
+
+
+def test_two_devices_of_a_rank_are_added_up(tmp_path):
+    before = TraceBuilder().kernel("k", start_ns=10, duration_ns=3)
+    before.kernel("k", start_ns=10, duration_ns=3, device_id=1)
+    after = TraceBuilder().kernel("k", start_ns=10, duration_ns=4)
+    after.kernel("k", start_ns=10, duration_ns=4, device_id=1)
+    found = diff(
+        tmp_path,
+        before.write_sqlite(tmp_path / "x.sqlite"),
+        after.write_sqlite(tmp_path / "y.sqlite"),
+    )
+    assert rows(found["kernels"], f"name {EFFECTS}") == [("k", 2, 0, 2)]
+    assert rows(found["runs"], "side window_ns") == [("baseline", 6), ("input", 8)]

@@ -1,0 +1,125 @@
+"""trace_diff on the demo's two runs: what is planted is found, and merging changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from results import analyse, assert_same, read_frames, read_report
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import resolved_options
+from nsys_llm.profile.inputs import expand_sides
+from nsys_llm.recipes.trace_diff.analysis import empty, merge, tabulate
+from nsys_llm.run.worker import map_reports, merge_results
+from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.trace_builder import base_name
+from nsys_llm.trace.rank_sets import number_sides
+from nsys_llm.trace.sides import entries_by_side
+
+RECIPE = "trace_diff"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    return write_demo(tmp_path_factory.mktemp("demo"), scale=0.5)
+
+
+@pytest.fixture(scope="module")
+def words(demo):
+    return ["--baseline", *map(str, demo.baseline)]
+
+
+@pytest.fixture(scope="module")
+def out(demo, words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return analyse(folder / "out", *demo.after, options=words, recipe=RECIPE)
+
+
+@pytest.fixture(scope="module")
+def tables(out):
+    return read_frames(out)
+
+
+def named(frame, names):
+    """Return the rows of kernels with these base names."""
+    return frame[frame["name"].map(base_name).isin(names)]
+
+
+def test_planted_changes_of_kernels_are_found(demo, tables):
+    planted, kernels = demo.planted, tables["kernels"]
+    (longer,) = named(kernels, [planted.longer_kernel]).to_dict("records")
+    assert longer["verdict"] == "regress"
+    assert longer["baseline_launches_n"] == longer["input_launches_n"]
+    assert longer["mean_ratio"] == pytest.approx(planted.longer_ratio, rel=0.02)
+    new = named(kernels, planted.added_gemms | planted.added_attention)
+    gone = named(kernels, planted.removed_gemms | planted.removed_attention)
+    assert set(new["status"]) == {"new"}
+    assert set(gone["status"]) == {"vanished"}
+    others = set(kernels[kernels["status"] != "both"]["name"].map(base_name))
+    # CUTLASS calls all of its kernels device_kernel.
+    assert others - {"device_kernel"} == {*new["name"].map(base_name), *gone["name"].map(base_name)}
+
+
+def test_planted_copies_and_fills_are_counted(demo, tables):
+    planted, ranks_n = demo.planted, len(demo.baseline)
+    rows = tables["memops"].set_index("kind")
+    for kind, numbers in (("DtoD", planted.device_copies), ("memset", planted.memsets)):
+        found = rows.loc[kind, ["baseline_operations_n", "input_operations_n"]].tolist()
+        assert found == [ranks_n * n for n in numbers]
+
+
+def test_the_answer_draws_the_conclusion(demo, out):
+    report = read_report(out)["report"]
+    answer = report["answer"]
+    assert "in the same number of launches" in answer
+    assert demo.planted.longer_kernel in answer
+    assert "A different path was taken" in answer
+    findings = {one["rule"]: one for one in report["findings"]}
+    path = findings["another_path"]["recommendation"]
+    assert "merge_attn_states_kernel" in path
+    assert "attention is computed in parts and merged" in path
+    waiting = findings["waiting"]
+    assert f"waiting is for rank {demo.planted.slow_rank}, as before" in waiting["evidence"]
+    assert "a late peer and not the network" in waiting["recommendation"]
+
+
+@pytest.fixture(scope="module")
+def results(demo, words):
+    given = {"input": [str(path) for path in demo.after], "baseline": words[1:]}
+    options = resolved_options(load_manifest(RECIPE), given)
+    inputs, _ = expand_sides(entries_by_side(options))
+    return options, [map_reports([one], recipe=RECIPE, options=options) for one in inputs]
+
+
+def made(results, order):
+    options, parts = results
+    merged = merge_results([parts[at] for at in order], recipe=RECIPE)
+    return tabulate(merged.partial, number_sides(merged, {}), options)
+
+
+def test_the_order_of_merging_changes_nothing(results):
+    first, other = made(results, range(8)), made(results, [7, 2, 4, 0, 6, 1, 5, 3])
+    assert first.keys() == other.keys()
+    for name, frame in first.items():
+        assert frame.equals(other[name]), name
+
+
+def test_merging_is_associative_and_has_an_identity(results):
+    _, parts = results
+    one, two, three, four = (parts[at].partial for at in (0, 5, 2, 7))
+    left = merge([merge([merge([one, two]), empty()]), merge([three, four])])
+    right = merge([one, merge([merge([four, two]), three])])
+    assert left.sides.keys() == right.sides.keys() == {"baseline", "input"}
+    for side, part in left.sides.items():
+        other = right.sides[side]
+        assert part.ranks.keys() == other.ranks.keys()
+        assert part.keys == other.keys
+        assert (part.total_ns == other.total_ns).all()
+        for name in ("group", "value", "count"):
+            assert (getattr(part.counts, name) == getattr(other.counts, name)).all()
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "dask-futures"])
+def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
+    options = [*words, "--mode", mode]
+    analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
+    assert_same(out, tmp_path / "out", recipe=RECIPE)

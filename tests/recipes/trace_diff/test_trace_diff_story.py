@@ -1,0 +1,256 @@
+"""The answer of trace_diff in two sentences, on runs with planted changes."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from diff_pairs import ATTENTION, NEW_GEMMS, OLD_GEMMS, blog_pair
+from results import analyse, read_frames, read_report
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.view.kernel_names import kernel_label
+
+
+def told(folder, before, after, options=()):
+    """Return the answer, the rules of the findings, and the tables of a run."""
+    out = analyse(folder / "out", before, after, options=options, recipe="trace_diff")
+    report = read_report(out)["report"]
+    return report["answer"], {one["rule"]: one for one in report["findings"]}, read_frames(out)
+
+
+@pytest.fixture(scope="module")
+def blog(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("blog")
+    return told(folder, *blog_pair(folder / "runs"))
+
+
+def test_the_blog_s_changes_are_told_in_the_answer(blog):
+    answer, _, _ = blog
+    assert "in the same number of launches (8,955)" in answer
+    assert (
+        f"`{ATTENTION}` (KV cache write) takes 5.15 times as long per call in the same 392"
+        in answer
+    )
+    assert "7 new `gemm` kernels" in answer
+    assert "take 88 ms where 7 others took 18 ms (+70 ms)" in answer
+    assert "device-to-device copies 29 -> 53 (+83 %), 81 MB -> 163 MB" in answer
+
+
+def test_the_blog_s_conclusion_is_drawn(blog):
+    answer, findings, _ = blog
+    assert "A different path was taken through the same model: " in answer
+    path = findings["another_path"]
+    assert path["evidence"].endswith("through the same model, not more of the same work.")
+    chooses = r"what chooses the path of attention: .*cascade attention"
+    assert re.search(chooses, path["recommendation"])
+    assert {"another_path", "other_kernels", "slower_calls", "copies"} <= findings.keys()
+    assert findings["slower_calls"]["name"] == ATTENTION
+    assert "\n" not in answer
+
+
+def test_the_blog_s_numbers_stand_in_the_tables(blog):
+    _, _, tables = blog
+    kernels = tables["kernels"].set_index("name")
+    assert kernels.loc[ATTENTION, "verdict"] == "regress"
+    assert kernels.loc[ATTENTION, "mean_ratio"] == pytest.approx(5.15, abs=0.005)
+    assert kernels.loc[ATTENTION, "count_effect_ns"] == 0
+    assert set(kernels.index[kernels["status"] == "new"]) == set(NEW_GEMMS)
+    assert set(kernels.index[kernels["status"] == "vanished"]) == set(OLD_GEMMS)
+    # One old variant for each new one: same category, grid and number of calls.
+    renames = kernels.loc[NEW_GEMMS, "rename"]
+    assert set(renames) == set(OLD_GEMMS)
+    memops = tables["memops"].set_index("kind").loc["DtoD"]
+    assert (memops["baseline_operations_n"], memops["input_operations_n"]) == (29, 53)
+
+
+def test_the_blog_s_label_is_the_short_name():
+    assert kernel_label(ATTENTION) == "reshape_and_cache_flash_kernel"
+
+
+def run(path, *kernels, host_ns=100, calls=40, idle_ns=0, graph=False):
+    """Write a run that calls each (name, ns) in turn, each launched host_ns before the next."""
+    trace = TraceBuilder(hostname="node").process(pid=1, name="server")
+    at = 10_000
+    for index in range(calls):
+        if graph:
+            nodes, start = [], at
+            for name, length in kernels:
+                nodes.append((name, start, start + length))
+                start += length
+            trace.graph_launch(nodes, launch=(at - 900, at - 800))
+            at = start + idle_ns + 1_000
+            continue
+        for name, length in kernels:
+            tick = 32 * (index % 3)
+            trace.kernel(
+                name,
+                start_ns=at,
+                duration_ns=length + tick,
+                launch=(at - host_ns - 50, at - host_ns),
+            )
+            at += length + tick + 1_000
+        at += idle_ns
+    return trace.write_sqlite(path)
+
+
+GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n"
+NORM = "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16 *)"
+ACT = "void vllm::act_and_mul_kernel<c10::BFloat16>(c10::BFloat16 *)"
+
+
+def model(gemm=50_000, norm=8_000, act=12_000):
+    return (GEMM, gemm), (NORM, norm), (ACT, act)
+
+
+def test_a_slower_machine_is_no_slower_kernel(tmp_path):
+    before = run(tmp_path / "a.sqlite", *model())
+    after = run(tmp_path / "b.sqlite", *((name, ns * 12 // 10) for name, ns in model()))
+    answer, findings, _ = told(tmp_path, before, after)
+    assert "Nearly all kernels are slower by about 20.0 %" in answer
+    assert "the machine rather than the code" in answer
+    assert "clocks, power or heat" in findings["slower_throughout"]["evidence"]
+
+
+def test_one_slower_kernel_is_named_and_no_machine_blamed(tmp_path):
+    before = run(tmp_path / "a.sqlite", *model())
+    after = run(tmp_path / "b.sqlite", *model(norm=24_000))
+    answer, findings, _ = told(tmp_path, before, after)
+    assert f"`{NORM}`" in answer
+    assert "times as long per call in the same 40 calls" in answer
+    assert "Nearly all" not in answer
+    assert "path" not in answer
+    assert findings["slower_calls"]["severity"] == "high"
+
+
+def test_more_calls_of_one_kernel_are_more_calls(tmp_path):
+    before = run(tmp_path / "a.sqlite", *model())
+    after = run(tmp_path / "b.sqlite", *model(), (NORM, 8_000), (NORM, 8_000))
+    answer, findings, _ = told(tmp_path, before, after)
+    assert f"`{NORM}` (RMS norm) runs 120 times instead of 40" in answer or (
+        f"`{NORM}`" in answer and "runs 120 times instead of 40" in answer
+    )
+    assert "more_calls" in findings
+    assert "slower_calls" not in findings
+
+
+def test_fewer_steps_in_the_window_are_not_faster_kernels(tmp_path):
+    before = run(tmp_path / "a.sqlite", *model(), calls=50)
+    after = run(tmp_path / "b.sqlite", *model(), calls=40)
+    answer, findings, _ = told(tmp_path, before, after)
+    assert "did less of the same work: nearly all kernels run 20.0 % less often" in answer
+    assert findings["less_of_all"]["severity"] == "note"
+    assert not {"faster_calls", "fewer_calls"} & findings.keys()
+
+
+def test_a_host_that_lags_is_told_from_slower_kernels(tmp_path):
+    before = run(tmp_path / "a.sqlite", *model())
+    after = run(tmp_path / "b.sqlite", *model(), idle_ns=60_000)
+    answer, findings, _ = told(tmp_path, before, after)
+    assert "the GPUs are idle for" in answer
+    assert "The host launches later than before: " in answer
+    advice = findings["more_idle"]["recommendation"]
+    assert "The GPU waits for the host more than before (`host_no_cuda`)" in advice
+    assert "No kernel" not in answer
+
+
+def test_lost_cuda_graphs_are_seen(tmp_path):
+    before = run(tmp_path / "a.sqlite", *model(), graph=True)
+    after = run(tmp_path / "b.sqlite", *model(), idle_ns=60_000)
+    answer, _, tables = told(tmp_path, before, after)
+    assert "The baseline ran CUDA graphs and the input launches kernels one by one" in answer
+    checks = tables["comparability"].set_index("check")["status"]
+    assert checks["CUDA graphs"] == "differs"
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+
+
+def ranks(folder, late_ns, transfer_ns=5_000):
+    """Write two ranks that meet in 30 collectives; rank 1 comes late to each."""
+    folder.mkdir()
+    for rank in range(2):
+        trace = TraceBuilder(hostname="node", system_clock_ns=1_000).process(pid=rank + 1, name="w")
+        for index in range(30):
+            at = 200_000 * index + 10_000
+            work = 50_000 + (late_ns if rank else 0)
+            trace.kernel(GEMM, start_ns=at, duration_ns=work)
+            meet = at + 50_000 + late_ns
+            trace.kernel(NCCL, start_ns=at + work, end_ns=meet + transfer_ns)
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+def test_a_late_rank_is_waiting_and_no_slower_network(tmp_path):
+    before = ranks(tmp_path / "before", late_ns=0)
+    after = ranks(tmp_path / "after", late_ns=20_000)
+    _, findings, tables = told(tmp_path, before, after)
+    # 30 collectives in which rank 0 waits 20 us.
+    evidence = findings["waiting"]["evidence"]
+    assert "ommunication takes +600 us: waiting for late ranks +600 us, transfer 0 ns" in evidence
+    assert "most of the waiting is for rank 1" in evidence
+    assert "a late peer and not the network" in findings["waiting"]["recommendation"]
+    whole = tables["collectives"].iloc[0]
+    assert (whole["wait_change_ns"], whole["transfer_change_ns"], whole["leaving_change_ns"]) == (
+        600_000,
+        0,
+        0,
+    )
+    assert whole["input_late_rank"] == 1
+
+
+def test_a_rank_that_changed_alone_is_named(tmp_path):
+    def four(folder, slow):
+        folder.mkdir()
+        for rank in range(4):
+            lengths = model(gemm=60_000) if rank == slow else model()
+            run(folder / f"rank{rank}.sqlite", *lengths)
+        return folder
+
+    before, after = four(tmp_path / "before", None), four(tmp_path / "after", 2)
+    answer, findings, _ = told(tmp_path, before, after)
+    # 10 of the 70 us that a turn takes; a kernel's ticks are on both sides.
+    assert "computation on rank 2 takes +14.3 % where the median changes by +0.0 %" in answer
+    assert findings["one_rank"]["rank"] == 2
+    assert findings["one_rank"]["scope"] == "rank"
+
+
+def test_a_slower_network_is_transfer(tmp_path):
+    before = ranks(tmp_path / "before", late_ns=0)
+    after = ranks(tmp_path / "after", late_ns=0, transfer_ns=25_000)
+    answer, findings, _ = told(tmp_path, before, after)
+    assert "communication takes +1.2 ms (transfer +1.2 ms)" in answer
+    assert "waiting for late ranks 0 ns, transfer +1.2 ms" in findings["transfer"]["evidence"]
+    assert "late peer" not in findings["transfer"]["recommendation"]
+
+
+def test_a_run_and_itself_differ_in_nothing(tmp_path):
+    before = run(tmp_path / "a.sqlite", *model(), calls=5)
+    answer, findings, tables = told(tmp_path, before, before)
+    assert answer.startswith("Nothing changed: both runs have the same kernels, as often and as")
+    assert findings == {}
+    for table in tables.values():
+        for column in table.columns:
+            if "change" in column and pd.api.types.is_numeric_dtype(table[column]):
+                assert (table[column].dropna() == 0).all(), column
+
+
+def test_runs_that_differ_by_chance_alone_have_no_findings(tmp_path):
+    rng = np.random.default_rng(3)
+    paths = []
+    for name in ("a", "b"):
+        trace = TraceBuilder().process(pid=1, name="x")
+        at = 1_000
+        for _ in range(100):
+            for kernel, length in model():
+                noisy = int(length * (1 + 0.02 * rng.standard_normal()) // 32 * 32)
+                call = (at - 900, at - 800)
+                trace.kernel(kernel, start_ns=at, duration_ns=noisy, launch=call)
+                at += noisy + 1_000
+        paths.append(trace.write_sqlite(tmp_path / f"{name}.sqlite"))
+    answer, findings, tables = told(tmp_path, *paths)
+    assert "No kernel changed enough to tell from chance." in answer
+    assert findings == {}
+    assert set(tables["kernels"]["verdict"]) == {"none"}

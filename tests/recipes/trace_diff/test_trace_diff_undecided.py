@@ -1,0 +1,173 @@
+"""Gates of trace_diff on what a capture does not hold, or does not compare: never a pass."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nsys_llm.run.cli import main
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def gated(folder, before, after, *gates, options=()):
+    """Run gates on two reports; return exit code, results by gate, reasons by gate, answer."""
+    out = folder / f"out{len(list(folder.glob('out*')))}"
+    words = ["--baseline", before, "--input", after, *options, "--gate", *gates]
+    code = main(["trace_diff", "--mode", "none", "--output", str(out), *map(str, words)])
+    verdict = json.loads((out / "verdict.json").read_text("utf-8"))
+    results = {gate["gate"]: gate["result"] for gate in verdict["gates"]}
+    reasons = {gate["gate"]: gate["reason"] for gate in verdict["gates"]}
+    return code, results, reasons, verdict["answer"]
+
+
+def run(path, lengths, *, name="k", api=True, phase=None, steps=None, outside=0, gap=1_000):
+    """Write kernels of these lengths; `steps`: each in a range of the name; before them `outside`.
+
+    The kernels of `outside` are 1,000 ns long, and in no step.
+    """
+    trace = TraceBuilder(hostname="node").process(pid=1, name="server")
+    at = 10_000
+    for _ in range(outside):
+        trace.kernel("load", start_ns=at, duration_ns=1_000, launch=(at - 50, at - 20))
+        at += 1_000 + gap
+    for index, length in enumerate(lengths):
+        launch = (at - 50, at - 20) if api else None
+        trace.kernel(name, start_ns=at, duration_ns=length, launch=launch)
+        for label in (phase, steps and f"{steps} {index}"):
+            if label:
+                trace.nvtx(label, start_ns=at - 60, end_ns=at - 10)
+        at += length + gap
+    return trace.write_sqlite(path)
+
+
+def test_kernels_in_whole_graphs_pass_no_gate_and_are_told(tmp_path):
+    # Graphs of 100 and of 300 ns, each one row, and a kernel of 50 outside of them.
+    paths = []
+    for side, length in (("before", 100), ("after", 300)):
+        trace, at = TraceBuilder(hostname="node").process(pid=1, name="server"), 10_000
+        for _ in range(10):
+            node = [("inside", at, at + length)]
+            trace.graph_launch(node, launch=(at - 90, at - 80), mode="graph")
+            trace.kernel("k", start_ns=at + 400, duration_ns=50, launch=(at + 320, at + 330))
+            at += 1_000
+        paths.append(trace.write_sqlite(tmp_path / f"{side}.sqlite"))
+    unseen = ["gpu_time:+3%", "kernel(k):+3%", "kernel_launches:+3%", "exposed_comm:+1ms"]
+    code, results, reasons, answer = gated(tmp_path, *paths, *unseen, "idle_pct:+2pp")
+    assert code == 3
+    assert {results[gate] for gate in unseen} == {"not_comparable"}
+    assert "--cuda-graph-trace=node" in reasons["gpu_time:+3%"]
+    assert results["idle_pct:+2pp"] == "pass"
+    assert "Nothing changed" not in answer
+    assert "(10 and 10 graphs were traced as a whole" in answer
+    assert "busy for 1.5 us in the baseline and 3.5 us in the input" in answer
+
+
+def test_a_phase_that_a_side_does_not_have_passes_no_gate(tmp_path):
+    before = run(tmp_path / "before.sqlite", [100] * 9, phase="decode")
+    after = run(tmp_path / "after.sqlite", [300] * 9)
+    gates = ["phase(decode):+5%", "phase(prefill):+5%", "phase(no_api):+1ms"]
+    code, results, reasons, _ = gated(tmp_path, before, after, *gates)
+    assert code == 3
+    assert list(results.values()) == ["not_comparable", "not_comparable", "pass"]
+    assert reasons["phase(decode):+5%"] == "there is no phase 'decode' on both sides"
+
+
+def test_times_of_calls_that_nobody_recorded_pass_no_gate(tmp_path):
+    before = run(tmp_path / "before.sqlite", [100] * 9)
+    after = run(tmp_path / "after.sqlite", [100] * 9, api=False)
+    code, results, reasons, _ = gated(tmp_path, before, after, "api_time:+3%", "sync_time:+1ms")
+    assert (code, set(results.values())) == (3, {"not_comparable"})
+    assert "--trace=cuda" in reasons["sync_time:+1ms"]
+
+
+def test_waiting_of_one_rank_alone_passes_no_gate(tmp_path):
+    before = run(tmp_path / "before.sqlite", [100] * 9, name=NCCL)
+    after = run(tmp_path / "after.sqlite", [300] * 9, name=NCCL)
+    gates = ["comm_wait:+1ms", "comm_transfer:+3%", "exposed_comm:+3%"]
+    code, results, reasons, _ = gated(tmp_path, before, after, *gates)
+    assert code == 3
+    assert list(results.values()) == ["not_comparable", "not_comparable", "fail"]
+    assert "reports of all ranks" in reasons["comm_wait:+1ms"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--step-kernel", "nothere"], "steps are not counted: no kernel matches 'nothere'"),
+        (["--step", "nothere #"], "steps are not counted: no NVTX range 'nothere #'"),
+    ],
+)
+def test_why_steps_are_not_counted_in_one_of_the_runs_is_told(tmp_path, options, reason):
+    before = run(tmp_path / "before.sqlite", [100] * 9)
+    after = run(tmp_path / "after.sqlite", [100] * 9, name="nothere", steps="nothere")
+    _, _, reasons, _ = gated(tmp_path, before, after, "gpu_time_per_step:+3%", options=options)
+    assert reasons["gpu_time_per_step:+3%"] == reason
+
+
+def test_less_of_the_same_work_in_as_long_a_window_passes_no_gate_on_sums(tmp_path):
+    # A window of a given length: each call takes a quarter longer, so there are fewer of them.
+    before = run(tmp_path / "before.sqlite", [1_000] * 50)
+    after = run(tmp_path / "after.sqlite", [1_250] * 44)
+    gates = ["gpu_time:+12%", "kernel_per_call(k):+3%", "idle_pct:+2pp"]
+    code, results, reasons, answer = gated(tmp_path, before, after, *gates)
+    assert code == 3
+    assert list(results.values()) == ["not_comparable", "fail", "pass"]
+    assert reasons["gpu_time:+12%"] == "sums over the runs are not comparable: kernels"
+    assert "did less of the same work: nearly all kernels run 12.0 % less often" in answer
+
+
+def test_work_outside_of_another_number_of_steps_is_no_time_per_step(tmp_path):
+    # 10 x 1,000 ns outside: 1,000 a step of 10, and 250 a step of 40, which hides 500 more in each.
+    before = run(tmp_path / "before.sqlite", [1_000] * 10, steps="step", outside=10)
+    after = run(tmp_path / "after.sqlite", [1_500] * 40, steps="step", outside=10)
+    gates = ["gpu_time_per_step:+3%", "kernel(k):+3%", "idle_pct:+50pp"]
+    code, results, reasons, _ = gated(tmp_path, before, after, *gates)
+    assert code == 3
+    assert list(results.values()) == ["not_comparable", "not_comparable", "pass"]
+    what = "times per step are not comparable: GPU time outside of steps"
+    assert reasons["gpu_time_per_step:+3%"] == what
+    # Without it, steps took half as long again.
+    options = ["--steps", "0:30"]
+    code, results, _, _ = gated(tmp_path, before, after, *gates, options=options)
+    assert (code, list(results.values())) == (1, ["fail", "fail", "pass"])
+
+
+def test_work_outside_of_as_many_steps_is_compared(tmp_path):
+    before = run(tmp_path / "before.sqlite", [1_000] * 20, steps="step", outside=10)
+    after = run(tmp_path / "after.sqlite", [1_500] * 20, steps="step", outside=10)
+    code, results, _, _ = gated(tmp_path, before, after, "gpu_time_per_step:+3%")
+    assert (code, list(results.values())) == (1, ["fail"])
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        {"lengths": [1_000] * 100, "steps": "step"},
+        {"lengths": [9_000] * 3, "steps": "epoch"},
+        {"lengths": [9_000] * 10},
+    ],
+    ids=["longer", "other steps", "no steps"],
+)
+def test_a_further_run_of_other_work_tells_no_noise_that_would_hide_a_change(tmp_path, repeat):
+    before = run(tmp_path / "before.sqlite", [1_000] * 10, steps="step")
+    after = run(tmp_path / "after.sqlite", [2_000] * 10, steps="step")
+    again = run(tmp_path / "again.sqlite", **repeat)
+    options = ["--baselines", again]
+    gates = ["gpu_time:+3%", "gpu_time_per_step:+3%"]
+    code, results, _, _ = gated(tmp_path, before, after, *gates, options=options)
+    assert (code, set(results.values())) == (1, {"fail"})
+
+
+def test_a_further_run_on_another_gpu_tells_no_noise(tmp_path):
+    paths = []
+    for name, gpu, length in (("a", "H100", 100), ("b", "H100", 150), ("c", "A100", 200)):
+        trace = TraceBuilder(gpu_name=gpu)
+        for index in range(10):
+            trace.kernel("k", start_ns=1_000 * index, duration_ns=length)
+        paths.append(trace.write_sqlite(tmp_path / f"{name}.sqlite"))
+    options = ["--baselines", paths[2]]
+    code, results, _, _ = gated(tmp_path, *paths[:2], "gpu_time:+3%", options=options)
+    assert (code, results) == (1, {"gpu_time:+3%": "fail"})

@@ -1,0 +1,280 @@
+"""What a report says of its capture: facts, caveats, and what was not recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from planted import coverage, file, frame_of
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.report.capture_summary import capture_caveats, capture_facts, unrecorded
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.outcomes import MapResult, RankOutcome, ReportOutcome
+
+MANIFEST = load_manifest("llm_hotspots")
+FACTS = CaptureFacts(
+    host="node1",
+    driver_version="550.54",
+    cuda_version="12.4",
+    gpus=("H100", "H100"),
+    nsys_version="2026.2.1",
+    schema_version="3.25.0",
+    utc_epoch_ns=None,
+    system_clock_ns=None,
+    processes={},
+    rank_variables={},
+    mpi_ranks={},
+    graph_mode="node",
+    traced=("Cuda", "NvtxEvents"),
+)
+NOTHING = CaptureFacts(
+    **{name: None for name in vars(FACTS) if name not in ("gpus", "traced")}, gpus=(), traced=()
+)
+
+
+def report(number, facts=FACTS, ranks_n=1, **others):
+    path = f"/in/rank{number}.sqlite"
+    ranks = tuple(RankOutcome(RankKey(path, pid), (0,), (), ()) for pid in range(ranks_n))
+    return ReportOutcome(path, f"rank{number}", facts, ranks, **others)
+
+
+def facts_of(*reports, source="file_name", devices=None, options=None):
+    result = MapResult(tuple(reports), None)
+    ranks = [
+        Rank(one.key, number, f"rank{number}", source, None)
+        for number, one in enumerate(rank for report in reports for rank in report.ranks)
+    ]
+    tables = {} if devices is None else {"devices": frame_of("devices", devices)}
+    return dict(capture_facts(result, ranks, tables, options or {}))
+
+
+def with_hosts(*hosts):
+    return [report(n, replace(FACTS, host=host)) for n, host in enumerate(hosts)]
+
+
+def caveats(files=(), rows=()):
+    return capture_caveats(
+        {"files": frame_of("files", files), "coverage": frame_of("coverage", rows)}
+    )
+
+
+def test_a_fact_that_all_reports_share_is_told_once():
+    assert facts_of(report(0), report(1)) == {
+        "ranks": "2 with GPU work, in 2 reports, numbered by `file_name`",
+        "hosts": "`node1`",
+        "GPUs": "`H100`",
+        "driver": "`550.54`",
+        "CUDA of the driver": "`12.4`",
+        "exported by nsys": "`2026.2.1`",
+        "export schema": "`3.25.0`",
+        "traced": "`Cuda, NvtxEvents`",
+        "CUDA graphs": "`node`",
+    }
+
+
+def test_several_values_are_told_with_how_many_reports_have_each():
+    told = facts_of(*with_hosts("b", "a", "b"))
+    assert told["hosts"] == "`b` (2 reports), `a` (1 report)"
+
+
+@pytest.mark.parametrize(
+    ("label", "field"),
+    [
+        ("hosts", "host"),
+        ("driver", "driver_version"),
+        ("CUDA of the driver", "cuda_version"),
+        ("exported by nsys", "nsys_version"),
+        ("export schema", "schema_version"),
+        ("CUDA graphs", "graph_mode"),
+    ],
+)
+def test_of_many_values_three_are_told_and_the_others_counted(label, field):
+    reports = [report(n, replace(FACTS, **{field: f"v{n}"})) for n in range(5)]
+    reports.append(report(5, replace(FACTS, **{field: "v4"})))
+    assert facts_of(*reports)[label] == (
+        "`v4` (2 reports), `v0` (1 report), `v1` (1 report) and 2 more"
+    )
+
+
+def test_of_many_gpu_sets_and_traces_three_are_told_and_the_others_counted():
+    reports = [report(n, replace(FACTS, gpus=(f"G{n}",), traced=(f"T{n}",))) for n in range(4)]
+    told = facts_of(*reports)
+    assert told["GPUs"].endswith("`G2` (1 report) and 1 more")
+    assert told["traced"].endswith("`T2` (1 report) and 1 more")
+
+
+def test_three_values_are_told_without_a_rest():
+    assert "more" not in facts_of(*with_hosts("a", "b", "c"))["hosts"]
+
+
+def test_facts_that_no_report_states_are_left_out():
+    assert facts_of(report(0, NOTHING)) == {
+        "ranks": "1 with GPU work, in 1 report, numbered by `file_name`"
+    }
+
+
+def test_a_report_that_does_not_say_is_not_counted_with_a_value():
+    assert facts_of(*with_hosts("a", None, "b"))["hosts"] == "`a` (1 report), `b` (1 report)"
+
+
+def test_reports_that_could_not_be_read_count_as_reports_without_facts():
+    told = facts_of(report(0), report(1, None, ranks_n=0, reason="empty"))
+    assert told["ranks"] == "1 with GPU work, in 2 reports, numbered by `file_name`"
+    assert told["hosts"] == "`node1`"
+
+
+def test_processes_of_one_report_are_ranks_of_their_own():
+    told = facts_of(report(0, ranks_n=8), source="mpi_ranks")
+    assert told["ranks"] == "8 with GPU work, in 1 report, numbered by `mpi_ranks`"
+
+
+def test_a_rule_that_numbered_nothing_is_not_named():
+    assert facts_of(report(0, ranks_n=0), source=None)["ranks"] == "0 with GPU work, in 1 report"
+
+
+def test_the_window_is_that_of_the_devices():
+    same = [{"window_ns": 1_500}, {"window_ns": 1_500}]
+    assert facts_of(report(0), devices=same)["window"] == "1.5 us a device"
+    other = [{"window_ns": 2_000}, {"window_ns": 7}, {"window_ns": 9}]
+    assert facts_of(report(0), devices=other)["window"] == "7 ns to 2 us a device"
+    assert "window" not in facts_of(report(0), devices=[])
+
+
+def test_a_name_in_a_fact_cannot_leave_its_backticks():
+    assert facts_of(*with_hosts("a`b\n|<c>"))["hosts"] == "`a'b |<c>`"
+
+
+def test_a_sound_capture_has_no_caveats():
+    rows = [coverage(0, 1000), coverage(1, 0, total_ns=0)]
+    assert caveats([file(0), file(1, "no_gpu_work", "no work")], rows) == []
+    assert caveats() == []
+
+
+def test_reports_that_were_not_read_and_ranks_that_were_not_given_are_told_apart():
+    failed = [file(rank, "failed", "empty") for rank in range(5)]
+    told = caveats([*failed, file(7), file(9, "absent", "not given")])
+    assert told == [
+        "5 ranks or reports could not be read: `rank0`, `rank1`, `rank2` and 2 more. All sums are "
+        "without them.",
+        "1 rank or report was not given: `rank9`. All sums are without them.",
+    ]
+
+
+def test_node_traced_graphs_are_told_with_their_share_of_operations():
+    (told,) = caveats(rows=[coverage(0, 1000, graph_node_n=4), coverage(1, 1000, graph_node_n=3)])
+    # 4 + 3 of 10 + 10 operations.
+    assert told.startswith("7 of 20 recorded GPU operations ran inside CUDA graphs")
+    assert "30 to 60 %" in told
+
+
+def test_graphs_without_gpu_work_are_told_with_what_to_record():
+    (told,) = caveats(rows=[coverage(0, 1000, op="graph", opaque_graph_launches_n=1234)])
+    assert told.startswith("1,234 launches of CUDA graphs left no GPU operation")
+    assert "idle time is not known" in told
+    assert "`--cuda-graph-trace=node`" in told
+
+
+def test_one_graph_without_gpu_work_is_one_launch():
+    (told,) = caveats(rows=[coverage(0, 1000, op="graph", opaque_graph_launches_n=1)])
+    assert told.startswith("1 launch of CUDA graphs ")
+
+
+def test_operations_without_an_api_call_are_told_with_their_time():
+    (told,) = caveats(rows=[coverage(0, 875, api_missing_n=2), coverage(1, 1000)])
+    # 125 of 2000 ns, 2 of 20 operations.
+    assert told.startswith(
+        "2 of 20 recorded GPU operations (125 ns, 6.2 % of their time) have no API call"
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing_n", "cut_n", "words"),
+    [
+        (2, 2, "all of them were launched before the capture began (100 ns)."),
+        (1, 1, "it was launched before the capture began (100 ns)."),
+        (3, 1, "1 of them was launched before the capture began (100 ns), the others were not "),
+        (3, 0, "a trimmed window, or a launch that was not traced."),
+    ],
+)
+def test_operations_launched_before_the_capture_are_named_as_such(missing_n, cut_n, words):
+    (told,) = caveats(
+        rows=[coverage(0, 875, api_missing_n=missing_n, api_cut_n=cut_n, api_cut_ns=100)]
+    )
+    assert words in told
+
+
+def test_operations_of_no_length_without_an_api_call_are_told_too():
+    (told,) = caveats(rows=[coverage(0, 0, total_ns=0, api_missing_n=2)])
+    assert told.startswith("2 of 10 recorded GPU operations ")
+
+
+@pytest.mark.parametrize(
+    ("column", "one", "many"),
+    [
+        ("broken_n", "1 broken row", "1,200 broken rows"),
+        ("unknown_name_n", "1 kernel ", "1,200 kernels "),
+        ("duplicate_key_n", "1 join key ", "1,200 join keys "),
+        ("no_process_n", "1 row ", "1,200 rows "),
+    ],
+)
+def test_rows_with_something_wrong_are_counted(column, one, many):
+    assert caveats(rows=[coverage(0, 1000, **{column: 1})])[0].startswith(one)
+    rows = [coverage(0, 1000, **{column: 1000}), coverage(1, 1000, **{column: 200})]
+    assert caveats(rows=rows)[0].startswith(many)
+
+
+def not_recorded(*reports):
+    return unrecorded(MANIFEST, MapResult(reports, None))
+
+
+def test_a_table_that_no_report_has_is_told_with_the_flag_that_records_it():
+    (read,) = (read for read in MANIFEST.reads if read.table == "memcpys")
+    untold = replace(FACTS, traced=())
+    (told,) = not_recorded(report(0, untold, absent_tables=("memcpys",)))
+    assert told.startswith(f"No report has memcpys: {read.lost}.")
+    assert told.endswith("None happened, or it was not recorded; `--trace=cuda` records it.")
+
+
+def test_what_was_traced_and_is_not_there_did_not_happen():
+    traced = replace(FACTS, traced=("Cuda", "NvtxEvents"))
+    (told,) = not_recorded(report(0, traced, absent_tables=("memcpys",)))
+    assert told.endswith("CUDA was traced, so none happened.")
+
+
+def test_a_table_that_some_reports_lack_is_told_with_how_many():
+    lacking = [report(n, absent_tables=("api_calls",)) for n in range(2)]
+    (told,) = not_recorded(*lacking, report(2))
+    assert told.startswith("2 of 3 reports have no api calls: ")
+
+
+def test_one_report_that_lacks_a_table_is_one_report():
+    (told,) = not_recorded(report(0, absent_tables=("memcpys",)), report(1))
+    assert told.startswith("1 of 2 reports has no memcpys: ")
+
+
+def test_reports_that_could_not_be_read_do_not_count_as_lacking_a_table():
+    broken = report(1, None, ranks_n=0, reason="empty", absent_tables=("memcpys",))
+    assert not_recorded(report(0), broken) == []
+
+
+def test_a_table_that_no_flag_records_is_not_spoken_of():
+    (read,) = (read for read in MANIFEST.reads if read.table == "graph_traces")
+    assert read.capture is None
+    assert not_recorded(report(0, absent_tables=("graph_traces",))) == []
+
+
+def test_filters_are_told_as_they_were_typed():
+    options = {
+        "filter_time": (50, None),
+        "steps": (3, 4),
+        "skip_warmup": True,
+        "ranks": (0, 2),
+        "device": None,
+        "filter_nvtx": "a`b",
+    }
+    told = facts_of(report("rank0"), options=options)["only"]
+    words = "--filter-time 50/ --filter-nvtx a'b --steps 3:4 --skip-warmup --ranks 0,2"
+    assert told == f"what `{words}` leaves of the reports"
+    assert "only" not in facts_of(report("rank0"), options={"skip_warmup": False})

@@ -1,0 +1,220 @@
+"""report.md and the first cells of the notebook: what a renderer finds in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rendered import markdown_text, markdown_tokens
+from report_maker import FINDING, SECTION, made_report, made_results
+
+from nsys_llm.report.markdown import (
+    capture_markdown,
+    head_markdown,
+    markdown_prose,
+    report_markdown,
+    section_markdown,
+)
+from nsys_llm.report.page_parts import html_text
+from nsys_llm.view.text import quoted
+
+#: Any text but code points that stand for no character, which a renderer may replace.
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Cn")), max_size=60)
+ROWS = [
+    ("void f<int>(a|b)", "gemm", 1234, 5_000, 7_500.0),
+    ("g", "norm", None, 10, None),
+]
+
+
+def table_rows(text):
+    """Return the cells of a rendered table, with how each is aligned."""
+    rows, tokens = [], markdown_tokens(text)
+    for index, token in enumerate(tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type in ("th_open", "td_open"):
+            inside = tokens[index + 1].children or []
+            rows[-1].append("".join(one.content for one in inside))
+    return rows
+
+
+def alignments(text):
+    return [token.attrs.get("style") for token in markdown_tokens(text) if token.type == "th_open"]
+
+
+def shown_section(tmp_path, rows, section=SECTION):
+    return section_markdown(section, made_results(tmp_path, rows)[1])
+
+
+def test_a_table_has_human_units_and_keeps_bars_in_names(tmp_path):
+    assert table_rows(shown_section(tmp_path, ROWS)) == [
+        ["name", "category", "launches", "busy", "p99"],
+        ["void f<int>(a|b)", "gemm", "1,234", "5 us", "7.5 us"],
+        ["g", "norm", "-", "10 ns", "-"],
+    ]
+
+
+def test_numbers_are_aligned_to_the_right_and_names_are_not(tmp_path):
+    marks = alignments(shown_section(tmp_path, ROWS))
+    assert marks == [None, None, *["text-align:right"] * 3]
+
+
+def test_columns_stand_below_each_other_in_plain_text_too(tmp_path):
+    lines = [line for line in shown_section(tmp_path, ROWS).splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1
+    # The bar inside of the first name is a letter of it.
+    places = [
+        [at for at, one in enumerate(line) if line[at - 1 : at + 2] == " | "] for line in lines
+    ]
+    assert len({tuple(one) for one in places}) == 1
+    assert lines[2].startswith("| `void f<int>(a\\|b)` | `gemm`   |    1,234 |")
+
+
+@pytest.mark.parametrize("name", ["|", "a\\|b", "a\\", "||", "a\\\\|", "<b>|</b>", "*|*", "\\\\|"])
+def test_bars_and_backslashes_in_a_name_end_no_cell(tmp_path, name):
+    (_, row) = table_rows(shown_section(tmp_path, [(name, "gemm", 1, 1, 1.0)]))
+    assert row == [name, "gemm", "1", "1 ns", "1 ns"]
+
+
+def test_the_rows_are_bounded_and_the_rest_is_counted(tmp_path):
+    rows = [(f"k{number}", "gemm", 1, 1, 1.0) for number in range(1003)]
+    text = shown_section(tmp_path, rows)
+    assert len(table_rows(text)) == 1 + SECTION.rows_n
+    assert "1,000 more rows in `kernels.parquet`." in text
+    assert "more row" not in shown_section(tmp_path, rows[:3])
+
+
+def test_a_table_without_rows_says_so(tmp_path):
+    text = shown_section(tmp_path, [])
+    assert text.splitlines()[0] == "## Top kernels"
+    assert text.endswith("No rows.")
+    assert table_rows(text) == []
+
+
+def test_a_column_without_any_value_is_told_and_not_shown(tmp_path):
+    text = shown_section(tmp_path, [("k", "gemm", 1, 10, None)])
+    assert table_rows(text)[0] == ["name", "category", "launches", "busy"]
+    assert text.endswith("Empty in all rows: p99.")
+    assert "Empty in" not in shown_section(tmp_path, ROWS)
+
+
+def test_a_long_name_is_shortened_in_a_table(tmp_path):
+    (_, row) = table_rows(shown_section(tmp_path, [("x" * 2000, "gemm", 1, 1, 1.0)]))
+    assert len(row[0]) == 48
+    assert "..." in row[0]
+
+
+def test_a_sentence_in_a_table_keeps_its_middle(tmp_path):
+    meaning = "it was in no CUDA call: the host was busy or waiting elsewhere"
+    results = made_results(tmp_path, ROWS)[1]
+    pd.DataFrame({"meaning": [meaning, "x" * 2000]}).to_parquet(tmp_path / "kernels.parquet")
+    section = replace(SECTION, columns=("meaning",))
+    assert [len(row[0]) for row in table_rows(section_markdown(section, results))] == [7, 62, 80]
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "1 < 2 & 3 > 2",
+        "a*b*c _d_ ~~e~~",
+        "[x](y) ![i](j)",
+        "$x$ | y",
+        "<b>bold</b>",
+        "back\\slash {brace}",
+        "# no heading",
+        "&amp; &#60;",
+    ],
+)
+@pytest.mark.parametrize("render", [markdown_prose, html_text])
+def test_prose_outside_of_backticks_is_shown_literally(prose, render):
+    tokens = markdown_tokens(render(prose))
+    kinds = {token.type for token in tokens if token.content not in ("<code>", "</code>")}
+    assert kinds <= {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
+    assert markdown_text(render(prose)) == prose + "\n"
+
+
+@given(NAMES)
+def test_a_name_in_prose_is_one_piece_of_code(name):
+    code = quoted(name)[1:-1]
+    tokens = markdown_tokens(f"It is {markdown_prose(quoted(name))}.")
+    assert [token.content for token in tokens if token.type == "code_inline"] == [code]
+
+
+def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
+    manifest, _ = made_results(tmp_path, ROWS)
+    full = replace(FINDING, rank=3, window_ns=(5, 9), capture="--trace=cuda")
+    text = head_markdown(made_report(manifest, full))
+    assert text.endswith(
+        "## Findings: 1 high\n\n"
+        "1. **high**: `gemm` takes 60.0 % of the kernel time\n"
+        "   - Evidence: 3 s of 5 s. (`kernels`, `devices`)\n"
+        "   - Where: `--ranks 3 --filter-time 5/9`\n"
+        "   - To do: Look at its launches.\n"
+        "   - Record next time: `--trace=cuda`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "shown"),
+    [
+        ({"rank": 0}, "`--ranks 0`"),
+        ({"window_ns": (0, 7)}, "`--filter-time 0/7`"),
+        ({}, None),
+    ],
+)
+def test_where_to_look_is_what_the_finding_knows(tmp_path, where, shown):
+    report = made_report(made_results(tmp_path, ROWS)[0], replace(FINDING, **where))
+    text = head_markdown(report)
+    assert ("Where:" in text) == (shown is not None)
+    assert shown is None or f"- Where: {shown}\n" in text
+
+
+def test_details_stay_below_their_finding_however_many_there_are(tmp_path):
+    report = made_report(made_results(tmp_path, ROWS)[0], *[FINDING] * 101)
+    tokens = markdown_tokens(head_markdown(report))
+    assert sum(token.type == "ordered_list_open" for token in tokens) == 1
+    items = [token for token in tokens if token.type == "list_item_open"]
+    # Each finding has two lines: evidence, and what to do.
+    assert [token.info for token in items if token.info] == [str(n) for n in range(1, 102)]
+    assert len(items) == 101 * 3
+    assert {token.level for token in items if not token.info} == {3}
+
+
+def test_no_finding_is_said_to_be_none(tmp_path):
+    text = head_markdown(made_report(made_results(tmp_path, ROWS)[0]))
+    assert "## Findings\n\nNothing stands out" in text
+
+
+def test_the_capture_is_lists_of_facts_caveats_and_what_is_missing(tmp_path):
+    report = made_report(
+        made_results(tmp_path, ROWS)[0],
+        facts=(("hosts", "`a|b`, 2 of *3*"), ("GPUs", "`H|`")),
+        caveats=("`rank0`: *cold*.", "Second."),
+        unrecorded=("No report has memcpys.",),
+    )
+    text = capture_markdown(report)
+    shown = markdown_text(text)
+    assert "hosts: a|b, 2 of *3*\n" in shown
+    assert "GPUs: H|\n" in shown
+    assert "rank0: *cold*." in shown
+    items = [token for token in markdown_tokens(text) if token.type == "list_item_open"]
+    assert len(items) == 5
+
+
+def test_nothing_to_keep_in_mind_needs_no_list(tmp_path):
+    text = capture_markdown(made_report(made_results(tmp_path, ROWS)[0]))
+    assert "Read the numbers" not in text
+    assert "Not in this capture" not in text
+
+
+def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):
+    hidden = replace(SECTION, title="Hidden", in_report=False)
+    manifest, results = made_results(tmp_path, ROWS, [SECTION, hidden])
+    text = report_markdown(made_report(manifest, FINDING), results)
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert headings == ["# Made hotspots", "## Findings: 1 high", "## Capture", "## Top kernels"]
+    assert text.endswith("\n")
+    assert "\n\n\n" not in text

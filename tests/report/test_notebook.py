@@ -1,0 +1,320 @@
+"""The notebook: complete when it is opened, and the same again when it is run without us."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from html import unescape
+from pathlib import Path
+
+import nbformat
+import plotly.graph_objects as go
+import pytest
+from command_line import run
+from nbclient import NotebookClient
+from rendered import (
+    PLOTLY,
+    Markup,
+    markdown_cells,
+    markdown_text,
+    read_notebook,
+    record_of,
+    shown_by,
+    strings_in,
+)
+from results import analyse, read_frames, read_report
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.view.results import Results
+from nsys_llm.view.tables import picked
+
+MANIFEST = load_manifest("llm_hotspots")
+
+#: Makes a kernel in which these packages are not installed.
+_BARE = """\
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("nsys_llm", "nsys_recipe", "nbformat"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+_PROBE = """\
+missing = []
+for name in ("nsys_llm", "nbformat"):
+    try:
+        __import__(name)
+    except ModuleNotFoundError:
+        missing.append(name)
+missing"""
+
+
+@pytest.fixture(scope="module")
+def demo_run(tmp_path_factory):
+    """The result of the demo set, and where its reports are."""
+    folder = tmp_path_factory.mktemp("demo")
+    write_demo(folder, scale=0.1)
+    return analyse(folder / "out", folder / "baseline")
+
+
+@pytest.fixture(params=["small", "demo"])
+def result(request, tmp_path, rank_set):
+    if request.param == "demo":
+        return request.getfixturevalue("demo_run")
+    return analyse(tmp_path / "out", rank_set)
+
+
+@pytest.fixture
+def idle_set(tmp_path):
+    """A valid report without GPU work."""
+    folder = tmp_path / "idle"
+    folder.mkdir()
+    builder = TraceBuilder().api("cudaGetDevice_v3020", start_ns=1, end_ns=3, correlation_id=1)
+    builder.write_sqlite(folder / "rank0.sqlite")
+    return folder
+
+
+def run_again(notebook, folder: Path, scratch: Path):
+    """Return the notebook as a kernel in `folder` makes it, to which nothing of ours is known."""
+    (scratch / "bare").mkdir(parents=True)
+    (scratch / "bare" / "sitecustomize.py").write_text(_BARE, encoding="utf-8")
+    fresh = nbformat.from_dict(notebook)
+    for cell in fresh.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    fresh.cells.append(nbformat.v4.new_code_cell(_PROBE))
+    client = NotebookClient(
+        fresh, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    )
+    env = {**os.environ, "PYTHONPATH": str(scratch / "bare"), "IPYTHONDIR": str(scratch / "ipy")}
+    client.execute(env=env)
+    assert fresh.cells.pop().outputs[0].data["text/plain"] == "['nsys_llm', 'nbformat']"
+    return fresh
+
+
+def outputs_of(notebook):
+    return [
+        [(one.output_type, dict(one.data)) for one in cell.outputs]
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+
+
+def files_below(folder: Path) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def shown_sections(folder: Path):
+    """Return the sections that a report shows: what has no rows may be left out."""
+    tables = read_frames(folder)
+    return [
+        section
+        for section in MANIFEST.sections
+        if len(tables[section.table]) or not section.optional
+    ]
+
+
+def section_cells(notebook, title):
+    """Return the Markdown cell of a section and the code cells that follow it."""
+    (start,) = (
+        index
+        for index, cell in enumerate(notebook.cells)
+        if cell.cell_type == "markdown" and cell.source.startswith(f"## {title}\n")
+    )
+    code = []
+    for cell in notebook.cells[start + 1 :]:
+        if cell.cell_type != "code":
+            break
+        code.append(cell)
+    return notebook.cells[start], code
+
+
+def test_nbformat_accepts_the_notebook_and_its_cells_are_numbered(result):
+    notebook = read_notebook(result)
+    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_the_first_cell_holds_question_answer_and_every_finding(result):
+    head, report = read_notebook(result).cells[0], read_report(result)["report"]
+    assert head.cell_type == "markdown"
+    shown = markdown_text(head.source)
+    assert shown.startswith(f"{MANIFEST.title}\n{MANIFEST.question}\n")
+    assert report["answer"].replace("`", "") in shown
+    assert report["findings"]
+    for finding in report["findings"]:
+        words = f"{finding['severity']} {finding['title']}Evidence: {finding['evidence']}"
+        assert words.replace("`", "") in shown
+        assert finding["recommendation"].replace("`", "") in shown
+
+
+def test_findings_link_to_the_sections_of_their_tables(result):
+    head = read_notebook(result).cells[0].source
+    links = {unescape(link) for link in re.findall(r'href="([^"]*)"', head)}
+    assert links
+    assert links <= {"#" + section.title.replace(" ", "-") for section in MANIFEST.sections}
+
+
+def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
+    notebook, tables = read_notebook(result), read_frames(result)
+    headings = [text.splitlines()[0] for text in markdown_cells(notebook) if text.startswith("## ")]
+    titles = [section.title for section in shown_sections(result)]
+    assert headings == [*(f"## {title}" for title in titles), "## Go on from here"]
+    for section in shown_sections(result):
+        text, code = section_cells(notebook, section.title)
+        assert section.shows in text.source
+        frame = tables[section.table].reset_index()
+        # Bars of nothing but zeros are left out, and so is what has no rows.
+        drawn = [
+            one
+            for one in section.charts
+            if len(picked(frame, one))
+            and (one["kind"] != "bars" or picked(frame, one)[one["x"]].fillna(0).any())
+        ]
+        charts_n = len(drawn)
+        kinds = [PLOTLY in cell.outputs[0].data for cell in code]
+        assert kinds == [True] * charts_n + [False], section.title
+        titles = [cell.outputs[0].data[PLOTLY]["layout"]["title"]["text"] for cell in code[:-1]]
+        for title, chart in zip(titles, drawn, strict=True):
+            # A menu of one choice is no menu, and stands in the title.
+            assert title == chart["title"] or ("menu" in chart and title.startswith(chart["title"]))
+
+
+def test_every_figure_is_drawn_by_plotly_and_has_a_table_and_words_behind_it(result):
+    figures = [data for data in shown_by(read_notebook(result)) if PLOTLY in data]
+    assert len(figures) >= 5
+    for data in figures:
+        plot = {key: value for key, value in data[PLOTLY].items() if key != "config"}
+        assert go.Figure(plot).data
+        assert Markup(data["text/html"]).rows
+        assert len(data["text/plain"].splitlines()) > 1
+
+
+def test_every_table_is_shown_with_the_meaning_of_all_its_columns(result):
+    notebook = read_notebook(result)
+    for section in shown_sections(result):
+        data = section_cells(notebook, section.title)[1][-1].outputs[0].data
+        glossary = {row[0]: row[1:] for row in Markup(data["text/html"]).rows if len(row) == 3}
+        for column in MANIFEST.table(section.table).columns:
+            assert glossary[column.name] == [column.unit or "", column.meaning]
+        table = Results(result).table(section.table)
+        # A column of nulls is told below the rows.
+        filled = [name for name in section.columns if table.empty or table[name].notna().any()]
+        lines = data["text/plain"].splitlines()
+        assert lines[0] == " | ".join(filled)
+        told = lines[-1].startswith("Empty in all rows: ")
+        assert told == (len(filled) < len(section.columns))
+
+
+def test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same(result, tmp_path):
+    before = read_notebook(result)
+    elsewhere = tmp_path / "elsewhere" / "moved"
+    shutil.copytree(result, elsewhere)
+    after = run_again(before, elsewhere, tmp_path / "scratch")
+    assert outputs_of(after) == outputs_of(before)
+
+
+def test_a_report_without_gpu_work_has_a_notebook_that_runs_again(idle_set, tmp_path):
+    ended = run("--mode", "none", "--output", tmp_path / "out", "--input", idle_set)
+    assert ended.code == 0
+    notebook = read_notebook(tmp_path / "out")
+    assert not any(PLOTLY in data for data in shown_by(notebook))
+    (tmp_path / "out").rename(tmp_path / "moved")
+    after = run_again(notebook, tmp_path / "moved", tmp_path / "scratch")
+    assert outputs_of(after) == outputs_of(notebook)
+
+
+def test_nothing_is_fetched_from_a_network(result):
+    notebook = read_notebook(result)
+    sources = [result / "report.md", *sorted((result / "nsys_llm_view").iterdir())]
+    texts = [*strings_in(notebook), *(path.read_text("utf-8") for path in sources)]
+    for text in texts:
+        assert not re.search(r"https?:|\bsrc\s*=|@import|url\(|\bcdn\b", text, re.I)
+        assert not re.search(r"\bhref\s*=(?!\"#)", text, re.I)
+    imported = re.findall(r"^\s*(?:from|import) (\w+)", "\n".join(texts), re.M)
+    assert not {"urllib", "requests", "socket", "http", "subprocess"} & set(imported)
+
+
+def test_no_absolute_path_leaves_the_run_but_in_the_nsys_analysis_file(rank_set, tmp_path):
+    (rank_set / "rank2.sqlite").write_bytes(b"no database")
+    options = ["--mode", "none", "--allow-missing-ranks", "--export-dir", tmp_path / "exports"]
+    assert run(*options, "--output", tmp_path / "out", "--input", rank_set).code == 0
+    texts = {
+        path.name: path.read_bytes()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file() and path.suffix != ".nsys-analysis"
+    }
+    assert {"report.md", "report.json", "analysis.ipynb", "results.py"} <= texts.keys()
+    for needle in (str(tmp_path), str(Path(__file__).parents[2])):
+        assert [name for name, text in texts.items() if needle.encode() in text] == []
+
+
+@pytest.mark.parametrize("package", ["nbformat", "plotly"])
+def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, monkeypatch, package):
+    drawing = [name for name, module in sys.modules.items() if hasattr(module, "go")]
+    absent = [name for name in sys.modules if name.startswith(f"{package}.")]
+    for name in {*absent, *drawing, "nsys_llm.view.figures"}:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    options = ["--mode", "none", "--html", "--output", tmp_path / "out", "--input", rank_set]
+    done = run(*options)
+    assert done.code == 0
+    assert any(
+        line.endswith(f"no analysis.ipynb was made: pip install {package}.") for line in done.said
+    )
+    assert "analysis.ipynb" not in record_of(tmp_path / "out")["Outputs"]
+    assert (tmp_path / "out" / "report.md").is_file()
+    assert not (tmp_path / "out" / "analysis.ipynb").exists()
+
+
+def test_two_runs_write_equal_notebooks_and_every_cell_has_an_id_of_its_own(rank_set, tmp_path):
+    first, second = (analyse(tmp_path / name, rank_set) for name in ("first", "second"))
+    text = (first / "analysis.ipynb").read_bytes()
+    assert (second / "analysis.ipynb").read_bytes() == text
+    ids = [cell.id for cell in read_notebook(first).cells]
+    assert len(set(ids)) == len(ids)
+    assert {section.table for section in shown_sections(first)} <= {
+        one.rpartition("-")[0] for one in ids
+    }
+
+
+def test_the_nsys_analysis_file_names_the_notebook_and_every_file(result):
+    record = record_of(result)
+    assert record["Outputs"]["analysis.ipynb"] == "Notebook"
+    assert record["Files"] == files_below(result)
+    tables = {name for name, label in record["Outputs"].items() if label == "Table"}
+    assert tables == {f"{table.file}.parquet" for table in MANIFEST.writes}
+
+
+def test_a_folder_in_which_the_notebook_was_run_can_be_replaced(rank_set, tmp_path):
+    folder = analyse(tmp_path / "out", rank_set)
+    for left in (folder / "nsys_llm_view" / "__pycache__", folder / ".ipynb_checkpoints"):
+        left.mkdir()
+        (left / "left.pyc").write_bytes(b"")
+    analyse(folder, rank_set, options=["--force-overwrite"])
+    assert files_below(folder) == record_of(folder)["Files"]
+
+
+def test_a_folder_with_someones_own_module_beside_ours_is_not_replaced(rank_set, tmp_path):
+    folder = analyse(tmp_path / "out", rank_set)
+    own = folder / "nsys_llm_view" / "my_figures.py"
+    own.write_text("mine = 1\n", encoding="utf-8")
+    ended = run("--mode", "none", "--output", folder, "--force-overwrite", "--input", rank_set)
+    assert ended.code == 2
+    assert own.read_text("utf-8") == "mine = 1\n"
+
+
+def test_an_optional_section_is_left_out_only_where_its_table_has_no_rows(demo_run):
+    shown = {section.table for section in shown_sections(demo_run)}
+    left_out = [section for section in MANIFEST.sections if section.table not in shown]
+    assert all(section.optional for section in left_out)
+    text = (demo_run / "report.md").read_text("utf-8")
+    assert [section.title for section in left_out if f"## {section.title}" in text] == []

@@ -1,0 +1,243 @@
+"""Tables are written as declared: types, nulls, units and meanings, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nsys_llm.core.errors import ManifestError
+from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
+from nsys_llm.report.outputs import declared_frame, write_tables
+
+NAME = Column("name", "string", "Kernel name.", nullable=False)
+TOTAL = Column("total_ns", "int64", "Sum of durations.", nullable=False, unit="ns")
+MEAN = Column("mean_ns", "float64", "Mean duration.", nullable=True, unit="ns")
+GRAPH = Column("graph", "bool", "Whether it is a graph node.", nullable=True)
+OTHER = Column("other", "string", "Another name.", nullable=True)
+TABLE = TableWrite("kernels", "one kernel", (NAME, TOTAL, MEAN, GRAPH, OTHER))
+INDEXED = TableWrite("all_stats", "one kernel", (NAME, TOTAL), index="name")
+CELLS = {
+    "name": ["a", "b"],
+    "total_ns": [2**53 + 1, 4],
+    "mean_ns": [1.5, None],
+    "graph": [None, True],
+    "other": [None, "c"],
+}
+
+
+def manifest(*tables):
+    return Manifest("recipe", "title", "why?", "Class", "text", None, (), (), (), tables, ())
+
+
+def one_column(dtype, *, nullable=True):
+    return TableWrite("t", "row", (Column("x", dtype, "X.", nullable),))
+
+
+def written(folder, table, frame, *, to_csv=False):
+    write_tables(folder, manifest(table), {table.file: frame}, csv=to_csv)
+    files = [f"{table.file}.parquet"] + [f"{table.file}.csv"] * to_csv
+    assert sorted(path.name for path in folder.iterdir()) == sorted(files)
+    return pq.read_table(folder / f"{table.file}.parquet")
+
+
+def csv_rows(path):
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_columns_come_in_declared_order_and_type_whatever_the_order_given():
+    shuffled = dict(reversed(CELLS.items()))
+    frame = declared_frame(TABLE, shuffled)
+    assert list(frame.columns) == list(CELLS)
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == {
+        "name": "string",
+        "total_ns": "int64",
+        "mean_ns": "Float64",
+        "graph": "boolean",
+        "other": "string",
+    }
+
+
+def test_a_column_that_came_out_of_a_frame_is_taken_as_it_is():
+    # pandas 2 wraps numpy's arrays then, and knows no type of the wrapper.
+    frame = pd.DataFrame({"name": np.array(["a", "b"], dtype=object), "total_ns": [1, 2]})
+    assert not isinstance(frame["total_ns"].array, np.ndarray)
+    taken = {name: frame[name].array for name in frame.columns}
+    assert declared_frame(TABLE, {**CELLS, **taken})["total_ns"].tolist() == [1, 2]
+
+
+def test_every_parquet_field_carries_unit_and_meaning(tmp_path):
+    schema = written(tmp_path, TABLE, declared_frame(TABLE, CELLS)).schema
+    assert schema.names == [column.name for column in TABLE.columns]
+    for column in TABLE.columns:
+        field = schema.field(column.name)
+        assert field.metadata[b"unit"].decode() == (column.unit or "")
+        assert field.metadata[b"meaning"].decode() == column.meaning
+        assert field.nullable == column.nullable
+    types = [pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.string()]
+    assert schema.types == types
+
+
+def test_values_and_nulls_come_back_exactly(tmp_path):
+    table = written(tmp_path, TABLE, declared_frame(TABLE, CELLS))
+    # 2^53 + 1 is no double.
+    assert table.to_pydict() == CELLS
+
+
+def test_a_table_without_rows_keeps_its_types(tmp_path):
+    empty = declared_frame(TABLE, {name: [] for name in CELLS})
+    table = written(tmp_path, TABLE, empty)
+    assert table.num_rows == 0
+    assert table.schema.types == [pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.string()]
+
+
+def test_columns_of_different_lengths_are_refused():
+    # Lined up, the shorter one would get a null that nobody put there.
+    with pytest.raises(ManifestError, match="kernels"):
+        declared_frame(TABLE, {**CELLS, "other": ["c"]})
+
+
+@pytest.mark.parametrize("values", [[1.0, float("nan")], np.array([1.0, np.nan]), [1.0, None]])
+def test_not_a_number_is_null_in_a_table(tmp_path, values):
+    frame = declared_frame(one_column("float64"), {"x": values})
+    assert written(tmp_path, one_column("float64"), frame)["x"].to_pylist() == [1.0, None]
+
+
+def test_the_index_is_written_as_nvidia_writes_it(tmp_path):
+    cells = {"name": ["a", "b"], "total_ns": [3, 4]}
+    table = written(tmp_path, INDEXED, declared_frame(INDEXED, cells))
+    theirs = pd.DataFrame({"total_ns": [3, 4]}, index=pd.Index(["a", "b"], name="name"))
+    theirs.to_parquet(tmp_path / "theirs.parquet")
+    assert table.schema.pandas_metadata["index_columns"] == ["name"]
+    assert table.column_names == pq.read_table(tmp_path / "theirs.parquet").column_names
+    back = pd.read_parquet(tmp_path / "all_stats.parquet")
+    assert (back.index.name, back.index.tolist()) == ("name", ["a", "b"])
+    assert list(back.columns) == ["total_ns"]
+    assert table.schema.field("name").metadata[b"meaning"] == b"Kernel name."
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"extra": [1, 2]}, "extra"),
+        ({"name": None}, "name"),
+        ({"total_ns": None, "extra": [1, 2]}, "extra, total_ns"),
+    ],
+)
+def test_columns_that_are_not_those_declared_are_refused(change, said):
+    cells = {name: values for name, values in {**CELLS, **change}.items() if values is not None}
+    with pytest.raises(ManifestError, match=f"kernels: columns and manifest differ in {said}"):
+        declared_frame(TABLE, cells)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("int64", ["a"]),
+        ("int64", ["1"]),
+        ("int64", [1.5]),
+        ("int64", [2**70]),
+        ("int64", np.array([2**63], dtype=np.uint64)),
+        ("float64", ["x"]),
+        ("float64", ["1.5"]),
+        ("string", [1]),
+        ("string", [1.5]),
+        ("string", [b"x"]),
+        ("bool", [2]),
+        ("bool", ["True"]),
+    ],
+)
+def test_a_value_of_another_type_is_refused(dtype, values):
+    with pytest.raises(ManifestError, match=rf"t\.x: not {dtype}"):
+        declared_frame(one_column(dtype), {"x": values})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("int64", [1, None]),
+        ("float64", [1.0, float("nan")]),
+        ("float64", np.array([np.nan])),
+        ("string", ["a", None]),
+        ("bool", [None, True]),
+    ],
+)
+def test_a_null_is_refused_where_the_manifest_says_never(dtype, values):
+    with pytest.raises(ManifestError, match=r"t\.x: null"):
+        declared_frame(one_column(dtype, nullable=False), {"x": values})
+    assert declared_frame(one_column(dtype), {"x": values})["x"].isna().any()
+
+
+def test_a_missing_or_undeclared_table_is_refused(tmp_path):
+    frame = declared_frame(TABLE, CELLS)
+    for tables in ({}, {"kernels": frame, "more": frame}):
+        with pytest.raises(ManifestError, match="recipe: tables and manifest differ in"):
+            write_tables(tmp_path, manifest(TABLE), tables, csv=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda frame: frame.drop(columns="mean_ns"),
+        lambda frame: frame.assign(extra=1),
+        lambda frame: frame.assign(total_ns=["a", "b"]),
+        lambda frame: frame.assign(total_ns=[1.5, 2.0]),
+        lambda frame: frame.assign(name=["a", None]),
+        lambda frame: frame.set_index("name"),
+    ],
+    ids=["missing", "undeclared", "text for integers", "fractions", "null", "index"],
+)
+def test_a_frame_that_is_not_as_declared_is_not_written(tmp_path, spoil):
+    frame = spoil(declared_frame(TABLE, CELLS))
+    with pytest.raises(ManifestError, match="kernels"):
+        write_tables(tmp_path, manifest(TABLE), {"kernels": frame}, csv=False)
+
+
+RISKY = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\uff1d1", "plain", "a=b", "'quoted"]
+
+
+def test_cells_that_a_spreadsheet_would_run_get_a_quote_in_csv_only(tmp_path):
+    cells = {"x": [*RISKY, None]}
+    text = one_column("string")
+    table = written(tmp_path, text, declared_frame(text, cells), to_csv=True)
+    assert table["x"].to_pylist() == cells["x"]
+    shown = [row[0] for row in csv_rows(tmp_path / "t.csv")[1:]]
+    # Every cell that a formula may start with is quoted; the null is empty.
+    assert shown == [*("'" + cell for cell in RISKY[:7]), *RISKY[7:], ""]
+
+
+@pytest.mark.parametrize("cell", ["a\r=1+1", "a\n=1+1", "a\r\n=1+1", 'a",=1+1', "a,=1+1"])
+def test_no_cell_of_a_csv_starts_a_row_or_cell_of_its_own(tmp_path, cell):
+    frame = declared_frame(INDEXED, {"name": [cell, "b"], "total_ns": [3, 4]})
+    written(tmp_path, INDEXED, frame, to_csv=True)
+    shown = csv_rows(tmp_path / "all_stats.csv")
+    assert [len(row) for row in shown] == [2, 2, 2]
+    assert not any(text.startswith("=") for row in shown for text in row)
+
+
+def test_an_index_is_quoted_in_csv_too_and_stands_first(tmp_path):
+    frame = declared_frame(INDEXED, {"name": ["=cmd", "b"], "total_ns": [-3, 4]})
+    written(tmp_path, INDEXED, frame, to_csv=True)
+    # A negative number is no formula.
+    assert csv_rows(tmp_path / "all_stats.csv") == [
+        ["name", "total_ns"],
+        ["'=cmd", "-3"],
+        ["b", "4"],
+    ]
+    # The frame itself, which goes on to other outputs, keeps the raw name.
+    assert frame.index.tolist() == ["=cmd", "b"]
+
+
+def test_csv_has_the_columns_and_rows_of_the_table(tmp_path):
+    written(tmp_path, TABLE, declared_frame(TABLE, CELLS), to_csv=True)
+    assert csv_rows(tmp_path / "kernels.csv") == [
+        list(CELLS),
+        ["a", "9007199254740993", "1.5", "", ""],
+        ["b", "4", "", "True", "c"],
+    ]

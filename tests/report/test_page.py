@@ -1,0 +1,111 @@
+"""report.html: the notebook as one page that fetches nothing and lets nothing of a trace run."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from base64 import b64encode
+from hashlib import sha256
+
+import plotly.graph_objects as go
+import pytest
+from command_line import run
+from rendered import PLOTLY, Markup, read_notebook, record_of, shown_by, strings_in
+from results import analyse, read_report
+
+from nsys_llm.testing.demo import write_demo
+
+
+@pytest.fixture(scope="module")
+def demo_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    write_demo(folder, scale=0.1)
+    return analyse(folder / "out", folder / "baseline", options=["--html"])
+
+
+@pytest.fixture(scope="module")
+def page(demo_run):
+    return (demo_run / "report.html").read_text("utf-8")
+
+
+def scripts_of(page):
+    return re.findall(r"<script([^>]*)>(.*?)</script>", page, re.S)
+
+
+def figures_of(page):
+    (text,) = (body for attributes, body in scripts_of(page) if "json" in attributes)
+    return json.loads(text)
+
+
+def test_the_page_holds_the_figures_of_the_notebook_in_its_order(page, demo_run):
+    plots = figures_of(page)["plots"]
+    wanted = [data[PLOTLY] for data in shown_by(read_notebook(demo_run)) if PLOTLY in data]
+    assert plots == [{key: one[key] for key in ("data", "layout")} for one in wanted]
+    assert len(plots) >= 10
+    assert re.findall(r'id="figure-(\d+)"', page) == [str(n) for n in range(len(plots))]
+    for plot in plots:
+        assert go.Figure(plot).data
+
+
+def test_the_page_says_what_the_notebook_says(page, demo_run):
+    report = read_report(demo_run)["report"]
+    body = re.sub(r"<script.*?</script>|<style.*?</style>|<div[^>]*>|</div>", "", page, flags=re.S)
+    shown = Markup(body.partition("<body>")[2].partition("</body>")[0]).text
+    assert report["answer"].replace("`", "") in shown
+    for finding in report["findings"]:
+        assert finding["title"].replace("`", "") in shown
+    for data in shown_by(read_notebook(demo_run)):
+        assert PLOTLY in data or data["text/html"] in page
+
+
+def test_plotly_is_there_once_and_only_our_two_scripts_may_run(page):
+    scripts = [body for attributes, body in scripts_of(page) if not attributes]
+    assert len(scripts) == 2
+    assert page.count("plotly.js v") == scripts[0].count("plotly.js v")
+    hashes = {b64encode(sha256(one.encode()).digest()).decode() for one in scripts}
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert set(re.findall(r"'sha256-([^']*)'", policy)) == hashes
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert re.search(r"script-src[^;]*'unsafe-inline'", policy) is None
+
+
+def test_nothing_is_fetched_and_links_stay_on_the_page(page):
+    without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"https?:|\bsrc\s*=|@import|url\(|<link|<iframe|<base", without, re.I)
+    links = set(re.findall(r'href="#([^"]*)"', without))
+    assert len(links) > 10
+    assert without.count("href=") == without.count('href="#')
+
+
+def test_every_link_has_a_section(page):
+    # References stand for characters in both.
+    ids = {Markup(f"<p>{one}</p>").text for one in re.findall(r'<h2 id="([^"]*)"', page)}
+    assert {Markup(f"<p>{one}</p>").text for one in re.findall(r'href="#([^"]*)"', page)} <= ids
+
+
+def test_the_page_is_listed_among_the_outputs_and_written_on_request_only(demo_run, tmp_path):
+    assert record_of(demo_run)["Outputs"]["report.html"] == "Page"
+    plain = analyse(tmp_path / "plain", demo_run.parent / "baseline")
+    assert not (plain / "report.html").exists()
+    assert "report.html" not in record_of(plain)["Outputs"]
+
+
+def test_no_string_of_a_figure_can_end_the_element_that_holds_it(page):
+    (text,) = (body for attributes, body in scripts_of(page) if "json" in attributes)
+    assert not set("<>&") & set(text)
+    assert any("<br>" in one for one in strings_in(json.loads(text)))
+
+
+def test_without_plotly_one_warning_is_given_and_all_else_is_written(
+    demo_run, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    words = ["--mode", "none", "--html", "--output", tmp_path / "out"]
+    ended = run(*words, "--input", demo_run.parent / "baseline")
+    assert ended.code == 0
+    (warning,) = (line for line in ended.said if line.startswith("warning: "))
+    assert "report.html" in warning
+    assert "pip install plotly" in warning
+    assert (tmp_path / "out" / "analysis.ipynb").is_file()

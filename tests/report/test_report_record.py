@@ -1,0 +1,95 @@
+"""report.json: every key of it stands in the schema of manifests/common.json, with its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pandas as pd
+import pytest
+from command_line import run
+from results import demo_inputs, read_report
+
+from nsys_llm.manifest.manifest import load_manifest, recipe_names, report_schema
+from nsys_llm.report.findings import SCOPES, SEVERITIES
+from nsys_llm.report.run_record import FORMAT
+from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+SCHEMA = report_schema()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("record")
+    write_demo(folder, scale=0.1)
+    return folder
+
+
+def checked(record):
+    jsonschema.Draft202012Validator(SCHEMA).validate(record)
+    return record
+
+
+def parts_of(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each property of a schema with its path."""
+    if isinstance(schema, dict):
+        for name, part in schema.get("properties", {}).items():
+            yield f"{path}/{name}", part
+            yield from parts_of(part, f"{path}/{name}")
+        for key in ("items", "additionalProperties"):
+            yield from parts_of(schema.get(key), path)
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["properties"]["format"]["const"] == FORMAT
+    finding = SCHEMA["properties"]["report"]["properties"]["findings"]["items"]["properties"]
+    assert finding["severity"]["enum"] == list(SEVERITIES)
+    assert finding["scope"]["enum"] == list(SCOPES)
+
+
+def test_every_key_says_what_it_means():
+    parts = dict(parts_of(SCHEMA))
+    assert len(parts) > 40
+    assert [
+        path for path, part in parts.items() if not part.get("description", "").endswith(".")
+    ] == []
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
+    words = ["--mode", "none", "--output", tmp_path / "out"]
+    assert run(*words, "--input", *demo_inputs(demo, recipe), recipe=recipe).code == 0
+    record = checked(read_report(tmp_path / "out"))
+    assert record["report"]["title"] == load_manifest(recipe).title
+    assert record["report"]["findings"]
+    files = {path.stem for path in (tmp_path / "out").glob("*.parquet")}
+    assert set(record["tables"]) == files
+    for name, rows_n in record["tables"].items():
+        assert len(pd.read_parquet(tmp_path / "out" / f"{name}.parquet")) == rows_n
+
+
+def test_so_does_that_of_a_run_with_broken_empty_and_absent_ranks(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    TraceBuilder().kernel("k", start_ns=0, duration_ns=5).write_sqlite(folder / "rank0.sqlite")
+    TraceBuilder().api("cudaGetDevice_v3020", start_ns=1, end_ns=3, correlation_id=1).write_sqlite(
+        folder / "rank1.sqlite"
+    )
+    (folder / "rank2.sqlite").write_bytes(b"no database")
+    words = ["--mode", "none", "--world-size", "5", "--filter-time", "0/9", "--csv"]
+    assert run(*words, "--output", tmp_path / "out", "--input", folder).code == 3
+    record = checked(read_report(tmp_path / "out"))
+    assert record["exit_code"] == 3
+    assert list(record["failed"]) == ["rank2"]
+
+
+def test_a_key_that_the_schema_does_not_know_is_found():
+    record = {"format": 1, "unheard_of": 2}
+    messages = [
+        error.message for error in jsonschema.Draft202012Validator(SCHEMA).iter_errors(record)
+    ]
+    assert any("unheard_of" in text for text in messages)
+    assert any("'exit_code' is a required property" in text for text in messages)

@@ -1,0 +1,92 @@
+"""Notebooks stay small however many ranks there are: 3 MB for 64, 10 MB for 1,024."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from report_maker import FINDING, made_report
+from results import analyse, demo_inputs
+
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
+from nsys_llm.report.report_files import write_report
+from nsys_llm.testing.demo import RANKS, write_demo
+from nsys_llm.view.text import quoted
+
+MB = 1_000_000
+LIMITS = {64: 3 * MB, 1024: 10 * MB}
+
+#: Columns that say which rank a row is of.
+NUMBERS, LABELS = {"rank", "Rank"}, {"file", "File", "rank_device"}
+
+
+class Silent:
+    """A console that nobody reads."""
+
+    def warn(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sizes")
+    write_demo(folder, scale=0.1)
+    for recipe in recipe_names():
+        analyse(folder / recipe, *demo_inputs(folder, recipe), recipe=recipe)
+    return folder
+
+
+def multiplied(table: pa.Table, ranks_n: int) -> pa.Table:
+    """Return a table of the demo set as one of many ranks; what is not by rank stays as it is."""
+    frame = table.to_pandas(ignore_metadata=True, types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    number = next((name for name in frame if name in NUMBERS), None)
+    if number is None or frame[number].isna().any() or frame[number].nunique() < RANKS:
+        return table
+    copies_n = ranks_n // RANKS
+    whole = pd.concat([frame] * copies_n, ignore_index=True)
+    ranks = whole[number].to_numpy(dtype=np.int64)
+    ranks += np.repeat(np.arange(copies_n) * RANKS, len(frame))
+    noise = np.random.default_rng(1).normal(1, 0.01, len(whole))
+    for name in whole:
+        if name in NUMBERS:
+            whole[name] = ranks
+        elif name in LABELS:
+            whole[name] = [f"{rank:04}:rank{rank}" for rank in ranks.tolist()]
+        elif name.endswith(("_ns", "_n")):
+            # No two ranks are the same to the last figure.
+            whole[name] = (whole[name].astype("Float64") * noise).round()
+    return pa.Table.from_pandas(whole, schema=table.schema, preserve_index=False, safe=False)
+
+
+def widened(source, target, ranks_n):
+    """Copy a result with its tables by rank made those of many ranks."""
+    target.mkdir()
+    rows_n = 0
+    for path in sorted(source.glob("*.parquet")):
+        table = multiplied(pq.read_table(path), ranks_n)
+        rows_n += len(table)
+        pq.write_table(table, target / path.name)
+    shutil.copy(source / "report.json", target)
+    return rows_n
+
+
+@pytest.mark.parametrize("ranks_n", LIMITS)
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_a_notebook_of_many_ranks_stays_small(demo, tmp_path, recipe, ranks_n):
+    rows_n = widened(demo / recipe, tmp_path / "out", ranks_n)
+    assert rows_n > 10 * ranks_n
+    manifest = load_manifest(recipe)
+    long = replace(FINDING, title=f"{quoted('k' * 5_000)} is slow", tables=("files",))
+    report = made_report(manifest, *[long] * 40)
+    write_report(tmp_path / "out", report, Silent(), html=True)
+    size = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}
+    assert size["analysis.ipynb"] < LIMITS[ranks_n]
+    # plotly.js alone has 5 MB.
+    assert size["report.html"] < LIMITS[ranks_n] + 5 * MB
+    # A report that people read does not grow with the number of ranks.
+    assert size["report.md"] < 60_000

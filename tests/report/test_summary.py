@@ -1,0 +1,170 @@
+"""The summary: one screen, as wide as the terminal, and no number that is cut."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from rendered import HOSTILE_NAMES
+from report_maker import FINDING, SECTION, made_report, made_results
+
+from nsys_llm.report.findings import SEVERITIES
+from nsys_llm.report.summary import summary_lines
+from nsys_llm.view.text import quoted
+
+LONG = "void " + "x" * 60 + "<int>(a, b)"
+ROWS = [
+    (LONG, "communication", 1_536_000, 122_000_000, 79_400.0),
+    ("g", "norm", 64, 25_100_000, 374_000.0),
+]
+WIDTHS = (60, 80, 97, 98, 99, 100, 120)
+NUMBERS = [["1,536,000", "122 ms", "79.4 us"], ["64", "25.1 ms", "374 us"]]
+HEADINGS = ["launches", "busy", "p99"]
+
+
+def summary(tmp_path, *findings, rows=ROWS, width=100, height=40, section=SECTION, **texts):
+    manifest, results = made_results(tmp_path, rows, [section])
+    return summary_lines(made_report(manifest, *findings, **texts), results, width, height)
+
+
+def table_of(lines):
+    """Return the lines of the table, without its title."""
+    start = lines.index("Top kernels:") + 1
+    return [line for line in lines[start : start + 1 + 8] if line.startswith("  ")]
+
+
+def test_the_summary_says_title_facts_answer_findings_and_rows(tmp_path):
+    rows = [("f", "gemm", 1234, 5_000, None), (None, "norm", None, 10, 7.0)]
+    assert summary(tmp_path, FINDING, rows=rows) == [
+        "Made hotspots",
+        "  ranks: 2 with GPU work; hosts: node1; GPUs: H100",
+        "",
+        "It goes to gemm and norm.",
+        "",
+        "Findings: 1 high",
+        "  high   gemm takes 60.0 % of the kernel time",
+        "",
+        "Top kernels:",
+        "  name  category  launches   busy   p99",
+        "  f     gemm         1,234   5 us     -",
+        "  -     norm             -  10 ns  7 ns",
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_wider_than_the_terminal(tmp_path, width):
+    long = replace(FINDING, title=f"{quoted(LONG)} and {quoted(LONG)} take 60.0 % of the time")
+    facts = (("hosts", ", ".join(quoted(f"node{n}.cluster.example.org") for n in range(9))),)
+    answer = f"It goes to {quoted(LONG)}. " * 3
+    lines = summary(tmp_path, long, width=width, facts=facts, answer=answer)
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_numbers_are_shown_whole_or_not_at_all(tmp_path, width):
+    head, *rows = table_of(summary(tmp_path, width=width))
+    columns_n = len(head.split()) - 2
+    assert columns_n >= 1
+    assert head.split()[2:] == HEADINGS[:columns_n]
+    for row, numbers in zip(rows, NUMBERS, strict=True):
+        # Numbers with their units stand apart by two blanks, at least.
+        assert re.split(" {2,}", row.strip())[2:] == numbers[:columns_n]
+
+
+def test_all_columns_are_shown_at_a_hundred_characters(tmp_path):
+    for line, wanted in zip(table_of(summary(tmp_path))[1:], NUMBERS, strict=True):
+        assert re.split(" {2,}", line.strip())[2:] == wanted
+
+
+@pytest.mark.parametrize(("asked", "given"), [(20, 60), (59, 60), (500, 120)])
+def test_very_narrow_and_very_wide_terminals_get_what_can_be_read(tmp_path, asked, given):
+    answer = "word " * 100
+    lines = summary(tmp_path, FINDING, width=asked, answer=answer)
+    assert lines == summary(tmp_path, FINDING, width=given, answer=answer)
+
+
+def longest(tmp_path, **size):
+    """Return the summary of a report in which everything is as long as can be."""
+    title = f"{quoted(LONG)} takes 60.0 % of the kernel time on ranks 0, 1, 2 and 3"
+    findings = [replace(FINDING, title=title)] * 50
+    rows = [(f"{LONG}{number}", "communication", 1, 1, 1.0) for number in range(50)]
+    facts = tuple(
+        (label, ", ".join(quoted(f"NVIDIA H100 80GB HBM{n}") for n in range(3)) + " and 9 more")
+        for label in ("ranks", "hosts", "GPUs")
+    )
+    answer = f"At least one kernel ran for 90 % of the window. Most is {quoted(LONG)}. " * 9
+    texts = {"facts": facts, "answer": answer, "caveats": ("One.",) * 9}
+    return summary(tmp_path, *findings, rows=rows, **size, **texts)
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (80, 10), (100, 40), (100, 60)])
+def test_the_longest_summary_fits_the_terminal_with_what_stands_below_it(tmp_path, width, height):
+    lines = longest(tmp_path, width=width, height=height)
+    # A blank line, `Generated:`, the folder, and the prompt.
+    assert len(lines) + 4 <= max(height, 24)
+    assert len(table_of(lines)) >= 2
+    told = sum(line.startswith("  high ") for line in lines)
+    assert told >= 3
+    assert any(line.endswith(f"and {50 - told} more in the report") for line in lines)
+
+
+def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
+    sizes = [len(longest(tmp_path, width=80, height=height)) for height in (24, 30, 40, 200)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[1]
+    assert sizes[-1] < 36
+
+
+def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
+    findings = [replace(FINDING, severity=name) for name in SEVERITIES for _ in range(2)]
+    lines = summary(tmp_path, *findings[1:])
+    assert "Findings: 1 high, 2 medium, 2 low, 2 notes" in lines
+
+
+def test_findings_beyond_the_first_are_counted(tmp_path):
+    lines = summary(tmp_path, *[FINDING] * 30)
+    told = sum(line.startswith("  high ") for line in lines)
+    assert 0 < told <= 8
+    assert f"  and {30 - told} more in the report" in lines
+
+
+def test_no_findings_are_said_to_be_none(tmp_path):
+    lines = summary(tmp_path)
+    assert "Findings: none by the rules of this recipe." in lines
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ({"caveats": ("One.",)}, "1 note "),
+        ({"caveats": ("One.",), "unrecorded": ("Two.", "Three.")}, "3 notes "),
+    ],
+)
+def test_notes_on_the_capture_are_counted(tmp_path, texts, words):
+    assert words in summary(tmp_path, **texts)[-1]
+
+
+def test_without_notes_the_summary_ends_with_the_rows(tmp_path):
+    assert not any("note" in line for line in summary(tmp_path))
+
+
+def test_a_table_without_rows_or_without_chosen_columns_is_left_out(tmp_path):
+    assert "Top kernels:" not in summary(tmp_path, rows=[])
+    assert "Top kernels:" not in summary(tmp_path, section=replace(SECTION, summary=()))
+
+
+def test_a_finding_takes_one_line(tmp_path):
+    long = replace(FINDING, title="word " * 30 + "end")
+    lines = summary(tmp_path, long, FINDING)
+    start = next(index for index, line in enumerate(lines) if line.startswith("  high   word"))
+    assert lines[start].endswith("word ...")
+    assert lines[start + 1] == "  high   gemm takes 60.0 % of the kernel time"
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_no_name_steers_the_terminal(tmp_path, name):
+    finding = replace(FINDING, title=f"{quoted(name)} takes 60.0 %")
+    lines = summary(tmp_path, finding, rows=[(name, "gemm", 1, 1, 1.0)], answer=quoted(name))
+    assert all(line.isprintable() for line in lines)
+    assert len(table_of(lines)) == 2

@@ -1,0 +1,62 @@
+"""How runs end that are interrupted where Python itself would not notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode
+from nsys_llm.run.guard import RunOutcome, run_guarded
+
+
+class Thing:
+    pass
+
+
+def dropped_in_a_callback(number: signal.Signals) -> RunOutcome:
+    """Get a signal in the callback of a weak reference, whose exceptions Python drops."""
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), number))
+    del thing
+    assert kept() is None
+    limit = time.monotonic() + 10
+    while time.monotonic() < limit:
+        time.sleep(0.01)
+    return RunOutcome(ExitCode.DONE, None)
+
+
+def test_an_interrupt_that_python_drops_is_heard(capsys):
+    ended = run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGINT))
+    assert ended.exit_code == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "error: interrupted; nothing was written.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (KeyboardInterrupt(), "error: interrupted; the results are in out."),
+        (TimeoutError("no answer"), "(TimeoutError: no answer); the results are in out; please"),
+    ],
+)
+def test_what_goes_wrong_after_the_results_stand_says_where_they_are(capsys, error, line):
+    console = Console()
+
+    def run() -> RunOutcome:
+        console.results = Path("out")
+        raise error
+
+    run_guarded(console, run)
+    assert line in capsys.readouterr().err
+
+
+def test_a_sigterm_that_python_drops_is_heard(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGTERM))
+    assert stopped.value.code == 143
+    assert capsys.readouterr().err == ""

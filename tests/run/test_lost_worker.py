@@ -1,0 +1,109 @@
+"""Workers that die, and reports that only some machines see: the result is whole, or says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from dask_cluster import scheduler, worker
+from results import RECIPE, analyse, assert_same, background
+
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import resolved_options
+from nsys_llm.run.executors import DaskFutures, Inline
+from nsys_llm.run.runner import run_recipe
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+#: Makes a worker say that it has come to rank 5, and stay there until it is killed.
+STUCK = """
+import pathlib, time
+from nsys_llm import worker
+
+mapped = worker._map_report
+
+def stuck(report, *rest):
+    if report.label == "rank5":
+        pathlib.Path({mark!r}).touch()
+        time.sleep(600)
+    return mapped(report, *rest)
+
+worker._map_report = stuck
+"""
+
+
+@pytest.fixture
+def ranks(tmp_path) -> Path:
+    """Eight ranks, rank i with i + 1 kernels of i + 1 ns."""
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(8):
+        report = TraceBuilder()
+        for one in range(rank + 1):
+            report.kernel(
+                "k", start_ns=20 * one + 9, duration_ns=rank + 1, launch=(20 * one, 20 * one + 2)
+            )
+        report.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+def wait_until(path: Path, process: subprocess.Popen[bytes]) -> None:
+    limit = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < limit
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def command(file: Path, ranks: Path, output: Path) -> list[str | Path]:
+    words = ["--mode", "dask-futures", "--scheduler-file", file, "--input", ranks]
+    return [sys.executable, "-m", "nsys_llm.run.cli", RECIPE, *words, "--output", output]
+
+
+def test_what_a_killed_worker_had_done_and_was_doing_is_done_again(ranks, tmp_path):
+    mark, preload = tmp_path / "at rank 5", tmp_path / "stuck.py"
+    preload.write_text(STUCK.format(mark=str(mark)))
+    with (
+        scheduler(tmp_path / "scheduler") as file,
+        worker(tmp_path / "one", file, "--preload", preload) as doomed,
+        background(command(file, ranks, tmp_path / "out"), tmp_path) as client,
+    ):
+        wait_until(mark, client)
+        # Some ranks are done by now, and kept in that worker's memory only.
+        with worker(tmp_path / "other", file):
+            doomed.kill()
+            assert client.wait(timeout=60) == 0, (tmp_path / "background.log").read_text()
+    assert_same(tmp_path / "out", analyse(tmp_path / "alone", ranks))
+
+
+def test_a_report_that_only_workers_see_is_named_with_their_host():
+    class Client:
+        """Workers on two hosts, of which one has the report."""
+
+        def run(self, function, path):
+            return {"tcp://node7:1": path == "/data/rank0.sqlite", "tcp://node8:2": False}
+
+    executor = DaskFutures(Client())
+    assert (
+        executor.elsewhere(["/none", "/data/rank0.sqlite"])
+        == "/data/rank0.sqlite is there on node7"
+    )
+    assert executor.elsewhere(["/none"]) == ""
+
+
+def test_a_report_that_only_workers_see_ends_the_run_in_one_line(tmp_path):
+    class Cluster(Inline):
+        def elsewhere(self, paths):
+            return f"{next(iter(paths))} is there on node7"
+
+    absent = str(tmp_path / "rank0.sqlite")
+    options = resolved_options(load_manifest(RECIPE), {"input": [absent], "output": "out"})
+    with pytest.raises(UsageError) as caught:
+        run_recipe(RECIPE, options, Cluster(), Console(quiet=True))
+    message = caught.value.message
+    assert f"{absent} is there on node7, and not here" in message
+    assert "\n" not in message

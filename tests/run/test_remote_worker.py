@@ -1,0 +1,88 @@
+"""Workers that are processes of their own, with their own `sys.path` and working folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dask_cluster import address, ask, cluster
+from results import RECIPE, analyse, assert_same, read_report, run, under_nsys
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory) -> Iterator[Path]:
+    """The scheduler file of a cluster whose processes know this environment and nothing else."""
+    with cluster(tmp_path_factory.mktemp("remote")) as file:
+        yield file
+
+
+def standalone(*words: str | Path, cwd: Path, **changes: str):
+    command = [sys.executable, "-m", "nsys_llm.run.cli", RECIPE, "--mode", "dask-futures", *words]
+    return run(command, cwd, **changes)
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_a_separate_worker_gives_the_same_tables(remote, rank_set, way, tmp_path):
+    before, (workers_n, sees_framework, sees_our_folder) = ask(remote, tmp_path)
+    # One worker, without NVIDIA's framework on its path, and not in this test's folder.
+    assert (workers_n, sees_framework, sees_our_folder) == ("1", "False", "False")
+    # A relative path: it means this folder, not the worker's.
+    words: list[str | Path] = ["--input", rank_set.name, "--output", "out"]
+    changes = {}
+    if way == "option":
+        words += ["--scheduler-file", remote]
+    else:
+        changes = {"DASK_SCHEDULER_ADDRESS": address(remote)}
+    done = standalone(*words, cwd=tmp_path, **changes)
+    assert done.returncode == 0, done.stdout
+    assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set))
+    after, _ = ask(remote, tmp_path)
+    assert after > before, "the work was not done by this cluster"
+
+
+def test_a_failure_on_a_separate_worker_is_told_here(remote, rank_set, tmp_path):
+    (rank_set / "rank2.sqlite").write_bytes(b"")
+    words = ["--input", rank_set, "--output", "out", "--scheduler-file", remote]
+    done = standalone(*words, cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stdout.count("rank2.sqlite") == 1
+    assert "Traceback" not in done.stdout
+    assert list(read_report(tmp_path / "out")["failed"]) == ["rank2"]
+
+
+def test_ranks_and_filters_reach_a_separate_worker(remote, rank_set, tmp_path):
+    options = ["--ranks", "1", "--filter-time", "12/28", "--base"]
+    words = ["--input", rank_set, "--output", "out", "--scheduler-file", remote]
+    done = standalone(*words, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set, options=options))
+
+
+@pytest.mark.parametrize("content", [None, "", "no json"])
+def test_a_scheduler_file_that_leads_nowhere_is_told_in_one_line(rank_set, content, tmp_path):
+    file = tmp_path / "scheduler.json"
+    if content is not None:
+        file.write_text(content)
+    words = ["--input", rank_set, "--output", "out", "--scheduler-file", file]
+    done = standalone(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("error: ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.nsys
+def test_a_separate_worker_serves_the_recipe_under_nsys(nsys, rank_set, tmp_path):
+    packages = Path(nsys).parents[1] / "target-linux-x64" / "python" / "packages"
+    with cluster(tmp_path, PYTHONPATH=str(packages)) as file:
+        before, (_, sees_framework, _) = ask(file, tmp_path)
+        # The framework's own set-up of a worker needs it there.
+        assert sees_framework == "True"
+        words = ["--input", rank_set.name, "--mode", "dask-futures", "--output", "out"]
+        done = under_nsys(nsys, tmp_path, *words, DASK_SCHEDULER_ADDRESS=address(file))
+        assert done.returncode == 0, done.stdout
+        after, _ = ask(file, tmp_path)
+    assert after > before, "the work was not done by this cluster"
+    assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set))

@@ -1,0 +1,187 @@
+"""What a worker sends back: one broken report costs itself only, and results merge in any order."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import resolved_options
+from nsys_llm.profile.inputs import ReportInput, expand_inputs
+from nsys_llm.recipes.llm_hotspots import analysis
+from nsys_llm.run.cli import main
+from nsys_llm.run.worker import map_reports, merge_results, probe_reports
+from nsys_llm.testing.trace_builder import TraceBuilder, global_tid
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.outcomes import MapResult
+
+RECIPE = "llm_hotspots"
+OPTIONS = resolved_options(load_manifest(RECIPE), {})
+
+
+@pytest.fixture
+def mixed(tmp_path) -> list[ReportInput]:
+    """Write ranks 0, 1 and 3 with a kernel of 2, 3 and 5 ns, an idle rank 4, and rank 2 broken."""
+    for rank in (0, 1, 3):
+        report = TraceBuilder().process(pid=10 + rank)
+        report.kernel("k", start_ns=1, duration_ns=2 + rank, launch=(0, 1))
+        report.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    TraceBuilder().write_sqlite(tmp_path / "rank4.sqlite")
+    (tmp_path / "rank2.sqlite").write_bytes(b"junk")
+    return expand_inputs([str(tmp_path)])[0]
+
+
+def mapped(inputs: list[ReportInput], **extra: Any) -> MapResult:
+    return map_reports(inputs, recipe=RECIPE, options=OPTIONS, **extra)
+
+
+def content(value: object) -> object:
+    """Return a result as plain values, so that `==` compares arrays too."""
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.tolist())
+    if isinstance(value, dict):
+        return sorted((repr(key), content(one)) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return [content(one) for one in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return [(name, content(getattr(value, name))) for name in value.__dataclass_fields__]
+    return repr(value)
+
+
+def durations(result: MapResult) -> dict[int, int]:
+    """Return how often a launch took how long, over all ranks."""
+    counts = result.partial.durations
+    return dict(zip(counts.value.tolist(), counts.count.tolist(), strict=True))
+
+
+def test_one_broken_report_costs_its_own_results_only(mixed):
+    result = mapped(mixed)
+    assert [one.label for one in result.reports] == [f"rank{number}" for number in range(5)]
+    reasons = {one.label: one.reason for one in result.reports if one.reason is not None}
+    assert list(reasons) == ["rank2"]
+    assert reasons["rank2"].startswith("rank2.sqlite: not an SQLite database")
+    assert [one.fault for one in result.reports] == [None] * 5
+    assert durations(result) == {2: 1, 3: 1, 5: 1}
+
+
+def test_a_report_without_work_has_facts_and_no_ranks(mixed):
+    idle = mapped(mixed).reports[4]
+    assert (idle.reason, idle.ranks) == (None, ())
+    assert idle.facts is not None
+    assert idle.facts.host == "node1"
+
+
+def test_each_process_with_work_is_a_rank_of_its_report(tmp_path):
+    report = TraceBuilder().process(pid=7).kernel("a", start_ns=1, duration_ns=2)
+    report.process(pid=8).kernel("a", start_ns=1, duration_ns=3, device_id=1)
+    report.process(pid=9).api("cudaMalloc_v3020", start_ns=1, duration_ns=1)
+    path = report.write_sqlite(tmp_path / "r.sqlite")
+    (outcome,) = mapped([ReportInput(str(path), "r")]).reports
+    keys = {rank.key.global_pid: rank.device_ids for rank in outcome.ranks}
+    assert keys == {global_tid(7): (0,), global_tid(8): (1,)}
+
+
+def test_a_probe_finds_the_ranks_and_analyses_nothing(mixed, monkeypatch):
+    def forbidden(*_: object) -> None:
+        raise AssertionError("a probe does not analyse")
+
+    found = [rank.key for report in mapped(mixed).reports for rank in report.ranks]
+    monkeypatch.setattr(analysis, "map_rank", forbidden)
+    probed = probe_reports(mixed, recipe=RECIPE, options=OPTIONS)
+    assert [rank.key for report in probed.reports for rank in report.ranks] == found
+    assert content(probed.partial) == content(analysis.empty())
+    assert [report.label for report in probed.reports if report.reason] == ["rank2"]
+
+
+def test_only_the_ranks_that_were_asked_for_are_analysed(mixed):
+    wanted = frozenset({RankKey(mixed[1].path, global_tid(11))})
+    assert durations(mapped(mixed, only=wanted)) == {3: 1}
+
+
+def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
+    parts = [mapped([one]) for one in mixed]
+    whole = content(mapped(mixed))
+    for order in itertools.permutations(parts):
+        assert content(merge_results(order, recipe=RECIPE)) == whole
+    for cut in range(1, len(parts)):
+        left = merge_results(parts[:cut], recipe=RECIPE)
+        right = merge_results(parts[cut:], recipe=RECIPE)
+        assert content(merge_results([right, left], recipe=RECIPE)) == whole
+
+
+def test_merging_with_nothing_changes_nothing(mixed):
+    result, nothing = mapped(mixed), mapped([])
+    assert nothing.reports == ()
+    for parts in ([result, nothing], [nothing, result], [result]):
+        assert content(merge_results(parts, recipe=RECIPE)) == content(result)
+    assert content(merge_results([], recipe=RECIPE)) == content(nothing)
+
+
+def test_a_result_survives_the_way_between_processes(mixed):
+    result = mapped(mixed)
+    assert content(pickle.loads(pickle.dumps(result))) == content(result)
+
+
+@pytest.fixture
+def faulty(monkeypatch) -> None:
+    """Make the analysis of the rank with a kernel of 3 ns raise what nobody expects."""
+    sound = analysis.map_rank
+
+    def map_rank(trace, rank, options):
+        kernels = trace.tables["kernels"]
+        if 3 in (kernels["end_ns"] - kernels["start_ns"]).tolist():
+            raise KeyError("no such\nthing")
+        return sound(trace, rank, options)
+
+    monkeypatch.setattr(analysis, "map_rank", map_rank)
+
+
+@pytest.mark.usefixtures("faulty")
+def test_an_unexpected_exception_is_a_fault_of_one_report(mixed):
+    result = mapped(mixed)
+    failed = {one.label: one for one in result.reports if one.reason is not None}
+    assert list(failed) == ["rank1", "rank2"]
+    assert failed["rank2"].fault is None
+    reason, fault = failed["rank1"].reason, failed["rank1"].fault
+    assert reason is not None
+    assert "\n" not in reason
+    assert "fault of nsys-llm-recipes (KeyError" in reason
+    assert fault is not None
+    assert "map_rank" in fault
+    assert str(Path(__file__).parent) not in fault
+    assert failed["rank1"].ranks == ()
+    assert durations(result) == {2: 1, 5: 1}
+
+
+@pytest.mark.usefixtures("faulty")
+def test_a_fault_ends_in_exit_code_4_and_the_other_ranks_survive(mixed, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["--input", *(one.path for one in mixed), "--output", str(out)]
+    assert main([RECIPE, *arguments, "--allow-missing-ranks"]) == 4
+    said = capsys.readouterr().err.splitlines()
+    assert len([line for line in said if "rank1" in line and "KeyError" in line]) == 1
+    assert not any(line.startswith("Traceback") for line in said)
+    files = pq.read_table(out / "files.parquet").to_pylist()
+    status = {one["File"]: one["status"] for one in files}
+    assert status == {
+        "rank0": "ok",
+        "rank1": "failed",
+        "rank2": "failed",
+        "rank3": "ok",
+        "rank4": "no_gpu_work",
+    }
+
+
+def test_an_interruption_is_no_fault_of_a_report(mixed, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(analysis, "map_rank", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mapped(mixed)

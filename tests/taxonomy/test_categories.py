@@ -1,0 +1,605 @@
+import json
+import pickle
+import re
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.core.errors import ManifestError, UsageError
+from nsys_llm.taxonomy import categories
+from nsys_llm.taxonomy.categories import (
+    ENGINES,
+    UNMATCHED,
+    Classification,
+    detect_engine,
+    load_categories,
+    load_flag_meanings,
+    load_rules,
+)
+
+
+def own_rules(engine):
+    return [rule for rule in load_rules(engine).rules if rule.id.startswith(f"{engine}.")]
+
+
+ALL_RULES = [rule for engine in ENGINES for rule in own_rules(engine)]
+
+# Rules of an engine that know better what an inherited rule's kernel does there.
+DELIBERATE_OVERRIDES = {
+    ("vllm", "pytorch.segmented_sort"): "vllm.logits_sort",
+    ("vllm", "pytorch.argmax"): "vllm.greedy",
+    ("sglang", "pytorch.argmax"): "sglang.greedy",
+    ("trtllm", "pytorch.argmax"): "trtllm.greedy",
+}
+
+
+def category_of(name, engine="pytorch"):
+    return load_rules(engine).classify(name).category
+
+
+# --- the files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_rule_wins_its_own_example(engine):
+    rules = load_rules(engine)
+    winners = {rule.id: rules.classify(rule.example).rule_id for rule in own_rules(engine)}
+    assert winners == {rule_id: rule_id for rule_id in winners}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_engine_changes_the_category_of_an_inherited_example_by_accident(engine):
+    rules = load_rules(engine)
+    changed = {
+        (engine, rule.id): rules.classify(rule.example).rule_id
+        for rule in rules.rules
+        if rules.classify(rule.example).category != rule.category
+    }
+    assert changed == {key: to for key, to in DELIBERATE_OVERRIDES.items() if key[0] == engine}
+
+
+def test_rule_ids_are_unique_and_name_their_engine():
+    counts = Counter(rule.id for rule in ALL_RULES)
+    assert [rule_id for rule_id, n in counts.items() if n > 1] == []
+    assert {rule_id.split(".")[0] for rule_id in counts} == set(ENGINES)
+    assert len(ALL_RULES) == sum(len(own_rules(engine)) for engine in ENGINES)
+
+
+def test_every_category_is_declared_once_and_used():
+    declared = [category.id for category in load_categories()]
+    assert sorted(declared) == sorted({rule.category for rule in ALL_RULES})
+    assert UNMATCHED not in declared
+    assert all(category.title and category.meaning.endswith(".") for category in load_categories())
+
+
+def test_every_flag_has_a_meaning_with_a_source_and_is_used():
+    meanings = load_flag_meanings()
+    assert set(meanings) == {flag for rule in ALL_RULES for flag in rule.flags}
+    assert all("Source: " in meaning for meaning in meanings.values())
+
+
+def test_every_rule_says_operation_and_source():
+    assert [rule.id for rule in ALL_RULES if not rule.operation or not rule.source] == []
+
+
+def test_engines_fall_back_to_pytorch_and_generic_rules():
+    def prefixes(engine):
+        return list(dict.fromkeys(rule.id.split(".")[0] for rule in load_rules(engine).rules))
+
+    assert prefixes("vllm") == ["vllm", "pytorch", "generic"]
+    assert prefixes("sglang") == ["sglang", "pytorch", "generic"]
+    assert prefixes("trtllm") == ["trtllm", "pytorch", "generic"]
+    assert prefixes("pytorch") == ["pytorch", "generic"]
+    assert prefixes("generic") == ["generic"]
+
+
+# --- order hazards that other rule sets fall into ----------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        # "flash" does not make a cache write attention
+        ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>()", "kv_cache"),
+        ("reshape_and_cache_kernel_flash", "kv_cache"),
+        # "KVCache" in an attention kernel's name does not make it a cache write
+        ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<(int)0>(T1)", "attention"),
+        ("void flashinfer::AppendPagedKVCacheKernel<(int)128>(T1)", "kv_cache"),
+        # a grouped GEMM of experts is not a plain GEMM, a plain GemmUniversal is not an expert's
+        (
+            "void cutlass::device_kernel<GemmUniversal<gemm::GroupProblemShape<int>>>",
+            "moe",
+        ),
+        ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int>>", "gemm"),
+        ("__get_group_gemm_starts", "moe"),
+        ("void deep_gemm::fp8_gemm_kernel<(int)128, (deep_gemm::GemmType)1>()", "moe"),
+        ("void deep_gemm::fp8_gemm_kernel<(int)128, (deep_gemm::GemmType)0>()", "gemm"),
+        ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x128u2_s6_et64x8_m64x8x32_sm100f", "moe"),
+        # an argument type called GroupedGemmInput does not make helpers GEMMs
+        (
+            "void tensorrt_llm::kernels::cutlass_kernels::expandInputRowsKernel<float, "
+            "(TmaWarpSpecializedGroupedGemmInput::FpXBlockScalingType)1>()",
+            "moe",
+        ),
+        # the reduction of split K belongs to its GEMM, "splitkv" is attention
+        ("void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float>()", "gemm"),
+        ("splitKreduce_kernel", "gemm"),
+        ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<(int)128>>()", "attention"),
+        # CUTLASS's entry point hides FlashAttention as well as GEMM
+        (
+            "void cutlass::device_kernel<flash::FlashAttnFwdSm90<int>>",
+            "attention",
+        ),
+        # a rotary embedding is not an embedding table, a gating softmax not a softmax
+        ("void vllm::rotary_embedding_kernel<c10::BFloat16, (bool)1>()", "rope"),
+        ("void vllm::moe::topkGatingSoftmax<(int)8, (int)128>()", "moe"),
+        # an activation in a GEMM's epilogue does not make it an activation
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x128>",
+            "gemm",
+        ),
+        # quantisation fused into a norm or an activation
+        ("void vllm::rms_norm_static_fp8_quant_kernel<c10::Half, c10::Float8_e4m3fn>()", "norm"),
+        ("_silu_and_mul_post_quant_kernel", "activation"),
+        # collectives that are not called nccl, and the expert exchange
+        ("void vllm::cross_device_reduce_2stage<__half, (int)4>()", "communication"),
+        ("void <unnamed>::multimem_all_reduce_kernel<c10::BFloat16, (int)16>()", "communication"),
+        (
+            "void flashinfer::allreduce_fusion_kernel_twoshot_sync<int>()",
+            "communication",
+        ),
+        ("void deep_ep::internode_ll::dispatch<(bool)1, (int)3>()", "communication"),
+        ("void deep_ep::internode_ll::combine<(int)3>()", "communication"),
+        # linear attention and its convolution
+        ("chunk_gated_delta_rule_fwd_kernel_h_blockdim64", "recurrent"),
+        ("_causal_conv1d_update_kernel", "recurrent"),
+        # the name of a convolution contains "gemm"
+        (
+            "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc__5x_cudnn",
+            "convolution",
+        ),
+    ],
+)
+def test_words_in_a_name_do_not_mislead(engine, name, category):
+    assert category_of(name, engine) == category
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "generic"])
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<(int)4, FillFunctor<long>>()",
+            "memory",
+        ),
+        # the template is called elementwise, the functor copies
+        (
+            "void at::native::elementwise_kernel<(int)128, (int)4, void at::native::"
+            "gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda()>>()",
+            "memory",
+        ),
+        # the loader is called LoadWithCast, the functor adds
+        (
+            "void at::native::unrolled_elementwise_kernel<CUDAFunctor_add<float>, "
+            "at::native::memory::LoadWithCast<(int)2>>()",
+            "elementwise",
+        ),
+        # a norm of a vector is a reduction, and over many tensors part of the optimizer
+        (
+            "void at::native::reduce_kernel<(int)512, ReduceOp<float, NormTwoOps<float>>>()",
+            "reduction",
+        ),
+        (
+            "void at::native::multi_tensor_apply_kernel<LpNormFunctor<float>>()",
+            "optimizer",
+        ),
+        # names of torch.compile list operations; the main one decides
+        ("triton_per_fused__to_copy_add_mean_mul_pow_rsqrt_2", "norm"),
+        ("triton_red_fused__to_copy_add_embedding_mean_mul_pow_rsqrt_0", "norm"),
+        ("triton_poi_fused_mul_silu_slice_1", "activation"),
+        ("triton_tem_fused_addmm_relu_3", "gemm"),
+        ("triton_per_fused__softmax_add_1", "softmax"),
+        ("triton_poi_fused_cat_3", "memory"),
+        ("triton_poi_fused_4", "triton_fused"),
+        ("triton_red_fused_add_sum_0", "triton_fused"),
+    ],
+)
+def test_templates_of_pytorch_are_told_apart_by_what_they_apply(engine, name, category):
+    assert category_of(name, engine) == category
+
+
+# --- real runs ---------------------------------------------------------------------------------
+
+# A 2-GPU H100 run of PyTorch: demangled names, shortened after what tells.
+H100_PYTORCH = [
+    ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128>>()", "attention"),
+    ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "gemm"),
+    ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)", "communication"),
+    (
+        "void at::native::vectorized_elementwise_kernel<(int)8, bfloat16_copy_kernel_cuda()>()",
+        "memory",
+    ),
+    (
+        "void at::native::vectorized_elementwise_kernel<(int)8, GeluCUDAKernelImpl()>()",
+        "activation",
+    ),
+    ("void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float, (bool)0>()", "norm"),
+    (
+        "void at::native::vectorized_elementwise_kernel<(int)4, pow_tensor_scalar_kernel_impl<>>()",
+        "elementwise",
+    ),
+    (
+        "void at::native::reduce_kernel<(int)512, (int)1, ReduceOp<float, MeanOps<float>>>(T3)",
+        "reduction",
+    ),
+    (
+        "void at::native::<unnamed>::CatArrayBatchedCopy_vectorized<OpaqueType<2>>()",
+        "memory",
+    ),
+    (
+        "void at::native::elementwise_kernel<(int)128, (int)2, neg_kernel_cuda()>()",
+        "elementwise",
+    ),
+]
+
+# The same run, as in the object file.
+H100_MANGLED = [
+    (
+        "_ZN5flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0EE",
+        "attention",
+    ),
+    ("_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE", "communication"),
+    (
+        "_ZN2at6native29vectorized_elementwise_kernelILi8EZNS0_25bfloat16_copy_kernel_cudaERNS_",
+        "memory",
+    ),
+    ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEE", "elementwise"),
+    (
+        "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7MeanOpsIffffEEjfLi4EL",
+        "reduction",
+    ),
+    ("_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8EEEvPT_", "norm"),
+    (
+        "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16EXadL_ZNS_11silu_kernelIS2_EET_RKS4_EELb1EEE",
+        "activation",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "category"), H100_PYTORCH + H100_MANGLED)
+def test_an_h100_run_of_pytorch_is_understood(name, category):
+    assert category_of(name) == category
+
+
+# An A100 run of vLLM: every kind of name among its longest kernels.
+A100_VLLM = [
+    ("ampere_fp16_s16816gemm_fp16_64x64_sliced1x2_ldg8_f2f_stages_64x5_tn", "gemm"),
+    ("ampere_s16816gemm_fp16_128x64_ldg8_stages_32x6_tn", "gemm"),
+    (
+        "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64_execute_kernel__5x_cublas",
+        "gemm",
+    ),
+    (
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_s161616gemm_f16_32x32_128x2_tn_align8>()",
+        "gemm",
+    ),
+    ("reshape_and_cache_kernel_flash", "kv_cache"),
+    ("kernel_unified_attention_2d", "attention"),
+    ("kernel_unified_attention_3d", "attention"),
+    ("reduce_segments", "attention"),
+    ("triton_poi_fused_mul_silu_slice_1", "activation"),
+    ("triton_poi_fused_4", "triton_fused"),
+    ("triton_per_fused__to_copy_add_mean_mul_pow_rsqrt_0", "norm"),
+    ("triton_red_fused_3", "triton_fused"),
+    (
+        "void at::native::vectorized_elementwise_kernel<(int)4, FillFunctor<signed char>>()",
+        "memory",
+    ),
+    (
+        "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, __half, float, __half>()",
+        "gemm",
+    ),
+    (
+        "void cub::DeviceSegmentedRadixSortKernel<cub::DeviceRadixSortPolicy<float, long, int>>()",
+        "sampling",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "category"), A100_VLLM)
+def test_an_a100_run_of_vllm_is_understood(name, category):
+    assert category_of(name, "vllm") == category
+
+
+# Base names that a profiling guide maps to model operations.
+OPERATIONS = [
+    (
+        "std::enable_if<!T7, void>::type internal::gemvx::kernel<int, int, float>(T13)",
+        "gemv",
+        "matrix-vector",
+    ),
+    ("FusedAddRMSNormKernel", "norm", "residual add + RMS norm"),
+    ("BatchDecodeWithPagedKVCacheKernel", "attention", "paged attention decode"),
+    ("BatchPrefillWithPagedKVCacheKernel", "attention", "paged attention prefill"),
+    ("AppendPagedKVCacheKernel", "kv_cache", "KV cache page append"),
+    ("RadixTopKKernel_Unified", "sampling", "top-k selection of tokens"),
+    ("silu_mul_fused_kernel", "activation", "SiLU or GELU activation x gate"),
+    ("prefill_qk_norm_rope_kernel", "rope", "QK norm + rotary position embedding"),
+    ("embedding_batched_kernel", "embedding", "embedding look-up"),
+]
+
+
+@pytest.mark.parametrize(("name", "category", "operation"), OPERATIONS)
+def test_a_kernel_is_named_by_its_model_operation(name, category, operation):
+    found = load_rules("generic").classify(name)
+    assert found.category == category
+    assert found.operation is not None
+    assert found.operation.startswith(operation)
+
+
+def test_an_unknown_name_is_unmatched_and_carries_nothing():
+    assert load_rules("vllm").classify("my_kernel") == Classification(UNMATCHED, None, None, ())
+
+
+def test_a_base_name_that_hides_the_kernel_is_not_guessed():
+    assert [category_of(name) for name in ("device_kernel", "Kernel2", "kernel")] == [
+        "compiler"
+    ] * 3
+
+
+# --- flags -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT", {"cublas_heuristic", "split_k"}),
+        ("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", {"cublas_heuristic"}),
+        ("splitKreduce_kernel", {"cublas_heuristic", "split_k"}),
+        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", {"cublas_heuristic"}),
+        ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int>>", set()),
+        (
+            "void vllm::merge_attn_states_kernel<__nv_bfloat16, (unsigned int)128>()",
+            {"cascade_merge"},
+        ),
+        ("void flashinfer::PersistentVariableLengthMergeStatesKernel<(int)8>()", {"cascade_merge"}),
+        ("void flash::flash_fwd_splitkv_combine_kernel<int>()", {"cascade_merge"}),
+        ("void flash::flash_fwd_splitkv_kernel<int>()", set()),
+        ("void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<int>()", {"atomics"}),
+        (
+            "void at::native::indexFuncLargeIndex<float, long, ReduceAdd>()",
+            {"atomics"},
+        ),
+        # the backward pass of an embedding and index_put with accumulation sort first
+        (
+            "void at::native::embedding_backward_feature_kernel<float, float, long>()",
+            set(),
+        ),
+        ("void at::native::<unnamed>::indexing_backward_kernel<float, (int)4>()", set()),
+    ],
+)
+def test_flags_say_why_results_may_differ(name, flags):
+    assert set(load_rules("pytorch").classify(name).flags) == flags
+
+
+# --- recognition of the engine -----------------------------------------------------------------
+
+PYTORCH_NAMES = [
+    "void at::native::reduce_kernel<(int)512>(T3)",
+    "triton_poi_fused_4",
+    "nvjet_tst_64x8",
+]
+FLASHINFER_NAMES = [
+    "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(int)0>(T1)",
+    "void flashinfer::norm::FusedAddRMSNormKernel<(unsigned int)8, __nv_bfloat16>(T2 *)",
+]
+BORROWED_NAMES = ["void tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel<float>()"]
+MARKS = {
+    "vllm": ["kernel_unified_attention_2d"],
+    "sglang": ["write_req_to_token_pool_triton"],
+    "trtllm": ["void tensorrt_llm::kernels::applyBiasRopeUpdateKVCacheV2<float>()"],
+    "pytorch": ["_ZN2at6native13reduce_kernelILi512EEEvT_"],
+}
+
+
+@pytest.mark.parametrize("engine", MARKS)
+def test_one_mark_of_an_engine_outweighs_what_it_runs_on(engine):
+    names = (
+        MARKS[engine] + PYTORCH_NAMES + FLASHINFER_NAMES + BORROWED_NAMES * (engine != "pytorch")
+    )
+    assert detect_engine(names) == engine
+
+
+def test_kernels_borrowed_from_vllm_do_not_hide_sglang():
+    borrowed = ["void vllm::act_and_mul_kernel<c10::BFloat16>()", *PYTORCH_NAMES]
+    assert detect_engine(borrowed) == "vllm"
+    assert detect_engine([*borrowed, "write_req_to_token_pool_triton"]) == "sglang"
+
+
+@pytest.mark.parametrize("names", [[], FLASHINFER_NAMES, ["my_kernel", "nvjet_tst_64x8"], [""]])
+def test_names_that_prove_no_engine_are_generic(names):
+    assert detect_engine(names) == "generic"
+
+
+def test_both_real_runs_are_recognised():
+    assert detect_engine(name for name, _ in H100_PYTORCH) == "pytorch"
+    assert detect_engine(name for name, _ in A100_VLLM) == "vllm"
+
+
+ANY_NAMES = [
+    *PYTORCH_NAMES,
+    *FLASHINFER_NAMES,
+    *BORROWED_NAMES,
+    *(mark[0] for mark in MARKS.values()),
+]
+
+
+@given(st.lists(st.sampled_from(ANY_NAMES), unique=True), st.randoms(), st.integers(1, 3))
+def test_order_and_number_of_names_do_not_matter(names, random, times):
+    repeated = names * times
+    random.shuffle(repeated)
+    assert detect_engine(repeated) == detect_engine(names)
+
+
+# --- the machinery -----------------------------------------------------------------------------
+
+
+def first_match(engine, name):
+    return next(
+        (rule.id for rule in load_rules(engine).rules if re.search(rule.pattern, name)), None
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ruling_patterns_out_by_four_characters_changes_no_result(engine):
+    rules = load_rules(engine)
+    names = [rule.example for rule in ALL_RULES] + [rule.id for rule in ALL_RULES]
+    assert [rules.classify(name).rule_id for name in names] == [
+        first_match(engine, name) for name in names
+    ]
+
+
+NAME_PIECES = sorted(
+    {piece for rule in ALL_RULES for piece in re.findall(r"\w+|\W+", rule.example)}
+)
+COMPOSED_NAMES = st.lists(st.sampled_from(NAME_PIECES), max_size=12).map("".join)
+
+
+@given(st.text() | COMPOSED_NAMES, st.sampled_from(ENGINES))
+def test_any_text_gets_the_first_matching_rule(name, engine):
+    found = load_rules(engine).classify(name)
+    assert found.rule_id == first_match(engine, name)
+    assert (found.category == UNMATCHED) == (found.rule_id is None)
+
+
+def test_rules_can_be_sent_to_a_worker():
+    rules = load_rules("vllm")
+    copy = pickle.loads(pickle.dumps(rules))
+    assert copy == rules
+    assert copy.classify("reduce_segments") == rules.classify("reduce_segments")
+
+
+def test_five_thousand_names_take_less_than_half_a_second():
+    rules = load_rules("vllm")
+    names = [f"{rule.example}#{number}" for number in range(40) for rule in rules.rules][:5000]
+
+    def cpu_seconds():
+        start = time.process_time()
+        for name in names:
+            rules.classify(name)
+        return time.process_time() - start
+
+    assert min(cpu_seconds() for _ in range(3)) < 0.5
+
+
+def test_an_unknown_engine_is_refused_with_the_legal_ones():
+    with pytest.raises(
+        UsageError, match=r"'triton' is not an engine.* sglang, trtllm, pytorch, generic"
+    ):
+        load_rules("triton")
+
+
+# --- invalid files -----------------------------------------------------------------------------
+
+RULE = {"id": "generic.one", "category": "gemm", "pattern": "gemm", "operation": None}
+RULE |= {"example": "gemm", "source": "a test"}
+FILE = {
+    "engine": "generic",
+    "extends": None,
+    "categories": [{"id": "gemm", "title": "GEMM", "meaning": "Products."}],
+    "flag_meanings": {"atomics": "Source: a test."},
+    "detect": [{"pattern": "gemm", "weight": 1, "why": "a test"}],
+    "rules": [RULE],
+}
+CACHED = (load_rules, load_categories, load_flag_meanings)
+
+
+@pytest.fixture
+def use_files(monkeypatch):
+    def use(**contents):
+        monkeypatch.setattr(categories, "_read_file", lambda engine: contents[engine])
+        for function in CACHED:
+            function.cache_clear()
+
+    yield use
+    monkeypatch.undo()
+    for function in CACHED:
+        function.cache_clear()
+
+
+def test_a_small_valid_file_is_read(use_files):
+    use_files(generic=FILE)
+    assert load_rules("generic").classify("sgemm") == Classification(
+        "gemm", "generic.one", None, ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pattern": "gemm("}, "not a regular expression"),
+        ({"pattern": "gemm|[a-z]+"}, "4 fixed characters"),
+        ({"pattern": "gem?m"}, "4 fixed characters"),
+        ({"pattern": "(gemm)?abc"}, "4 fixed characters"),
+        ({"pattern": "(?i)gemm"}, "flags of the whole pattern"),
+        ({"pattern": None}, "'pattern' must be of type str"),
+        ({"category": "none"}, "not declared"),
+        ({"flags": ["none"]}, "not declared"),
+        ({"flags": "atomics"}, "wrong type"),
+        ({"operation": 3}, "wrong type"),
+        ({"source": None}, "'source' must be of type str"),
+    ],
+)
+def test_a_faulty_rule_is_a_fault_of_ours(use_files, change, message):
+    use_files(generic=FILE | {"rules": [RULE | change]})
+    with pytest.raises(ManifestError, match=message):
+        load_rules("generic")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rules": [RULE, RULE]}, "declared twice"),
+        ({"rules": ["gemm"]}, "'id' must be of type str"),
+        ({"rules": None}, "'rules' must be of type list"),
+        ({"categories": [{"id": "gemm"}]}, "'title' must be of type str"),
+        ({"flag_meanings": {"atomics": 1}}, "'atomics' must be of type str"),
+        ({"extends": "vllm"}, "cannot extend 'vllm'"),
+        ({"extends": "generic"}, "cannot extend 'generic'"),
+    ],
+)
+def test_a_faulty_file_is_a_fault_of_ours(use_files, change, message):
+    use_files(generic=FILE | change)
+    with pytest.raises(ManifestError, match=message):
+        load_rules("generic")
+
+
+def test_a_faulty_mark_of_an_engine_is_a_fault_of_ours(use_files):
+    use_files(
+        **{engine: FILE | {"detect": [{"pattern": "x", "weight": "1"}]} for engine in ENGINES}
+    )
+    with pytest.raises(ManifestError, match="'weight' must be of type int"):
+        detect_engine(["x"])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"engine": "vllm"}'])
+def test_a_file_that_is_not_the_engines_is_a_fault_of_ours(tmp_path, monkeypatch, text):
+    folder = tmp_path / "data" / "kernel_rules"
+    folder.mkdir(parents=True)
+    (folder / "generic.json").write_text(text)
+    monkeypatch.setattr(categories.resources, "files", lambda package: tmp_path)
+    with pytest.raises(ManifestError, match="Kernel rules of generic"):
+        categories._read_file.__wrapped__("generic")
+    with pytest.raises(ManifestError, match="Kernel rules of pytorch cannot be read"):
+        categories._read_file.__wrapped__("pytorch")
+
+
+def test_the_files_are_plain_json_that_states_their_engine():
+    for engine in ENGINES:
+        content = categories._read_file(engine)
+        assert content["engine"] == engine
+        assert json.loads(json.dumps(content)) == content

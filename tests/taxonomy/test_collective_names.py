@@ -1,0 +1,34 @@
+"""Operations of communication kernels, by names as they stand in real reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsys_llm.taxonomy.collective_names import OTHER, operation_of
+
+ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+NAMES = {
+    f"ncclDevKernel_AllReduce_Sum_bf16_RING_LL{ARGUMENTS}": "all_reduce",
+    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)": "all_reduce",
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, (int)4>(vllm::RankData *)": "all_reduce",
+    "void flashinfer::trtllm_allreduce_fusion::"
+    "allreduce_fusion_kernel_oneshot_lamport<(int)8>(T2)": "all_reduce",
+    "void (anonymous namespace)::multimem_one_shot_reduce_kernel<float>(T1 *)": "all_reduce",
+    f"ncclDevKernel_AllGather_RING_LL{ARGUMENTS}": "all_gather",
+    f"ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL{ARGUMENTS}": "reduce_scatter",
+    "ncclSymkDevKernel_ReduceScatter_LL_sum_f32(ncclSymkDevWorkArgs4K)": "reduce_scatter",
+    f"ncclDevKernel_Reduce_Sum_f32_RING_LL{ARGUMENTS}": "reduce",
+    f"ncclDevKernel_Broadcast_RING_LL{ARGUMENTS}": "broadcast",
+    f"ncclDevKernel_SendRecv{ARGUMENTS}": "send_recv",
+    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)": "send_recv",
+    "void tensorrt_llm::kernels::moeAllToAllKernel<(bool)0>(int, int, int)": "all_to_all",
+    "void deep_ep::internode_ll::dispatch<(bool)1, (int)3>(void *, float *)": "dispatch",
+    "void deep_ep::intranode::combine<__nv_bfloat16, (int)8>(T1 *)": "combine",
+    f"ncclDevKernel_Generic_4{ARGUMENTS}": OTHER,
+    "nvshmemi_transfer_rma": OTHER,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_operation_is_told_by_the_name(name):
+    assert operation_of(name) == NAMES[name]

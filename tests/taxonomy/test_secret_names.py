@@ -1,0 +1,71 @@
+"""Variables that look like secrets, by their names; the readers hand out no value."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsys_llm.profile.capture import read_facts
+from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.taxonomy.secret_names import names_in, secret_names
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "WANDB_API_KEY",
+        "OPENAI_APIKEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "PGPASSWORD",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "db_passwd",
+        "SLURM_JWT",
+        "API_TOKENS",
+        "MAX_TOKENS_API_KEY",
+    ],
+)
+def test_names_of_secrets_are_told(name):
+    assert secret_names([name, "PATH", name]) == (name,)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TOKENIZERS_PARALLELISM",
+        "KEYBOARD",
+        "MONKEY",
+        "GPG_KEY",
+        "SSH_AUTH_SOCK",
+        "MAX_NUM_BATCHED_TOKENS",
+        "MAX_TOKENS",
+        "TOKENS_PER_STEP",
+        "PATH",
+        "A B_KEY",
+        "",
+    ],
+)
+def test_other_names_are_not(name):
+    assert secret_names([name]) == ()
+
+
+def test_names_within_one_text_are_those_that_have_a_value():
+    assert names_in("A=1;B_KEY=;C=x=y;D_TOKEN=z") == ["A", "C", "D_TOKEN"]
+
+
+@pytest.mark.parametrize("schema", ["3.7.2", "3.30.1"])
+@pytest.mark.parametrize("kind", ["sqlite", "parquet"])
+def test_reports_tell_names_and_no_values(tmp_path, kind, schema):
+    report = TraceBuilder(schema=schema).kernel("a", start_ns=1, duration_ns=1)
+    report.environment(HF_TOKEN="marker-1", EMPTY_KEY="", LANG="marker-2")
+    if kind == "sqlite":
+        opened = SqliteReport(report.write_sqlite(tmp_path / "r.sqlite"))
+    else:
+        opened = ParquetReport(report.write_parquet(tmp_path / "r_pqtdir"))
+    with opened:
+        assert "marker" not in str(opened.variable_names())
+        facts = read_facts(opened)
+    assert facts.secret_variables == ("HF_TOKEN",)
+    assert "marker" not in str(facts)

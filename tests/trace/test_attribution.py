@@ -1,0 +1,124 @@
+"""Joins of operations and API calls against a dictionary, and ranges against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.trace.attribution import duplicate_keys, join_launches, open_ranges_n
+
+relaxed = settings(deadline=None)
+# Dense ids use a table; sparse huge ones, and calls without an id, use a search.
+id_lists = st.one_of(
+    st.lists(st.integers(0, 6), max_size=8),
+    st.lists(st.sampled_from([NULL_INT, -1, 0, 3, 2**32, 2**53 + 1, 2**63 - 1]), max_size=8),
+    st.lists(st.integers(2**62, 2**62 + 4), max_size=8),
+)
+
+
+def int64(values):
+    return np.array(values, dtype=np.int64)
+
+
+def joined(op_ids, calls):
+    starts = int64([start for _, start in calls])
+    return join_launches(int64(op_ids), int64([key for key, _ in calls]), starts).tolist()
+
+
+def test_many_operations_share_the_call_of_a_graph_launch():
+    assert joined([7, 7, 8], [(7, 0), (9, 1)]) == [0, 0, -1]
+
+
+def test_the_earliest_of_several_calls_wins_whatever_their_row():
+    # Id 5 is claimed at 8, 2 and 4 ns: row 1 is the earliest.
+    assert joined([5], [(5, 8), (5, 2), (5, 4)]) == [1]
+
+
+def test_of_calls_at_one_instant_the_first_row_wins():
+    assert joined([5], [(5, 2), (5, 2)]) == [0]
+
+
+def test_without_starts_the_first_row_wins():
+    assert join_launches(int64([5]), int64([4, 5, 5]), None).tolist() == [1]
+
+
+@pytest.mark.parametrize("missing", [NULL_INT, -1])
+def test_negative_and_null_ids_match_nothing_not_even_each_other(missing):
+    assert joined([missing, 3], [(missing, 0), (3, 1)]) == [-1, 1]
+    assert joined([missing], [(missing, 0)]) == [-1]
+
+
+def test_ids_beyond_those_of_the_calls_match_nothing():
+    assert joined([1, 2, 3, 4, 5], [(2, 0), (4, 1)]) == [-1, 0, -1, 1, -1]
+
+
+def test_huge_sparse_ids_are_told_apart():
+    # As doubles these two would be one.
+    assert joined([2**53, 2**53 + 1], [(2**53 + 1, 0), (2**53, 1)]) == [1, 0]
+
+
+@relaxed
+@given(id_lists, id_lists, st.data())
+def test_the_join_is_that_of_a_dictionary(op_ids, call_ids, data):
+    starts = data.draw(
+        st.lists(st.integers(0, 3), min_size=len(call_ids), max_size=len(call_ids)), "starts"
+    )
+    earliest: dict[int, int] = {}
+    for row in sorted(range(len(call_ids)), key=lambda row: (starts[row], row)):
+        earliest.setdefault(call_ids[row], row)
+    expected = [earliest.get(key, -1) if key >= 0 else -1 for key in op_ids]
+    assert joined(op_ids, list(zip(call_ids, starts, strict=True))) == expected
+
+
+@relaxed
+@given(id_lists)
+def test_duplicate_keys_are_those_claimed_twice(call_ids):
+    expected = {key for key in call_ids if key >= 0 and call_ids.count(key) > 1}
+    assert duplicate_keys(int64(call_ids)).tolist() == sorted(expected)
+
+
+def test_a_missing_id_is_no_duplicate_key():
+    # Two calls and an operation without an id do not claim a key.
+    assert duplicate_keys(int64([NULL_INT, NULL_INT])).tolist() == []
+
+
+def test_ids_without_a_value_between_two_equal_ones_hide_nothing():
+    # The step from 1 down to NULL is larger than 63 bits hold, and would come out positive.
+    assert duplicate_keys(int64([1, NULL_INT, -3, 1])).tolist() == [1]
+
+
+def test_the_earliest_call_is_found_where_a_later_row_has_no_time():
+    calls, starts = int64([7, 7, 7]), int64([5, 2, NULL_INT])
+    assert join_launches(int64([7]), calls[:2], starts[:2]).tolist() == [1]
+    assert join_launches(int64([7]), calls, starts).tolist() == [2]
+
+
+def test_a_range_that_starts_where_another_ends_is_not_inside_it():
+    # 0..9 holds 1..4 and 4..6; another thread's 2..3 is outermost there.
+    depths = open_ranges_n(int64([0, 1, 4, 2]), int64([9, 4, 6, 3]), int64([1, 1, 1, 2]))
+    assert depths.tolist() == [0, 1, 1, 0]
+
+
+def test_of_two_ranges_with_one_start_the_longer_is_the_outer():
+    assert open_ranges_n(int64([3, 3]), int64([5, 8]), int64([1, 1])).tolist() == [1, 0]
+
+
+@relaxed
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(0, 2)),
+        max_size=8,
+        unique_by=(lambda row: (row[0], row[2])),
+    )
+)
+def test_depths_are_those_counted_range_by_range(rows):
+    expected = [
+        sum(other == thread and begin < start < begin + length for begin, length, other in rows)
+        for start, _, thread in rows
+    ]
+    starts, ends = int64([row[0] for row in rows]), int64([row[0] + row[1] for row in rows])
+    threads = int64([row[2] for row in rows])
+    assert open_ranges_n(starts, ends, threads).tolist() == expected

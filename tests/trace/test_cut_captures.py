@@ -1,0 +1,149 @@
+"""Captures that begin or end in the midst of work: what they cut is cut, and not missing."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from quick_run import quick
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+US = 1_000
+COPY = "cudaMemcpyAsync_v3020"
+
+
+def queue(plan: list[str], random: Random, end_ns: int | None, *, traced: bool = True):
+    """Run kernels (k), copies (c) and waits (w) through one stream in order, cut at `end_ns`.
+
+    Returns:
+        The trace, and how many copies the end of the capture cut; without `traced` none has a row.
+    """
+    trace, now_ns, free_ns, cut_n = TraceBuilder(), 0, 0, 0
+    for kind in plan:
+        call = (now_ns, now_ns + random.randint(2, 6) * US)
+        if end_ns is not None and call[1] > end_ns:
+            break
+        now_ns = call[1] + random.randint(0, 3) * US
+        start_ns = max(call[1] + US, free_ns)
+        over_ns = start_ns + random.randint(30, 60) * US
+        if kind == "w":
+            now_ns = max(now_ns, free_ns + US)
+            if end_ns is None or now_ns <= end_ns:
+                trace.api("cudaStreamSynchronize_v3020", start_ns=call[0], end_ns=now_ns)
+            continue
+        free_ns = over_ns
+        inside = end_ns is None or over_ns <= end_ns
+        if kind == "k" and inside:
+            trace.kernel("k", start_ns=start_ns, end_ns=over_ns, launch=call)
+        elif kind == "k":
+            trace.api("cudaLaunchKernel_v7000", start_ns=call[0], end_ns=call[1])
+        elif inside and traced:
+            trace.memcpy("HtoD", start_ns=start_ns, end_ns=over_ns, size_bytes=9, launch=call)
+        else:
+            trace.api(COPY, start_ns=call[0], end_ns=call[1])
+            cut_n += not inside
+    return trace, cut_n
+
+
+def idle(path):
+    tables = quick("idle_gaps", path)
+    (device,) = tables["devices"].to_dict("records")
+    return device, set(tables["findings"]["rule"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_that_all_come_last_are_cut(tmp_path, seed):
+    # The host is far ahead of the GPU: every copy is called for, and none has run.
+    random = Random(seed)
+    plan = ["k"] * 40 + ["c"] * random.randint(12, 25)
+    trace, cut_n = queue(plan, random, 40 * 30 * US)
+    device, rules = idle(trace.write_sqlite(tmp_path / "r.sqlite"))
+    assert cut_n == len(plan) - 40
+    counts = [device[name] for name in ("copy_calls_n", "copies_seen_n", "copies_cut_n")]
+    assert counts == [cut_n, 0, cut_n]
+    assert "copies_not_traced" not in rules
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_capture_cuts_of_a_mixed_queue_is_counted_exactly(tmp_path, seed):
+    random = Random(100 + seed)
+    plan = random.choices("kkccw", weights=(4, 4, 5, 5, random.choice((0, 1))), k=120)
+    trace, cut_n = queue(plan, random, random.randint(500, 1500) * US)
+    device, rules = idle(trace.write_sqlite(tmp_path / "r.sqlite"))
+    assert device["copies_cut_n"] == cut_n
+    assert device["copy_calls_n"] == device["copies_seen_n"] + cut_n
+    assert "copies_not_traced" not in rules
+
+
+@pytest.mark.parametrize(
+    "plan", ["kc" * 30, "kkccw" * 12, "k" * 20 + "c" * 20 + "w", "c" * 20 + "k" * 20]
+)
+def test_copies_that_left_no_row_are_missing_wherever_the_capture_ends(tmp_path, plan):
+    trace, _ = queue(list(plan), Random(plan), None, traced=False)
+    device, rules = idle(trace.write_sqlite(tmp_path / "r.sqlite"))
+    assert device["copies_cut_n"] <= 1  # the very last call of all
+    assert "copies_not_traced" in rules
+
+
+def test_copies_long_before_the_end_are_missing_although_they_come_last(tmp_path):
+    trace, _ = queue(["k"] * 20 + ["c"] * 20, Random(1), None, traced=False)
+    trace.api("cudaEventQuery_v3020", start_ns=90_000 * US, end_ns=90_001 * US)
+    device, rules = idle(trace.write_sqlite(tmp_path / "r.sqlite"))
+    assert (device["copy_calls_n"], device["copies_cut_n"]) == (20, 0)
+    assert "copies_not_traced" in rules
+
+
+@pytest.mark.parametrize("recipe", ["nvtx_phase_attribution", "trace_diff"])
+def test_every_recipe_that_asks_what_is_missing_reads_a_cut_capture(tmp_path, recipe):
+    trace, cut_n = queue(["k"] * 40 + ["c"] * 15, Random(5), 40 * 30 * US)
+    path = trace.write_sqlite(tmp_path / "r.sqlite")
+    words = ["--baseline", str(path)] if recipe == "trace_diff" else []
+    assert cut_n == 15
+    assert "opaque_graphs" not in set(quick(recipe, path, *words)["findings"]["rule"])
+
+
+def begun_late(random: Random, early_n: int) -> TraceBuilder:
+    """Return a trace whose first kernels were launched before it began."""
+    trace, at_ns = TraceBuilder(), 0
+    # Numbers that the calls before had taken.
+    trace.reserve_correlation_ids(early_n)
+    for number in range(early_n):
+        over_ns = at_ns + random.randint(40, 90) * US
+        trace.kernel("k", start_ns=at_ns, end_ns=over_ns, correlation_id=1 + number)
+        at_ns = over_ns + US
+    trace.nvtx("step", 5 * US, at_ns + 900 * US)
+    for number in range(10):
+        call = (10 * US + number * US, 10 * US + number * US + 500)
+        trace.kernel("k", start_ns=at_ns, end_ns=at_ns + 20 * US, launch=call)
+        at_ns += 21 * US
+    return trace
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("recipe", ["llm_hotspots", "nvtx_phase_attribution"])
+def test_work_that_was_launched_before_the_capture_is_cut_and_named(tmp_path, seed, recipe):
+    random = Random(seed)
+    early_n = random.randint(20, 30)
+    path = begun_late(random, early_n).write_sqlite(tmp_path / "r.sqlite")
+    tables = quick(recipe, path)
+    row = tables["coverage"].set_index("op").loc["kernel"]
+    assert (row["api_missing_n"], row["api_cut_n"]) == (early_n, early_n)
+    assert row["api_cut_ns"] == row["api_missing_ns"] == row["total_ns"] - 10 * 20 * US
+    # Far more than half of the time was launched before, and nothing that could be recorded lacks.
+    assert not {"low_api_coverage", "low_range_coverage"} & set(tables["findings"]["rule"])
+
+
+def test_work_without_a_call_in_the_midst_is_missing_beside_what_is_cut(tmp_path):
+    trace = begun_late(Random(7), 20)
+    for number in range(20):
+        start_ns = 9_000 * US + number * 100 * US
+        trace.kernel("lost", start_ns=start_ns, duration_ns=80 * US)
+    tables = quick("nvtx_phase_attribution", trace.write_sqlite(tmp_path / "r.sqlite"))
+    row = tables["coverage"].set_index("op").loc["kernel"]
+    assert (row["api_missing_n"], row["api_cut_n"]) == (40, 20)
+    findings = tables["findings"].set_index("rule")
+    for rule in ("low_api_coverage", "low_range_coverage"):
+        # 200 us of 1.8 ms; the 20 cut ones are in neither number.
+        assert "11.1 %" in findings.loc[rule, "title"]
+        assert "launched before the capture began" in findings.loc[rule, "evidence"]

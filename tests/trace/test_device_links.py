@@ -1,0 +1,59 @@
+"""Which GPU is behind a CUDA device: told, or stated as an assumption, or left out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.device_links import (
+    BY_ORDER,
+    BY_TABLE,
+    ONLY_GPU,
+    GpuLink,
+    gpu_links,
+    gpu_total_bytes,
+)
+
+PID = (7 << 24) | (1 << 48)
+
+
+def table(**columns):
+    return Table({name: np.array(values, dtype=np.int64) for name, values in columns.items()})
+
+
+def gpus(*total_bytes):
+    ids = range(len(total_bytes))
+    return table(gpu_id=ids, cuda_id=ids, total_bytes=total_bytes)
+
+
+def test_the_list_of_the_report_is_believed_first():
+    listed = table(gpu_id=[3, 1], cuda_id=[0, 0], pid=[7, 8])
+    links = gpu_links({"gpus": gpus(5, 5, 5, 5), "cuda_devices": listed}, PID, (0,))
+    assert links == {0: GpuLink(3, BY_TABLE)}
+
+
+def test_the_only_gpu_is_that_of_every_device():
+    assert gpu_links({"gpus": gpus(5)}, PID, (0, 2)) == dict.fromkeys((0, 2), GpuLink(0, ONLY_GPU))
+
+
+def test_cudas_order_is_an_assumption_and_labelled_so():
+    links = gpu_links({"gpus": gpus(5, 6)}, PID, (1, 4))
+    assert links == {1: GpuLink(1, BY_ORDER)}  # there is no fifth GPU
+
+
+def test_nothing_is_known_without_tables_or_from_nulls():
+    assert gpu_links({}, PID, (0,)) == {}
+    unnumbered = table(gpu_id=[0, 1], cuda_id=[NULL_INT] * 2, total_bytes=[5, 5])
+    unlinked = table(gpu_id=[NULL_INT], cuda_id=[0], pid=[7])
+    assert gpu_links({"gpus": unnumbered, "cuda_devices": unlinked}, PID, (0,)) == {}
+
+
+def test_memory_is_that_of_the_gpu_or_of_all_if_they_are_alike():
+    tables = {"gpus": gpus(5, 6)}
+    assert gpu_total_bytes(tables, GpuLink(1, BY_TABLE)) == 6
+    assert gpu_total_bytes(tables, GpuLink(1, BY_ORDER)) is None
+    assert gpu_total_bytes(tables, None) is None
+    assert gpu_total_bytes({"gpus": gpus(5, 5)}, None) == 5
+    assert gpu_total_bytes({"gpus": gpus(NULL_INT)}, GpuLink(0, ONLY_GPU)) is None
+    assert gpu_total_bytes({}, None) is None

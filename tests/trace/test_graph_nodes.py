@@ -1,0 +1,46 @@
+"""Where nodes of CUDA graphs were captured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.graph_nodes import NodeCaptures, is_node
+
+
+def captures(*rows):
+    """Return creations of (node, original, start, thread)."""
+    names = ("graph_node_id", "original_graph_node_id", "start_ns", "global_tid")
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    return NodeCaptures.of([None, Table(dict(zip(names, columns, strict=True)))])
+
+
+def captured(found, *nodes):
+    at_ns, tid = found.captured(np.array(nodes, dtype=np.int64))
+    return list(zip(at_ns.tolist(), tid.tolist(), strict=True))
+
+
+def test_copies_lead_back_to_the_node_that_was_captured():
+    found = captures((1, NULL_INT, 5, 70), (21, 1, 8, 71), (31, 21, 9, 72))
+    assert captured(found, 31, 21, 1) == [(5, 70)] * 3
+
+
+def test_a_node_that_nobody_recorded_is_not_known():
+    found = captures((1, NULL_INT, 5, 70), (2, 99, 6, 71))
+    assert captured(found, 7, 2) == [(NULL_INT, NULL_INT), (6, 71)]
+    assert captured(captures(), 7) == [(NULL_INT, NULL_INT)]
+
+
+def test_rows_of_other_things_are_left_out():
+    # Newer exports have the creation of graphs in the table of that name.
+    assert captures((NULL_INT, NULL_INT, 3, 70)).node_id.size == 0
+
+
+def test_a_circle_ends():
+    found = captures((1, 2, 5, 70), (2, 1, 6, 71))
+    assert captured(found, 1)[0] in [(5, 70), (6, 71)]
+
+
+def test_operations_without_a_node_are_none():
+    assert is_node(np.array([NULL_INT, 0, 5])).tolist() == [False, False, True]

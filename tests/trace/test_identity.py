@@ -1,0 +1,318 @@
+"""Which rank is which: every rule in its turn, whatever the order of the inputs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts
+from nsys_llm.trace.identity import RankEntry, RankKey, clock_offsets, number_ranks, one_clock
+
+relaxed = settings(deadline=None)
+
+
+def facts(variables=None, mpi=None, host="node1", utc=None, steady=None, session=None):
+    return CaptureFacts(
+        host=host,
+        driver_version=None,
+        cuda_version=None,
+        gpus=(),
+        nsys_version=None,
+        schema_version=None,
+        utc_epoch_ns=utc,
+        system_clock_ns=steady,
+        processes={},
+        rank_variables=variables or {},
+        mpi_ranks=mpi or {},
+        graph_mode=None,
+        session=session,
+    )
+
+
+def process(pid):
+    return pid << 24
+
+
+def entry(name, pid=1, *, variables=None, mpi=None):
+    """Return a process with GPU work in the report `name`."""
+    mpi_ranks = None if mpi is None else {process(pid): mpi}
+    key = RankKey(f"/ranks/{name}.sqlite", process(pid))
+    return RankEntry(key, name, facts(variables, mpi_ranks), True)
+
+
+def failed(name):
+    """Return a report that could not be read."""
+    return RankEntry(RankKey(f"/ranks/{name}.sqlite", NULL_INT), name, None, False)
+
+
+def idle(name, variables=None):
+    """Return a valid report without GPU work."""
+    key = RankKey(f"/ranks/{name}.sqlite", NULL_INT)
+    return RankEntry(key, name, facts(variables), False)
+
+
+def shown(entries, rank_map=None):
+    return [(one.number, one.file, one.source) for one in number_ranks(entries, rank_map)]
+
+
+def numbers(entries, rank_map=None):
+    return {one.key: one.number for one in number_ranks(entries, rank_map)}
+
+
+def sources(entries, rank_map=None):
+    return {one.source for one in number_ranks(entries, rank_map)}
+
+
+def test_a_rank_map_wins_over_everything():
+    entries = [entry("rank0", variables={"RANK": 5}, mpi=7), entry("rank1", 2, mpi=8)]
+    mapped = {("rank0", None): 3, ("rank1", None): 2}
+    assert shown(entries, mapped) == [(2, "2:rank1", "rank_map"), (3, "3:rank0", "rank_map")]
+
+
+def test_work_of_no_process_breaks_no_rule_and_comes_last():
+    nobody = RankEntry(RankKey("/ranks/node.sqlite", NULL_INT), "node", facts(None, {}), True)
+    entries = [nobody, entry("node", 1, mpi=7), entry("node", 2, mpi=3)]
+    assert [(number, source) for number, _, source in shown(entries)] == [
+        (3, "mpi_ranks"),
+        (7, "mpi_ranks"),
+        (8, "index"),
+    ]
+
+
+def test_a_rank_map_tells_processes_of_one_report_apart_by_pid():
+    entries = [entry("node", 11), entry("node", 12)]
+    mapped = {("node", 11): 1, ("node", 12): 0}
+    assert [one.pid for one in number_ranks(entries, mapped)] == [12, 11]
+
+
+def test_mpi_ranks_come_before_variables_and_names():
+    entries = [entry("rank0", mpi=1, variables={"RANK": 0}), entry("rank1", mpi=0)]
+    assert shown(entries) == [(0, "0:rank1", "mpi_ranks"), (1, "1:rank0", "mpi_ranks")]
+
+
+@pytest.mark.parametrize("name", RANK_VARIABLES)
+def test_each_rank_variable_numbers_where_all_reports_have_it(name):
+    entries = [entry("rank0", variables={name: 4}), entry("rank1", variables={name: 3})]
+    assert sources(entries) == {f"env:{name}"}
+    assert numbers(entries)[entries[0].key] == 4
+
+
+def test_variables_are_believed_in_their_order():
+    values = dict.fromkeys(RANK_VARIABLES)
+    for position, name in enumerate(RANK_VARIABLES):
+        values[name] = 10 + position
+    left = dict(values)
+    for name in RANK_VARIABLES:
+        assert sources([entry("rank7", variables=left)]) == {f"env:{name}"}
+        del left[name]
+    assert sources([entry("rank7")]) == {"file_name"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [({"RANK": 0}, {"RANK": 0}), ({"RANK": 0}, {}), ({"RANK": 0}, {"PMI_RANK": 1})],
+    ids=["twice", "missing", "mixed"],
+)
+def test_a_variable_that_does_not_number_all_numbers_none(variables):
+    # A launcher's own environment says RANK=0 in every report.
+    entries = [entry(f"rank{n + 5}", variables=one) for n, one in enumerate(variables)]
+    assert sources(entries) == {"file_name"}
+    assert sorted(numbers(entries).values()) == [5, 6]
+
+
+def test_variables_and_names_number_no_report_with_several_processes():
+    # The variables are those of the launched command, not of its children.
+    entries = [entry("rank3", pid, variables={"RANK": 9}) for pid in (11, 12)]
+    assert shown(entries) == [(0, "rank3.pid11", "index"), (1, "rank3.pid12", "index")]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("rank3", 3),
+        ("Rank_12", 12),
+        ("job7.rank-4.h100", 4),
+        ("vllm_rank=05_of_8", 5),
+        ("RANK.6", 6),
+        ("local_rank2", None),
+        ("localrank2", None),
+        ("localrank0_rank9", 9),
+        ("node3", None),
+        ("rank", None),
+    ],
+)
+def test_a_number_after_rank_in_the_file_name_counts_but_not_a_local_one(name, number):
+    ((found, _, source),) = shown([entry(name)])
+    assert (found, source) == ((0, "index") if number is None else (number, "file_name"))
+
+
+def test_a_folder_called_rank_numbers_nothing():
+    assert sources([entry("rank7/a")]) == {"index"}
+
+
+def test_names_that_say_the_same_number_twice_leave_the_index():
+    entries = [entry("a/rank0"), entry("b/rank0")]
+    assert shown(entries) == [(0, "a/rank0", "index"), (1, "b/rank0", "index")]
+
+
+def test_the_index_follows_names_as_people_count_and_then_the_pid():
+    entries = [entry("n10"), entry("n9", 12), entry("n9", 3)]
+    assert [(one.file, one.number) for one in number_ranks(entries)] == [
+        ("0:n9.pid3", 0),
+        ("1:n9.pid12", 1),
+        ("2:n10", 2),
+    ]
+
+
+def test_a_failed_report_keeps_its_place_under_the_index_rule():
+    entries = [entry("a"), failed("b"), entry("c")]
+    assert shown(entries) == [(0, "a", "index"), (1, "b", "index"), (2, "c", "index")]
+
+
+def test_a_failed_report_gets_the_number_in_its_name_if_that_rule_numbers_the_set():
+    assert shown([entry("rank0"), failed("rank1")]) == [
+        (0, "rank0", "file_name"),
+        (1, "rank1", "file_name"),
+    ]
+
+
+def test_a_failed_report_that_the_rule_cannot_number_comes_last_and_has_no_source():
+    entries = [failed("a"), entry("b", variables={"RANK": 1})]
+    assert shown(entries) == [(1, "b", "env:RANK"), (None, "a", None)]
+
+
+def test_a_report_without_work_never_takes_the_number_of_a_rank_with_work():
+    entries = [idle("z", {"RANK": 0}), entry("a", variables={"RANK": 0})]
+    assert shown(entries) == [(0, "a", "env:RANK"), (None, "z", None)]
+
+
+def test_two_reports_without_work_do_not_share_a_number():
+    found = number_ranks([entry("rank0"), failed("a/rank3"), failed("b/rank3")])
+    given_numbers = [one.number for one in found if one.number is not None]
+    assert len(set(given_numbers)) == len(given_numbers)
+
+
+def test_a_set_without_any_gpu_work_is_numbered_all_the_same():
+    # Else --world-size would call ranks absent whose reports were given.
+    assert shown([idle("rank1"), idle("rank0")]) == [
+        (0, "rank0", "file_name"),
+        (1, "rank1", "file_name"),
+    ]
+
+
+def test_labels_sort_as_the_numbers_do():
+    # As text, rank10 stands before rank2.
+    found = number_ranks([entry(f"rank{n}") for n in (10, 2, 0)])
+    assert [one.file for one in found] == ["00:rank0", "02:rank2", "10:rank10"]
+    assert [one.file for one in number_ranks([entry("rank1"), entry("rank2")])] == [
+        "rank1",
+        "rank2",
+    ]
+
+
+def test_nothing_is_numbered_without_entries():
+    assert number_ranks([]) == []
+
+
+names = st.sampled_from(
+    ["a", "rank0", "rank1", "rank2", "rank02", "rank10", "b/rank1", "n01", "n1"]
+)
+ranks = st.integers(0, 3)
+workers = st.builds(
+    entry,
+    names,
+    st.integers(1, 2),
+    variables=st.dictionaries(st.sampled_from(RANK_VARIABLES[:2]), ranks, max_size=2),
+    mpi=st.one_of(st.none(), ranks),
+)
+sets = st.lists(workers, max_size=5, unique_by=lambda one: one.key)
+
+
+@st.composite
+def sets_with_failures(draw):
+    """Draw ranks and reports that failed; a report that failed has no ranks."""
+    entries = draw(sets)
+    there = {one.label for one in entries}
+    more = draw(st.lists(names, max_size=3, unique=True))
+    return entries + [failed(name) for name in more if name not in there]
+
+
+maps = st.one_of(
+    st.none(), st.dictionaries(st.tuples(names, st.sampled_from([None, 1, 2])), ranks, max_size=4)
+)
+
+
+@relaxed
+@given(sets_with_failures(), maps, st.randoms(use_true_random=False))
+def test_the_order_of_the_inputs_changes_nothing(entries, rank_map, random):
+    before = number_ranks(entries, rank_map)
+    random.shuffle(entries)
+    assert number_ranks(entries, rank_map) == before
+
+
+@relaxed
+@given(sets_with_failures(), maps)
+def test_numbers_are_distinct_and_labels_unique_and_sorted(entries, rank_map):
+    found = number_ranks(entries, rank_map)
+    assert sorted(one.key for one in found) == sorted(one.key for one in entries)
+    numbered = [one for one in found if one.number is not None]
+    assert found[: len(numbered)] == numbered
+    ordered = [one.number for one in numbered]
+    assert ordered == sorted(set(ordered))
+    labels = [one.file for one in numbered]
+    assert labels == sorted(set(labels))
+    assert {one.key for one in entries if one.has_work} <= {one.key for one in numbered}
+    assert len({one.source for one in numbered}) <= 1
+
+
+def test_one_host_is_aligned_by_its_steady_clock():
+    captures = {"a": facts(steady=107, utc=1), "b": facts(steady=100, utc=2)}
+    assert clock_offsets(captures) == ({"a": 7, "b": 0}, "systemClockNs")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [facts(host="node2", steady=100, utc=2), facts(utc=2), facts(host=None, steady=1, utc=2)],
+    ids=["another host", "no steady clock", "host unknown"],
+)
+def test_otherwise_the_wall_clock_aligns(other):
+    captures = {"a": facts(steady=107, utc=9), "b": other}
+    assert clock_offsets(captures) == ({"a": 7, "b": 0}, "utcEpochNs")
+
+
+def test_captures_that_name_no_host_may_be_of_two():
+    captures = {"a": facts(host=None, steady=107, utc=3), "b": facts(host=None, steady=1, utc=2)}
+    assert clock_offsets(captures) == ({"a": 1, "b": 0}, "utcEpochNs")
+
+
+def test_one_capture_without_a_clock_leaves_all_unaligned():
+    assert clock_offsets({"a": facts(utc=9), "b": facts()}) == ({}, None)
+    assert clock_offsets({}) == ({}, None)
+
+
+ONE_SESSION = {"utc": 1_700_000_000_000_000_123, "steady": 38_133_239_887, "session": "8a7c"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"session": "77ff"},
+        {"host": "node2"},
+        {"host": None},
+        {"utc": 1_700_000_000_000_000_124},
+        {"steady": 38_133_239_888},
+        {"steady": None},
+    ],
+)
+def test_reports_of_one_session_have_one_clock_and_all_others_their_own(other):
+    first = facts(**ONE_SESSION)
+    differs = facts(**{**ONE_SESSION, **other})
+    reports = {"/a": first, "/b": differs, "/c": facts(**ONE_SESSION), "/d": None}
+    assert one_clock(reports) == {"/a": 0, "/b": 1, "/c": 0, "/d": 2}
+    assert one_clock({"/a": differs, "/b": None}) == {"/a": 0, "/b": 1}
+    # Exports that lack the id of the session tell by the start, to the nanosecond.
+    bare = facts(**{**ONE_SESSION, "session": None})
+    assert one_clock({"/a": bare, "/b": bare}) == {"/a": 0, "/b": 0}
+    assert one_clock({"/a": facts(), "/b": facts()}) == {"/a": 0, "/b": 1}

@@ -1,0 +1,186 @@
+"""NVTX ranges: how a choice is typed, what it matches, and which ranges are the steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.manifest.range_choice import RangeChoice, parse_choice
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.ranges import Ranges, chosen_ranges, read_ranges, step_ranges
+
+PUSH_POP, START_END, MARK, DOMAIN = 59, 60, 34, 75
+STRINGS = {1: "registered"}
+
+
+def ranges_of(*rows):
+    """Return ranges from (name, start, end) or (name, start, end, thread, domain, any_thread)."""
+    full = [(*row, *(1, "", False)[len(row) - 3 :]) for row in rows]
+    name, start, end, thread, domain, shared = zip(*full, strict=True)
+    return Ranges(
+        start_ns=np.array(start),
+        end_ns=np.array(end),
+        thread=np.array(thread),
+        any_thread=np.array(shared),
+        name=np.array(name, dtype=object),
+        domain=np.array(domain, dtype=object),
+    )
+
+
+def events_of(*rows):
+    """Return NVTX events from (type, start, end, text, text id, thread, domain id)."""
+    columns = ["event_type", "start_ns", "end_ns", "text", "text_id", "global_tid", "domain_id"]
+    cells = dict(zip(columns, zip(*rows, strict=True), strict=True))
+    texts = np.array(cells.pop("text"), dtype=object)
+    return Table({"text": texts, **{name: np.array(values) for name, values in cells.items()}})
+
+
+def spans(ranges):
+    return list(zip(ranges.name, ranges.start_ns.tolist(), ranges.end_ns.tolist(), strict=True))
+
+
+def chosen(ranges, text):
+    return chosen_ranges(ranges, parse_choice(text)).start_ns.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("step", RangeChoice("step")),
+        ("step@NCCL", RangeChoice("step", "NCCL")),
+        ("step/2", RangeChoice("step", None, 2)),
+        ("step@NCCL/0", RangeChoice("step", "NCCL", 0)),
+        ("step@default", RangeChoice("step", "default")),
+        ("step@*/3", RangeChoice("step", None, 3)),
+        ("step@", RangeChoice("step")),
+        ("model/layer", RangeChoice("model/layer")),
+        ("model/layer/7", RangeChoice("model/layer", None, 7)),
+        (r"model\/7", RangeChoice("model/7")),
+        (r"a\@b@c", RangeChoice("a@b", "c")),
+        (r"a@b\/1", RangeChoice("a", "b/1")),
+        (r"a\\", RangeChoice("a\\")),
+        ("two words", RangeChoice("two words")),
+    ],
+)
+def test_a_choice_is_range_domain_and_index(text, choice):
+    assert parse_choice(text) == choice
+
+
+@pytest.mark.parametrize("text", ["", "@", "@NCCL", "a@b@c", "a\\"])
+def test_a_choice_without_a_name_or_with_two_domains_is_refused(text):
+    with pytest.raises(UsageError, match="RANGE"):
+        parse_choice(text)
+
+
+def test_ranges_come_in_order_of_start_and_the_longer_first():
+    events = events_of(
+        (PUSH_POP, 4, 6, "late", NULL_INT, 1, 0),
+        (PUSH_POP, 2, 3, "short", NULL_INT, 1, 0),
+        (PUSH_POP, 2, 9, "long", NULL_INT, 1, 0),
+    )
+    assert spans(read_ranges(events, {}, 20)) == [("long", 2, 9), ("short", 2, 3), ("late", 4, 6)]
+
+
+def test_a_range_that_was_never_closed_ends_with_the_capture():
+    events = events_of((PUSH_POP, 2, NULL_INT, "open", NULL_INT, 1, 0))
+    assert spans(read_ranges(events, {}, 20)) == [("open", 2, 20)]
+
+
+def test_a_range_that_ends_before_it_starts_is_none():
+    events = events_of(
+        (PUSH_POP, 5, 2, "backwards", NULL_INT, 1, 0), (PUSH_POP, 5, 5, "dot", NULL_INT, 1, 0)
+    )
+    assert spans(read_ranges(events, {}, 20)) == [("dot", 5, 5)]
+
+
+def test_marks_and_domains_are_no_ranges_and_start_end_ranges_are_of_any_thread():
+    events = events_of(
+        (MARK, 1, NULL_INT, "mark", NULL_INT, 1, 0),
+        (DOMAIN, 0, NULL_INT, "NCCL", NULL_INT, 1, 3),
+        (START_END, 2, 4, "shared", NULL_INT, 7, 3),
+        (PUSH_POP, 3, 4, "own", NULL_INT, 8, 0),
+    )
+    ranges = read_ranges(events, {}, 20)
+    assert ranges.any_thread.tolist() == [True, False]
+    assert ranges.thread.tolist() == [7, 8]
+    assert ranges.domain.tolist() == ["NCCL", ""]
+
+
+def test_registered_texts_are_looked_up_and_unknown_ones_say_their_id():
+    events = events_of(
+        (PUSH_POP, 1, 2, None, 1, 1, 0),
+        (PUSH_POP, 2, 3, None, 9, 1, 0),
+        (PUSH_POP, 3, 4, None, NULL_INT, 1, 0),
+    )
+    names = read_ranges(events, STRINGS, 20).name.tolist()
+    assert names == ["registered", "[unknown name 9]", ""]
+
+
+def test_events_without_ranges_give_none():
+    columns = ["event_type", "start_ns", "end_ns", "text", "text_id", "global_tid", "domain_id"]
+    assert spans(read_ranges(Table.empty(columns), STRINGS, 20)) == []
+
+
+def test_a_name_also_matches_without_its_running_numbers():
+    ranges = ranges_of(("aten::mm, op_id = 3", 1, 2), ("aten::mm", 3, 4), ("aten::mmx", 5, 6))
+    assert chosen(ranges, "aten::mm") == [1, 3]
+    assert chosen(ranges, "aten::mm, op_id = 3") == [1]
+
+
+def test_a_domain_is_matched_exactly_and_the_nameless_one_as_default():
+    ranges = ranges_of(("a", 1, 2), ("a", 3, 4, 1, "NCCL"), ("a", 5, 6, 1, "nccl"))
+    assert chosen(ranges, "a@NCCL") == [3]
+    assert chosen(ranges, "a@default") == [1]
+    assert chosen(ranges, "a@*") == chosen(ranges, "a") == [1, 3, 5]
+    assert chosen(ranges, "a@none") == []
+
+
+def test_an_index_counts_from_0_on_each_thread():
+    # Thread 1 has the starts 1 and 4, thread 2 has 2 and 3.
+    ranges = ranges_of(("a", 1, 9, 1), ("a", 2, 9, 2), ("a", 3, 9, 2), ("a", 4, 9, 1))
+    assert chosen(ranges, "a/0") == [1, 2]
+    assert chosen(ranges, "a/1") == [3, 4]
+    assert chosen(ranges, "a/2") == []
+
+
+def test_an_index_counts_only_the_ranges_of_that_name_and_domain():
+    ranges = ranges_of(("b", 1, 2), ("a", 3, 4, 1, "NCCL"), ("a", 5, 6))
+    assert chosen(ranges, "a@default/0") == [5]
+
+
+def test_the_steps_are_the_outermost_name_that_repeats_most():
+    # epoch once; step three times inside it; layer six times, but inside the steps.
+    steps = [("step", start, start + 9) for start in (1, 11, 21)]
+    layers = [("layer", start, start + 2) for start in (2, 5, 12, 15, 22, 25)]
+    ranges = ranges_of(("epoch", 0, 40), *steps, *layers)
+    assert spans(step_ranges(ranges, None)) == steps
+
+
+def test_steps_are_the_same_name_whatever_their_running_number():
+    ranges = ranges_of(*[(f"step {n}", 10 * n, 10 * n + 5) for n in range(3)])
+    assert step_ranges(ranges, None).start_ns.tolist() == [0, 10, 20]
+
+
+def test_two_of_a_kind_are_no_steps():
+    assert spans(step_ranges(ranges_of(("a", 0, 2), ("a", 3, 4)), None)) == []
+
+
+def test_of_names_that_repeat_alike_the_one_with_the_most_time_is_the_step():
+    # small: 3 x 1 ns, big: 3 x 5 ns.
+    rows = [(name, at, at + length) for at in (0, 10, 20) for name, length in (("small", 1),)]
+    rows += [("big", at + 2, at + 7) for at in (0, 10, 20)]
+    ranges = ranges_of(*sorted(rows, key=lambda row: row[1]))
+    assert set(step_ranges(ranges, None).name) == {"big"}
+
+
+def test_a_range_of_any_thread_or_of_no_length_is_no_step_by_itself():
+    shared = [("request", at, at + 5, 1, "", True) for at in (0, 10, 20)]
+    dots = [("dot", at, at) for at in (1, 2, 3)]
+    assert spans(step_ranges(ranges_of(*shared, *dots), None)) == []
+
+
+def test_a_named_step_may_be_any_range():
+    ranges = ranges_of(("a", 0, 9), ("b", 1, 2), ("a", 10, 12))
+    assert step_ranges(ranges, parse_choice("a")).start_ns.tolist() == [0, 10]

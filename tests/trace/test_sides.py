@@ -1,0 +1,148 @@
+"""Sides: what was typed for which run, and how reports and ranks of two runs are told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.profile.inputs import expand_sides
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.outcomes import MapResult, ReportOutcome
+from nsys_llm.trace.rank_sets import number_sides, read_rank_maps, unused_maps, wanted_ranks
+from nsys_llm.trace.sides import entries_by_side
+
+
+def given(inputs, baseline=None, baselines=None):
+    return {"input": inputs, "baseline": baseline, "baselines": baselines}
+
+
+def test_a_recipe_without_a_baseline_has_one_side():
+    assert entries_by_side({"input": ["a", "b", "c"]}) == {"": ["a", "b", "c"]}
+
+
+def test_baseline_and_input_are_two_sides_of_any_size():
+    found = entries_by_side(given(["c"], ["a", "b"]))
+    assert found == {"baseline": ["a", "b"], "input": ["c"]}
+
+
+def test_two_entries_without_a_baseline_are_the_two_runs():
+    assert entries_by_side(given(["old", "new"])) == {"baseline": ["old"], "input": ["new"]}
+
+
+@pytest.mark.parametrize("inputs", [["a"], ["a", "b", "c"]])
+def test_any_other_number_of_entries_needs_a_baseline(inputs):
+    with pytest.raises(UsageError, match=rf"give --baseline and --input.* {len(inputs)}\."):
+        entries_by_side(given(inputs))
+
+
+def test_each_further_baseline_is_a_run_of_its_own():
+    found = entries_by_side(given(["new"], ["old"], ["again", "and again"]))
+    assert list(found) == ["baseline", "input", "baseline-1", "baseline-2"]
+    assert found["baseline-2"] == ["and again"]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs of two ranks, in folders before and after."""
+    for run in ("before", "after"):
+        (tmp_path / run).mkdir()
+        for rank in range(2):
+            trace = TraceBuilder().kernel("k", start_ns=1, duration_ns=2)
+            trace.write_sqlite(tmp_path / run / f"rank{rank}.sqlite")
+    return tmp_path
+
+
+def sides(runs, baseline="before", after="after"):
+    return {"baseline": [str(runs / baseline)], "input": [str(runs / after)]}
+
+
+def test_reports_of_two_sides_are_told_apart_by_their_folders(runs):
+    inputs, notes = expand_sides(sides(runs))
+    assert notes == []
+    assert [(one.side, one.label) for one in inputs] == [
+        ("baseline", "before/rank0"),
+        ("baseline", "before/rank1"),
+        ("input", "after/rank0"),
+        ("input", "after/rank1"),
+    ]
+
+
+def test_the_same_report_may_stand_on_both_sides(runs):
+    inputs, notes = expand_sides(sides(runs, after="before"))
+    assert notes == []
+    assert [one.label for one in inputs] == [
+        "baseline:rank0",
+        "baseline:rank1",
+        "input:rank0",
+        "input:rank1",
+    ]
+
+
+def test_within_a_side_a_report_is_read_once_and_the_side_is_told(runs):
+    twice = [str(runs / "after" / "rank0.sqlite")] * 2
+    inputs, notes = expand_sides({**sides(runs), "input": twice})
+    assert len(inputs) == 3
+    assert notes == ["input: rank0.sqlite: given twice, read once."]
+
+
+def test_a_fault_of_a_side_names_it(runs):
+    with pytest.raises(UsageError, match=r"^baseline: .*nowhere: does not exist"):
+        expand_sides(sides(runs, baseline="nowhere"))
+
+
+def outcomes(inputs):
+    return MapResult(
+        tuple(ReportOutcome(one.path, one.label, None, side=one.side) for one in inputs), None
+    )
+
+
+def test_ranks_are_numbered_within_each_side(runs):
+    inputs, _ = expand_sides(sides(runs))
+    ranks = number_sides(outcomes(inputs), {})
+    assert [(rank.key.side, rank.number) for rank in ranks] == [
+        ("baseline", 0),
+        ("baseline", 1),
+        ("input", 0),
+        ("input", 1),
+    ]
+
+
+def test_ranks_of_one_report_on_both_sides_stay_apart(runs):
+    inputs, _ = expand_sides(sides(runs, after="before"))
+    ranks = number_sides(outcomes(inputs), {})
+    assert len({rank.key for rank in ranks}) == 4
+    assert len({rank.file for rank in ranks}) == 4
+
+
+def test_a_rank_map_numbers_every_side(runs):
+    inputs, _ = expand_sides(sides(runs))
+    file = runs / "map.csv"
+    rows = [f"{one.label},{7 - index % 2}" for index, one in enumerate(inputs)]
+    file.write_text("\n".join(["file,rank", *rows]))
+    maps = read_rank_maps(str(file), inputs)
+    ranks = number_sides(outcomes(inputs), maps)
+    assert [(rank.file, rank.number) for rank in ranks][:2] == [
+        ("6:before/rank1", 6),
+        ("7:before/rank0", 7),
+    ]
+    assert unused_maps(ranks, maps) == []
+
+
+def test_chosen_ranks_are_those_of_each_side(runs):
+    inputs, _ = expand_sides(sides(runs))
+    ranks = number_sides(outcomes(inputs), {})
+    chosen = wanted_ranks(ranks, (1,))
+    assert [(rank.key.side, rank.number) for rank in chosen if rank.number is not None] == [
+        ("baseline", 1),
+        ("input", 1),
+    ]
+
+
+def test_a_side_without_any_of_the_chosen_ranks_is_named(runs):
+    (runs / "after" / "rank1.sqlite").unlink()
+    inputs, _ = expand_sides(sides(runs))
+    reports = outcomes(inputs).reports
+    ranks = number_sides(MapResult(reports, None), {})
+    read = [rank for rank in ranks if rank.number is not None]
+    with pytest.raises(UsageError, match=r"^input: --ranks: none .*there are 0"):
+        wanted_ranks(read, (1,))

@@ -1,0 +1,201 @@
+"""Options that match no name: what a rank says, what is refused, and the names beside it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+import pytest
+from quick_run import resolved
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.core.nearest_names import nearest_names
+from nsys_llm.manifest.range_choice import parse_choice
+from nsys_llm.profile.inputs import expand_sides
+from nsys_llm.run.cli import main
+from nsys_llm.run.worker import map_reports, merge_results
+from nsys_llm.taxonomy.names import normalise_range, step_key
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.ranges import typed_name
+from nsys_llm.trace.sides import entries_by_side
+from nsys_llm.trace.unmatched import Unmatched, refuse_unmatched
+
+
+def rank(path, *names, kernel="gemm"):
+    trace = TraceBuilder()
+    for number, (name, domain) in enumerate(names):
+        trace.nvtx(name, 100 * number, 100 * number + 90, domain=domain)
+        launch = (100 * number + 5, 100 * number + 9)
+        trace.kernel(kernel, start_ns=5_000 + 100 * number, duration_ns=50, launch=launch)
+    if not names:
+        trace.kernel(kernel, start_ns=5_000, duration_ns=50, launch=(5, 9))
+    return trace.write_sqlite(path)
+
+
+STEPS = [*((f"step {number}", "") for number in range(4)), ("comm", "NCCL")]
+
+
+def mapped(recipe, *words):
+    options = resolved(recipe, "--input", *words)
+    inputs, _ = expand_sides(entries_by_side(options))
+    parts = [map_reports([one], recipe=recipe, options=options) for one in inputs]
+    return parts, options
+
+
+def refused(ranks, options):
+    with pytest.raises(UsageError) as told:
+        refuse_unmatched(ranks, options)
+    assert "\n" not in told.value.message
+    return told.value.message
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flag", "text", "nearest"),
+    [
+        ("llm_hotspots", "--filter-nvtx", "stepp", ["step #", "comm"]),
+        ("llm_hotspots", "--filter-projected-nvtx", "COMM", ["comm", "step #"]),
+        ("llm_hotspots", "--filter-nvtx", "comm@NCC", ["comm@NCCL", "step #@default"]),
+        ("llm_hotspots", "--filter-nvtx", "step #@NCCL", ["step #@default", "comm@NCCL"]),
+        ("llm_hotspots", "--kernel", "gem_", ["gemm"]),
+        ("tail_stats", "--step", "re:^stop", ["step #", "comm"]),
+        ("nvtx_phase_attribution", "--step", "step", ["step #", "comm"]),
+        ("nvtx_phase_attribution", "--match", "re:^ste$", ["step #", "comm"]),
+        ("nvtx_phase_attribution", "--domain", "nccl", ["NCCL", "default"]),
+        ("idle_gaps", "--filter-nvtx", "re:COMM", ["comm", "step #"]),
+    ],
+)
+def test_a_name_that_nothing_matches_comes_back_with_the_nearest(
+    tmp_path, recipe, flag, text, nearest
+):
+    path = rank(tmp_path / "rank0.sqlite", *STEPS)
+    (part,), options = mapped(recipe, str(path), flag, text)
+    (outcome,) = part.reports[0].ranks
+    assert outcome.unmatched == (Unmatched(flag[2:].replace("-", "_"), tuple(nearest)),)
+    assert any(text in note for note in outcome.notes)
+    message = refused([outcome.unmatched], options)
+    assert message.startswith(f"{flag}: no ")
+    assert f"'{text}'" in message
+    assert message.endswith("nearest: " + ", ".join(f"'{name}'" for name in nearest) + ".")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("step #", "step 2", "re:^step", r"re:\d$", "re:^step #$", "re:.@*/0"),
+        *("comm@NCCL", "comm/0", "step #@default/3", "step 1/7"),
+    ],
+)
+def test_a_name_that_something_matches_is_left_alone(tmp_path, text):
+    path = rank(tmp_path / "rank0.sqlite", *STEPS)
+    (part,), options = mapped("llm_hotspots", str(path), "--filter-nvtx", text)
+    assert part.reports[0].ranks[0].unmatched == ()
+    refuse_unmatched([()], options)
+
+
+@pytest.mark.parametrize("recipe", ["llm_hotspots", "nvtx_phase_attribution"])
+def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
+    paths = [rank(tmp_path / f"rank{number}.sqlite", *STEPS[:number]) for number in range(3)]
+    flags = ["--filter-nvtx", "step 1", "--step", "step 1", "--steps", "0:1"]
+    parts, options = mapped(recipe, *map(str, paths), *flags)
+    merged = {
+        tuple(one.label for one in result.reports): [
+            rank.unmatched for report in result.reports for rank in report.ranks
+        ]
+        for order in itertools.permutations(parts)
+        for result in (merge_results(order, recipe=recipe),)
+    }
+    assert len(merged) == 1
+    (unmatched,) = merged.values()
+    both = ("filter_nvtx", "step")
+    assert [tuple(one.option for one in of_rank) for of_rank in unmatched] == [both, both, ()]
+    refuse_unmatched(unmatched, options)
+    notes = [note for part in parts for note in part.reports[0].notes if "'step 1'" in note]
+    assert len(notes) >= 2
+    assert len(refused(unmatched[:2], options).split("; no")) == 1
+
+
+def test_ranks_without_ranges_say_what_to_record(tmp_path):
+    path = rank(tmp_path / "rank0.sqlite")
+    (part,), options = mapped("llm_hotspots", str(path), "--filter-nvtx", "step")
+    assert part.reports[0].ranks[0].unmatched == (Unmatched("filter_nvtx", ()),)
+    assert "--trace=nvtx" in refused([part.reports[0].ranks[0].unmatched], options)
+
+
+def test_without_ranks_there_is_nothing_to_refuse():
+    refuse_unmatched([], {"filter_nvtx": "step"})
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_nearest_of_all_are_among_the_nearest_of_each(seed):
+    chance = random.Random(seed)
+    words = ["".join(chance.choices("abst", k=chance.randint(1, 7))) for _ in range(200)]
+    parts = [chance.sample(words, 40) for _ in range(4)]
+    typed = chance.choice(words) + "x"
+    of_parts = [name for part in parts for name in nearest_names(typed, part, 10)]
+    assert nearest_names(typed, of_parts, 5) == nearest_names(typed, itertools.chain(*parts), 5)
+
+
+def test_many_names_are_bounded_and_fast():
+    names = [f"layer {number} of {number % 7}" for number in range(100_000)]
+    assert nearest_names("layer 77 of O", names, 5)[0] == "layer 77 of 0"
+    assert nearest_names("re:(^decode$)+", ["prefill", "model.decode.x"], 1) == ("model.decode.x",)
+    assert nearest_names("x", [], 5) == ()
+    names = ["AllToAll4D", "flash_attn::_flash_attn_forward", "aten::add"]
+    assert nearest_names("forwad", names, 1) == ("flash_attn::_flash_attn_forward",)
+
+
+NAMES = [
+    "step",
+    "a@b",
+    r"a\b",
+    "model/7",
+    "re:x",
+    "two words",
+    "a#b",
+    "@",
+    "/3",
+    "7/",
+    "it 12 of 3",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("domain", [None, "", "NCCL", "a@b/c"])
+def test_a_name_that_is_offered_is_taken(name, domain):
+    for text in (name, step_key(name)):
+        choice = parse_choice(typed_name(text, domain))
+        assert choice.names(name)
+        assert choice.holds(domain or "")
+        assert choice.index is None
+        assert not choice.expression
+        if domain is not None:
+            assert not choice.holds("other")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_placeholder_stands_for_numbers_alone(seed):
+    chance = random.Random(seed)
+    pieces = ["step", " ", "_", "(", ")", "#", "12", "0", "AllToAll4D", ", seq = 9", "."]
+    for _ in range(200):
+        raw = "".join(chance.choices(pieces, k=chance.randint(1, 6))).strip()
+        typed = step_key(raw)
+        if not typed:
+            continue
+        choice = parse_choice(typed_name(typed))
+        assert choice.names(raw)
+        other = re.sub(r"[0-9]+", "x", normalise_range(raw))
+        assert choice.names(other) == (other == typed or "x" not in other)
+
+
+def test_a_run_is_refused_in_one_line_and_publishes_nothing(tmp_path, capsys):
+    path: Path = rank(tmp_path / "in.sqlite", *STEPS)
+    words = ["--input", str(path), "--output", str(tmp_path / "out"), "--mode", "none"]
+    assert main(["llm_hotspots", *words, "--filter-nvtx", "stepp"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        line
+        == "error: --filter-nvtx: no NVTX range 'stepp' on the rank; nearest: 'step #', 'comm'."
+    )
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["in.sqlite"]

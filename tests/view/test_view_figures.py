@@ -1,0 +1,459 @@
+"""Figures: what they show is what the table holds, and plotly accepts them."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.view.charts import MOST_LINES
+from nsys_llm.view.figures import KINDS, draw
+from nsys_llm.view.palette import color_map
+from nsys_llm.view.tables import Field
+
+FIELDS = {
+    "rank": Field("rank", None, "Rank.", True),
+    "file": Field("file", None, "Label.", False),
+    "name": Field("name", None, "Kernel.", False),
+    "category": Field("category", None, "Category.", False),
+    "time_ns": Field("time_ns", "ns", "Time.", True),
+    "share_pct": Field("share_pct", "%", "Share.", True),
+    **{
+        f"{name}_ns": Field(f"{name}_ns", "ns", name, True)
+        for name in ("low", "q1", "median", "q3", "high")
+    },
+}
+BOX = {name: f"{name}_ns" for name in ("low", "q1", "median", "q3", "high")}
+
+
+def plotted(frame, **spec):
+    """Draw, and let plotly check every property."""
+    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}).to_plotly_json()
+    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
+    return plot
+
+
+def many(ranks_n):
+    labels = [f"rank{n:04}" for n in range(ranks_n)]
+    return {"file": labels * 2, "category": ["gemm"] * ranks_n + ["norm"] * ranks_n,
+            "time_ns": list(range(2 * ranks_n))}  # fmt: skip
+
+
+def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():
+    names = [*CAUSE_NAMES, "kernel", "memcpy", "memset", "graph", "OS call"]
+    assert len(set(color_map(names).values())) == len(names)
+    assert all(color_map([name])[name] == color_map(names)[name] for name in names)
+
+
+def test_what_rows_of_one_name_have_in_common_tells_none_of_them_apart():
+    table = {"name": ["a", "a", "b", "b"], "time_ns": [4, 3, 2, 1]}
+    words = {"kind": "bars", "x": "time_ns", "y": "name", "color": "category"}
+    plot = plotted({**table, "category": ["gemm", "gemm", "gemm", "norm"]}, **words)
+    assert plot["layout"]["yaxis"]["categoryarray"] == ["b [norm]", "b [gemm]", "a #2", "a"]
+
+
+def test_names_that_are_shortened_to_one_label_have_the_same_number_in_every_figure():
+    first, second = ("a" * 40 + number + "b" * 40 for number in "12")
+    for order in ([first, second], [second, first]):
+        table = {"name": order, "time_ns": [2, 1]}
+        plot = plotted(table, kind="bars", x="time_ns", y="name")
+        labels = dict(zip(order, plot["data"][0]["y"], strict=True))
+        assert labels[second] == f"{labels[first]} #2"
+
+
+def test_names_keep_off_the_axis_and_its_title_off_what_is_below():
+    table = {"name": ["a"], "time_ns": [4], **{name: [4] for name in BOX.values()}}
+    bars = plotted(table, kind="bars", x="time_ns", y="name")
+    boxes = plotted(table, kind="spread", y="name", **BOX)
+    for plot in (bars, boxes):
+        assert plot["layout"]["yaxis"]["ticklen"] == 5
+        assert plot["layout"]["xaxis"]["title"]["standoff"] == 6
+
+
+def test_the_longest_bar_is_on_top():
+    plot = plotted(
+        {"name": ["a", "b"], "time_ns": [2000, 3000]}, kind="bars", x="time_ns", y="name"
+    )
+    assert plot["data"][0]["y"] == ["b", "a"]
+    # The largest is 3000 ns, so the axis counts in us.
+    assert plot["data"][0]["x"] == [3.0, 2.0]
+    assert plot["layout"]["xaxis"]["title"]["text"] == "time (us)"
+    # plotly puts the last of the array on top.
+    assert plot["layout"]["yaxis"]["categoryarray"] == ["a", "b"]
+
+
+def test_the_bars_that_are_shown_are_those_of_the_largest_values_above_or_below_0():
+    frame = {"name": ["a", "b", "c", "d"], "time_ns": [2, -9, 1, 5]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", top=3)
+    assert plot["data"][0]["y"] == ["d", "a", "b"]
+
+
+def test_bars_keep_the_order_of_the_table_where_it_means_something():
+    frame = {"name": ["a", "b"], "time_ns": [2, 3]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", in_order=True)
+    assert plot["data"][0]["y"] == ["a", "b"]
+
+
+def test_bars_of_ranks_keep_the_order_of_ranks():
+    frame = {"file": ["r0", "r1"], "time_ns": [2, 3]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="file")
+    assert plot["data"][0]["y"] == ["r0", "r1"]
+
+
+def test_a_name_that_is_a_number_stays_a_name():
+    plot = plotted({"name": ["10", "7"], "time_ns": [2, 3]}, kind="bars", x="time_ns", y="name")
+    assert plot["layout"]["yaxis"]["type"] == "category"
+
+
+def test_configurations_of_one_kernel_are_told_apart_by_what_differs():
+    whole = "void ns::k<float>(int) [{}x1x1 / 384x1x1 / 212992 B]"
+    names = [whole.format(132), whole.format(64), "void ns::other(int) [1x1x1 / 32x1x1]"]
+    plot = plotted({"name": names, "time_ns": [3, 2, 1]}, kind="bars", x="time_ns", y="name")
+    assert plot["data"][0]["y"][2] == "void ns::other(int)"
+    assert [one.rpartition(" ")[2] for one in plot["data"][0]["y"][:2]] == ["[132x1x1]", "[64x1x1]"]
+
+
+def test_rows_of_one_name_are_told_apart_by_their_label():
+    frame = {"name": ["a", "b", "b"], "file": ["x", "y", "z"], "time_ns": [3, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", label="file")
+    assert plot["data"][0]["y"] == ["a", "b [y]", "b [z]"]
+
+
+def test_columns_as_parts_add_up_to_the_bar_and_devices_of_a_rank_to_one():
+    frame = {"file": ["r0", "r0", "r1"], "low_ns": [1, 2, 3], "high_ns": [10, 20, 30]}
+    plot = plotted(frame, kind="parts", y="file", parts=["low_ns", "high_ns"])
+    parts = {one["name"]: dict(zip(one["y"], one["x"], strict=True)) for one in plot["data"]}
+    assert parts == {"low": {"r0": 3.0, "r1": 3.0}, "high": {"r0": 30.0, "r1": 30.0}}
+
+
+def test_parts_too_small_to_be_seen_are_drawn_as_one_and_parts_of_nothing_not_at_all():
+    frame = {"file": ["r0"] * 5, "category": ["gemm", "norm", "rope", "moe", "gemv"],
+             "time_ns": [9_000, 990, 6, 4, 0]}  # fmt: skip
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    drawn = {one["name"]: one["x"][0] for one in plot["data"]}
+    # 6 and 4 of 10,000 are below 0.2 %.
+    assert drawn == {"gemm": 9.0, "norm": 0.99, "2 smaller parts": 0.01}
+
+
+def test_bars_can_be_ordered_by_a_number():
+    frame = {"name": ["1-5 us", "<1 us"], "low_ns": [1000, 0], "category": ["gemm"] * 2,
+             "time_ns": [9, 4]}  # fmt: skip
+    spec = {"x": "time_ns", "y": "name", "color": "category", "order": "low_ns"}
+    assert plotted(frame, kind="stacked", **spec)["data"][0]["y"] == ["&lt;1 us", "1-5 us"]
+
+
+def test_bars_of_one_category_have_its_colour_everywhere():
+    frame = {"name": ["a", "b", "c"], "category": ["gemm", "norm", "gemm"], "time_ns": [3, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", color="category")
+    by_name = {trace["name"]: trace for trace in plot["data"]}
+    assert by_name["gemm"]["y"] == ["a", "c"]
+    assert by_name["gemm"]["marker"]["color"] == color_map(["gemm"])["gemm"]
+    assert by_name["norm"]["marker"]["color"] == color_map(["norm"])["norm"]
+
+
+def test_rows_without_a_value_are_not_drawn_as_nothing():
+    frame = {"name": ["a", "b"], "share_pct": pd.array([None, 5.0], dtype="Float64")}
+    assert plotted(frame, kind="bars", x="share_pct", y="name")["data"][0]["y"] == ["b"]
+
+
+def test_stacked_parts_add_up_to_the_bar():
+    frame = {"file": ["r0", "r0", "r1"], "category": ["gemm", "norm", "gemm"], "time_ns": [5, 2, 4]}
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    parts = {
+        trace["name"]: dict(zip(trace["y"], trace["x"], strict=True)) for trace in plot["data"]
+    }
+    # r1 has no norm: nothing is drawn there, which is not the same as 0.
+    assert parts == {"gemm": {"r0": 5.0, "r1": 4.0}, "norm": {"r0": 2.0, "r1": None}}
+
+
+def test_bars_of_as_many_ranks_as_can_be_read_lie_below_each_other():
+    plot = plotted(many(MOST_LINES), kind="stacked", x="time_ns", y="file", color="category")
+    by_part = {trace["name"]: trace for trace in plot["data"]}
+    # norm of the last rank is the largest value: 2 * 64 - 1 ns.
+    assert (by_part["norm"]["y"][-1], by_part["norm"]["x"][-1]) == ("rank0063", 127)
+    assert by_part["gemm"]["x"][0] == 0
+
+
+@pytest.mark.parametrize("ranks_n", [MOST_LINES + 1, 1025])
+def test_parts_of_more_ranks_are_spread_with_the_far_ones_named(ranks_n):
+    frame = pd.DataFrame(many(ranks_n)).assign(time_ns=500)
+    # Of gemm the ranks differ by little, but for one that takes 40 % longer; norm is alike.
+    frame.loc[: ranks_n - 1, "time_ns"] += [n % 5 for n in range(ranks_n)]
+    frame.loc[21, "time_ns"] = 700
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    gemm, norm, far = plot["data"]
+    assert [gemm[key] for key in ("name", "lowerfence", "q1", "median", "q3", "upperfence")] == [
+        "gemm", [500], [501], [502], [503], [700]
+    ]  # fmt: skip
+    assert norm["lowerfence"] == norm["upperfence"] == [500]
+    assert (far["x"], far["y"]) == ([700], ["gemm"])
+    assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0021"]
+    assert f"of {ranks_n:,} ranks" in plot["layout"]["xaxis"]["title"]["text"]
+    assert plot["layout"]["height"] < 400
+
+
+def test_a_rank_without_a_part_has_none_of_it_among_many():
+    frame = pd.DataFrame(many(MOST_LINES + 1)).assign(time_ns=500).drop(index=3)
+    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
+    assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0003"]
+    assert [one["lowerfence"] for one in plot["data"][:2]] == [[500], [0]]
+
+
+def test_a_map_of_many_ranks_names_the_one_that_stands_out():
+    ranks_n = MOST_LINES + 1
+    frame = pd.DataFrame(many(ranks_n)).assign(time_ns=500)
+    frame.loc[21, "time_ns"] = 700
+    spec = {"kind": "heat", "x": "file", "y": "category", "value": "time_ns", "relative": True}
+    plot = plotted(frame, **spec)
+    (note,) = plot["layout"]["annotations"]
+    assert (note["x"], note["text"]) == ("rank0021", "rank0021")
+    # Where all are alike, or few, none is named.
+    assert "annotations" not in plotted(frame.assign(time_ns=500), **spec)["layout"]
+    assert "annotations" not in plotted(frame[frame["file"] < "rank0030"], **spec)["layout"]
+
+
+def test_one_number_of_many_ranks_is_drawn_around_its_median_in_the_order_of_ranks():
+    labels = [f"rank{n:04}" for n in range(1024)]
+    # Rank 700 has 1500 us, all others 1000.
+    frame = pd.DataFrame({"file": labels, "time_ns": [1_000_000] * 1024})
+    frame.loc[700, "time_ns"] = 1_500_000
+    shuffled = frame.sample(frac=1, random_state=1)
+    plot = plotted(shuffled, kind="bars", x="time_ns", y="file")
+    (trace,) = plot["data"]
+    assert trace["x"] == labels
+    assert (trace["y"][700], trace["y"][0]) == (1.5, 1.0)
+    assert [one["y0"] for one in plot["layout"]["shapes"]] == [1.0]
+    texts = [one["text"] for one in plot["layout"]["annotations"]]
+    assert texts == ["median 1 ms", "rank0700"]
+    assert plot["layout"]["height"] < 400
+
+
+def test_a_profile_makes_no_mountains_of_small_differences():
+    labels = [f"rank{n:04}" for n in range(100)]
+    frame = {"file": labels, "share_pct": [100.0 + n / 100 for n in range(100)]}
+    low, high = plotted(frame, kind="bars", x="share_pct", y="file")["layout"]["yaxis"]["range"]
+    # All lie between 100 and 100.99: the axis shows at least a tenth of the median on each side.
+    assert low < 91
+    assert high > 110
+
+
+def test_a_heat_map_leaves_cells_without_a_row_empty():
+    frame = {"file": ["r0", "r1"], "name": ["a", "b"], "time_ns": [7, 9]}
+    plot = plotted(frame, kind="heat", x="file", y="name", value="time_ns")
+    assert plot["data"][0]["z"] == [[7.0, None], [None, 9.0]]
+
+
+def test_a_box_is_drawn_from_given_percentiles():
+    frame = {"name": ["a"], "low_ns": [1], "q1_ns": [2.0], "median_ns": [3.5], "q3_ns": [5.0],
+             "high_ns": [9]}  # fmt: skip
+    trace = plotted(frame, kind="spread", y="name", **BOX)["data"][0]
+    assert [trace[key] for key in ("lowerfence", "q1", "median", "q3", "upperfence")] == [
+        [1.0], [2.0], [3.5], [5.0], [9.0]]  # fmt: skip
+
+
+def test_a_menu_shows_one_value_at_a_time():
+    frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
+    assert [trace["visible"] for trace in plot["data"]] == [True, False]
+    first, second = plot["layout"]["updatemenus"][0]["buttons"]
+    assert (first["label"], first["args"][0]) == ("0", {"visible": [True, False]})
+    assert (second["label"], second["args"][0]) == ("1", {"visible": [False, True]})
+    assert second["args"][1]["yaxis"]["categoryarray"] == ["c"]
+
+
+def test_each_choice_of_a_menu_has_its_own_unit_and_size():
+    frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3_000_000, 2, 1]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
+    changes = [one["args"][1] for one in plot["layout"]["updatemenus"][0]["buttons"]]
+    titles = [one["xaxis"]["title"]["text"] for one in changes]
+    assert titles == ["time (ms)", "time (ns)"]
+    assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
+    assert all(one["height"] > 0 for one in changes)
+
+
+def test_an_even_scale_shows_the_steps_that_no_row_has():
+    # Doubling edges, 8 is missing.
+    frame = {"name": ["a"] * 3, "time_ns": [4, 16, 32], "low_ns": [1, 4, 2]}
+    spec = {"x": "time_ns", "y": "name", "value": "low_ns", "log": True, "row_share": True}
+    trace = plotted(frame, kind="heat", **spec)["data"][0]
+    assert trace["x"] == ["4 ns", "8 ns", "16 ns", "32 ns"]
+    # Shares of the row's largest, 4.
+    assert trace["z"] == [[25.0, None, 100.0, 50.0]]
+
+
+def test_against_the_median_a_cell_says_how_far_it_lies_above():
+    frame = {"file": ["r0", "r1", "r2"], "name": ["a"] * 3, "time_ns": [10, 10, 15]}
+    spec = {"x": "file", "y": "name", "value": "time_ns", "relative": True}
+    trace = plotted(frame, kind="heat", **spec)["data"][0]
+    assert trace["z"] == [[0.0, 0.0, 50.0]]
+    assert trace["colorbar"]["title"]["text"] == "% above median"
+
+
+def test_no_two_names_of_a_figure_share_a_colour_and_fixed_ones_keep_theirs():
+    names = ["gemm", "norm", *(f"n{n}" for n in range(14))]
+    tints = color_map(names)
+    assert len(set(tints.values())) == 16
+    assert tints["gemm"] == color_map(["gemm"])["gemm"]
+    assert len(set(color_map([f"n{n}" for n in range(40)]).values())) == 18
+
+
+def test_points_of_two_clocks_begin_together():
+    frame = {"time_ns": [60_000_000_000, 60_000_000_100, 7], "low_ns": [1, 2, 3],
+             "file": ["r0", "r0", "r1"]}  # fmt: skip
+    spec = {"x": "time_ns", "y": "low_ns", "color": "file", "from_first": True}
+    plot = plotted(frame, kind="points", **spec)
+    assert [one["x"] for one in plot["data"]] == [[0.0, 100.0], [0.0]]
+    assert plot["layout"]["xaxis"]["rangemode"] == "normal"
+
+
+def test_rows_can_be_chosen_by_value():
+    frame = {"name": ["a", "b"], "category": ["gemm", "norm"], "time_ns": [3, 2]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", where={"category": "norm"})
+    assert plot["data"][0]["y"] == ["b"]
+
+
+def test_names_are_data_and_never_markup():
+    frame = {"name": ["<b>x</b>&<a href='j'>"], "time_ns": [1]}
+    trace = plotted(frame, kind="bars", x="time_ns", y="name")["data"][0]
+    assert "<b>" not in trace["y"][0]
+    assert "<b>" not in trace["hovertext"][0].replace("<br>", "")
+    assert trace["y"][0].startswith("&lt;b&gt;x&lt;/b&gt;&amp;")
+
+
+def test_names_that_are_cut_alike_keep_bars_of_their_own():
+    same = "k" * 200
+    frame = {"name": [same + "1" + same, same + "2" + same], "time_ns": [1, 2]}
+    labels = plotted(frame, kind="bars", x="time_ns", y="name")["data"][0]["y"]
+    assert len(set(labels)) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_without_rows_says_so(kind):
+    columns = {
+        "name": [],
+        "file": [],
+        "category": [],
+        "time_ns": [],
+        **{c: [] for c in BOX.values()},
+    }
+    spec = {"x": "time_ns", "y": "name", "color": "category", "value": "time_ns", **BOX}
+    spec |= {"parts": ["low_ns", "high_ns"]} if kind == "parts" else {}
+    spec |= {"start": "time_ns", "duration": "low_ns", "lane": "file", "label": "name"}
+    if kind == "heat":
+        spec |= {"x": "file"}
+    if kind in ("lines", "points", "compare"):
+        spec |= {"y": "low_ns"}
+    spec |= {"whole": "category"}
+    if kind == "icicle":
+        spec |= {"path": "name", "parent": "file"}
+    plot = plotted(columns, kind=kind, **spec)
+    assert plot["layout"]["annotations"][0]["text"] == "no rows"
+
+
+def test_a_figure_is_small():
+    frame = {"name": [f"k{n}" for n in range(1000)], "time_ns": range(1000)}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", top=20)
+    assert len(json.dumps(plot)) < 5_000
+
+
+def test_lines_have_one_colour_a_rank_and_a_unit_an_axis():
+    frame = {"file": ["r0", "r0", "r1"], "time_ns": [0, 2_000_000, 0], "share_pct": [5, 7, 9]}
+    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
+    assert [(one["name"], one["x"], one["y"]) for one in plot["data"]] == [
+        ("r0", [0.0, 2.0], [5.0, 7.0]),
+        ("r1", [0.0], [9.0]),
+    ]
+    assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
+    assert len({one["line"]["color"] for one in plot["data"]}) == 2
+
+
+def test_lines_on_a_log_axis_leave_no_single_point_out():
+    frame = {"name": ["a", "a", "b"], "time_ns": [1, 100, 7], "share_pct": [50, 100, 100]}
+    spec = {"x": "time_ns", "y": "share_pct", "series": "name"}
+    plot = plotted(frame, kind="lines", log=True, step=True, **spec)
+    assert plot["layout"]["xaxis"]["type"] == "log"
+    assert [one["mode"] for one in plot["data"]] == ["lines", "markers"]
+    assert plotted(frame, kind="lines", **spec)["layout"]["xaxis"]["type"] == "linear"
+
+
+def test_many_lines_become_bands_that_hold_all_of_them():
+    ranks = [f"r{n}" for n in range(21)]
+    frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}
+    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
+    low, high, first, third, median = (one["y"] for one in plot["data"][:5])
+    # At 0 ns the ranks have 0 to 20, at 1 ns 21 to 41.
+    assert (low, high) == ([0.0, 21.0], [20.0, 41.0])
+    assert (first, third, median) == ([5.0, 26.0], [15.0, 36.0], [10.0, 31.0])
+
+
+def test_the_lines_farthest_from_the_median_can_be_chosen_from_a_menu():
+    # 20 lines at 0 to 19 and one at 100.
+    ranks = [f"r{n:02}" for n in range(21)]
+    values = [*range(20), 100]
+    frame = {"file": ranks, "time_ns": [0] * 21, "share_pct": values}
+    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
+    buttons = plot["layout"]["updatemenus"][0]["buttons"]
+    assert [one["label"] for one in buttons[:2]] == ["all", "all and r20"]
+    hidden = [one["name"] for one in plot["data"] if one.get("visible") is False]
+    assert hidden[0] == "r20"
+    assert buttons[1]["args"][0]["visible"] == [True] * 6 + [False] * (len(plot["data"]) - 6)
+
+
+def test_many_colours_of_points_are_few_and_the_others_one():
+    frame = {"file": [f"r{n:02}" for n in range(40)] + ["r39"], "time_ns": range(41),
+             "low_ns": range(41)}  # fmt: skip
+    plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="file")
+    names = [one["name"] for one in plot["data"]]
+    assert len(names) == 11
+    assert names[-2:] == ["r39", "all others"]
+    assert sum(len(one["x"]) for one in plot["data"]) == 41
+    assert plot["layout"]["legend"]["title"]["text"] == "rank"
+
+
+def test_a_menu_of_very_many_choices_shows_the_first_and_says_so():
+    frame = {"rank": range(1024), "name": ["a"] * 1024, "time_ns": range(1024)}
+    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
+    assert len(plot["layout"]["updatemenus"][0]["buttons"]) == 32
+    assert plot["layout"]["title"]["text"] == "T (first 32 of 1,024)"
+
+
+def test_a_timeline_counts_from_the_first_that_is_shown():
+    frame = {"time_ns": [1_000_500, 1_000_000], "low_ns": [20, 300], "file": ["7", "7"],
+             "category": ["gemm", "norm"], "name": ["a", "b"]}  # fmt: skip
+    spec = {"start": "time_ns", "duration": "low_ns", "lane": "file", "color": "category"}
+    plot = plotted(frame, kind="timeline", label="name", **spec)
+    drawn = {one["name"]: (one["base"], one["x"]) for one in plot["data"]}
+    # The last ends 520 ns after the first begins, so the axis counts in ns.
+    assert drawn == {"gemm": ([500.0], [20.0]), "norm": ([0.0], [300.0])}
+
+
+def test_points_keep_what_is_shown_on_hover_with_them():
+    frame = {"time_ns": [5, 6], "low_ns": [1, 2], "category": ["gemm", "norm"], "name": ["a", "b"]}
+    plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="category", label="name")
+    assert [(one["x"], one["hovertext"]) for one in plot["data"]] == [
+        ([5.0], ["5 ns<br>1 ns<br>gemm<br>a"]),
+        ([6.0], ["6 ns<br>2 ns<br>norm<br>b"]),
+    ]
+
+
+def test_points_may_have_bars_from_a_low_to_a_high_end():
+    frame = {"time_ns": [5, 6], "file": ["r0", "r1"], "median_ns": [3_000, 4_000],
+             "low_ns": [1_000, 4_000], "high_ns": [9_000, 5_000]}  # fmt: skip
+    spec = {"x": "time_ns", "y": "median_ns", "low": "low_ns", "high": "high_ns"}
+    plot = plotted(frame, kind="points", color="file", log=True, y_title="duration", **spec)
+    drawn = [
+        (one["y"], one["error_y"]["arrayminus"], one["error_y"]["array"]) for one in plot["data"]
+    ]
+    assert drawn == [([3.0], [2.0], [6.0]), ([4.0], [0.0], [1.0])]
+    assert plot["layout"]["yaxis"]["title"]["text"] == "duration (us)"
+    assert plot["data"][0]["hovertext"] == ["5 ns<br>3 us<br>1 us<br>9 us<br>r0"]
+
+
+def test_points_of_ranks_have_their_colours_whatever_comes_first():
+    for first in (0, 1):
+        frame = {"time_ns": [5, 6], "low_ns": [1, 2], "rank": [first, 1 - first]}
+        plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="rank")
+        assert [one["name"] for one in plot["data"]] == ["0", "1"]

@@ -1,0 +1,338 @@
+"""Tables as HTML: human units, whole names on hover, every text escaped, every column explained."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rendered import HOSTILE_NAMES, INVISIBLE, Markup
+
+from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
+from nsys_llm.report.outputs import declared_frame, write_tables
+from nsys_llm.view.results import Results
+from nsys_llm.view.tables import (
+    Field,
+    cells,
+    glossary_html,
+    headings,
+    parted_columns,
+    read_fields,
+    read_table,
+    rows_html,
+    shown,
+)
+
+NAME = Field("name", None, 'Its "name", 0 < n & m.', False)
+TIME = Field("busy_ns", "ns", "How long.", True)
+FIELDS = {
+    "name": NAME,
+    "busy_ns": TIME,
+    "share_pct": Field("share_pct", "%", "Share.", True),
+    "size_bytes": Field("size_bytes", "bytes", "Size.", True),
+    "launches_n": Field("launches_n", "count", "Launches.", True),
+    "rank": Field("rank", None, "Rank.", True),
+    "storm": Field("storm", None, "Whether.", False),
+}
+START = Field("first_start_ns", "ns", "When.", True)
+COLUMNS = (
+    Column("Rank", "int64", "Number of the rank.", nullable=True),
+    Column("File", "string", "Label <b>.", nullable=False),
+    Column("wait_ns", "float64", "How long.", nullable=True, unit="ns"),
+    Column("storm", "bool", "Whether.", nullable=True),
+)
+
+
+def frame(**columns):
+    return pd.DataFrame(columns)
+
+
+def drawn(table, fields, columns, rows_n, by=None):
+    """Return the rows to show as HTML."""
+    rows = cells(table, fields, columns, rows_n, by)
+    return rows_html(rows, fields, columns, len(table), by)
+
+
+def shown_cells(table, columns, rows_n=10):
+    """Return the rows of the HTML as a reader sees them."""
+    page = Markup(drawn(table, FIELDS, columns, rows_n))
+    assert page.problems == []
+    return [row for row in page.rows if row]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with one table that has an index column with a null."""
+    table = TableWrite("files", "one rank", COLUMNS, index="Rank")
+    manifest = Manifest("m", "", "", "", "", None, (), (), (), (table,), ())
+    values = {"Rank": [3, None], "File": ["a", "b"], "wait_ns": [1500, None], "storm": [True, None]}
+    write_tables(tmp_path, manifest, {"files": declared_frame(table, values)}, csv=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "value", "text"),
+    [
+        ("start_ns", "ns", 60_386_439_208, "60.386439208 s"),
+        ("window_end_ns", "ns", 60_386_439_208.0, "60.386439208 s"),
+        ("window_end_ns", "ns", pd.NA, "-"),
+        ("after_ns", "ns", 60_386_439_208, "60.4 s"),
+        ("start_ns", "count", 1234, "1,234"),
+    ],
+)
+def test_an_instant_is_told_to_the_nanosecond(name, unit, value, text):
+    # It is looked for in another tool; three figures would be another place.
+    field = Field(name, unit, "", True)
+    assert shown(value, field) == text
+    assert cells(pd.DataFrame({name: [value]}), {name: field}, [name], 1) == [[(text, text)]]
+
+
+def test_values_are_shown_in_human_units():
+    table = frame(
+        name=["k"],
+        busy_ns=[1_500_000],
+        share_pct=[12.34],
+        size_bytes=[2_500],
+        launches_n=[1234],
+        rank=[1023],
+        storm=[True],
+    )
+    row = ["k", "1.5 ms", "12.3 %", "2.5 kB", "1,234", "1023", "yes"]
+    assert shown_cells(table, list(FIELDS)) == [row]
+
+
+def test_null_of_every_type_is_shown_as_not_known():
+    table = frame(
+        name=pd.array([None], dtype="string"),
+        busy_ns=pd.array([None], dtype="Int64"),
+        share_pct=pd.array([None], dtype="Float64"),
+        storm=pd.array([None], dtype="boolean"),
+        rank=[float("nan")],
+    )
+    columns = ["name", "busy_ns", "share_pct", "storm", "rank"]
+    assert shown_cells(table, columns) == [["-"] * 5]
+
+
+def test_integers_of_a_nullable_column_stay_whole_beside_a_null():
+    table = frame(rank=pd.array([7, None], dtype="Int64"))
+    assert shown_cells(table, ["rank"]) == [["7"], ["-"]]
+
+
+def test_huge_and_negative_values_are_shown_without_losing_their_sign():
+    table = frame(busy_ns=[-(2**63), 2**63 - 1, -1], size_bytes=[2**62, 0, -1500])
+    # 2**63 ns are 9,223,372,036.85 s, and 2**62 bytes 4,611,686.02 TB.
+    assert shown_cells(table, ["busy_ns", "size_bytes"]) == [
+        ["-9,223,372,037 s", "4,611,686 TB"],
+        ["9,223,372,037 s", "0 B"],
+        ["-1 ns", "-1.5 kB"],
+    ]
+
+
+def test_a_long_name_is_cut_and_stands_whole_on_hover():
+    name = 'void "q" &amp; \'' + "x" * 100 + "<int>(a, b) end"
+    page = Markup(drawn(frame(name=[name, "short"]), FIELDS, ["name"], 10))
+    assert page.problems == []
+    assert page.titles == ['Its "name", 0 < n & m.', name]
+    (cut,), (short,) = (row for row in page.rows if row)
+    assert len(cut) == 64
+    assert cut.startswith('void "q" &amp; \'xxx')
+    assert cut.endswith("<int>(a, b) end")
+    assert short == "short"
+
+
+def test_numbers_are_never_cut_and_stand_on_the_right():
+    html = drawn(frame(busy_ns=[5], name=["k"]), FIELDS, ["busy_ns", "name"], 10)
+    assert '<td style="text-align:right;white-space:nowrap">5 ns</td>' in html
+    assert '<td style="text-align:left;white-space:nowrap">k</td>' in html
+
+
+def test_headings_may_wrap_above_numbers_too():
+    # Nothing under a heading as long as "exposed communication" is as wide as that.
+    html = drawn(frame(busy_ns=[5], name=["k"]), FIELDS, ["busy_ns", "name"], 10)
+    assert '<th style="text-align:right" title="How long.">busy</th>' in html
+    assert '<th style="text-align:left" ' in html
+
+
+@pytest.mark.parametrize(
+    ("values", "filled", "empty"),
+    [
+        ({"name": ["k", "m"], "rank": [None, None]}, ["name"], ["rank"]),
+        # A value below the rows that are shown is one too.
+        ({"name": [None, "m"], "rank": [0, None]}, ["name", "rank"], []),
+        ({"name": [None], "rank": [None]}, ["name", "rank"], []),
+        ({"name": [], "rank": []}, ["name", "rank"], []),
+    ],
+)
+def test_columns_without_any_value_are_told_apart(values, filled, empty):
+    assert parted_columns(frame(**values), ["name", "rank"]) == (filled, empty)
+
+
+def test_a_column_without_any_value_is_told_and_not_shown(folder):
+    table = pd.DataFrame({"Rank": [3], "File": ["a"], "wait_ns": [1500.0], "storm": [None]})
+    table.to_parquet(folder / "files.parquet")
+    html = Results(folder).rows("files", glossary=False)
+    page = Markup(html.html)
+    assert page.problems == []
+    assert [heading for heading, _ in page.headings] == ["Rank", "File", "wait"]
+    assert page.text.endswith("Empty in all rows: storm.")
+    assert html.text.splitlines()[-1] == "Empty in all rows: storm."
+
+
+def test_short_text_stays_on_one_line_and_long_text_may_break():
+    html = drawn(frame(name=["1x8x8 / 384x1x1 / 196608 B", "so much " * 7]), FIELDS, ["name"], 9)
+    assert '<td style="text-align:left;white-space:nowrap">1x8x8 / 384x1x1 / 196608 B</td>' in html
+    assert '<td style="text-align:left">so much so' in html
+
+
+def test_the_rows_that_are_shown_may_be_those_largest_in_a_column():
+    table = frame(rank=[0, 1, 2], busy_ns=[5, 9, 7])
+    page = Markup(drawn(table, FIELDS, ["rank", "busy_ns"], 2, "busy_ns"))
+    assert page.rows[1:] == [["1", "9 ns"], ["2", "7 ns"]]
+    assert "The rows with the largest busy; 1 more row in the table." in page.text
+    # Where all rows are shown they keep their order.
+    page = Markup(drawn(table, FIELDS, ["rank"], 3, "busy_ns"))
+    assert page.rows[1:] == [["0"], ["1"], ["2"]]
+
+
+def test_a_loss_is_as_large_as_a_gain():
+    table = frame(rank=[0, 1, 2], busy_ns=[5, 6, -9])
+    page = Markup(drawn(table, FIELDS, ["rank", "busy_ns"], 2, "busy_ns"))
+    assert page.rows[1:] == [["2", "-9 ns"], ["1", "6 ns"]]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_hostile_name_is_text_in_its_cell(name):
+    page = Markup(drawn(frame(name=[name]), FIELDS, ["name"], 10))
+    assert page.problems == []
+    (row,) = (row for row in page.rows if row)
+    if len(name) < 64 and name.isprintable():
+        assert row == [name]
+    assert not INVISIBLE.search(page.text + "".join(page.titles))
+    assert "\n" not in row[0]
+
+
+@given(st.text(max_size=150))
+def test_no_name_adds_an_element_a_row_or_a_cell(name):
+    page = Markup(drawn(frame(name=[name, name]), FIELDS, ["name"], 10))
+    assert page.problems == []
+    assert [len(row) for row in page.rows] == [0, 1, 1]
+
+
+def test_more_rows_are_counted_and_not_shown():
+    table = frame(rank=range(1024))
+    html = drawn(table, FIELDS, ["rank"], 20)
+    page = Markup(html)
+    assert [row for row in page.rows if row] == [[str(rank)] for rank in range(20)]
+    # 1024 - 20.
+    assert page.text.endswith("1,004 more rows in the table.")
+
+
+def test_one_row_more_is_one_row():
+    assert Markup(drawn(frame(rank=[1, 2]), FIELDS, ["rank"], 1)).text.endswith(
+        "1 more row in the table."
+    )
+
+
+@pytest.mark.parametrize("rows_n", [3, 4])
+def test_a_table_that_is_shown_whole_has_no_note(rows_n):
+    assert "more row" not in drawn(frame(rank=[1, 2, 3]), FIELDS, ["rank"], rows_n)
+
+
+def test_a_table_without_rows_says_so_and_keeps_its_headings():
+    page = Markup(drawn(frame(name=[], busy_ns=[]), FIELDS, ["name", "busy_ns"], 10))
+    assert page.headings == [("name", 'Its "name", 0 < n & m.'), ("busy", "How long.")]
+    assert page.text.endswith("No rows.")
+    assert cells(frame(name=[]), FIELDS, ["name"], 10) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "heading"),
+    [
+        ("busy_ns", "busy"),
+        ("size_bytes", "size"),
+        ("share_pct", "share %"),
+        ("launches_n", "launches"),
+        ("graph_node_n", "graph node"),
+        ("Total Time", "Total Time"),
+        ("rank", "rank"),
+    ],
+)
+def test_a_heading_leaves_the_unit_to_the_cells(column, heading):
+    assert Field(column, None, "", True).heading == heading
+
+
+def test_the_glossary_names_every_column_its_unit_and_its_meaning():
+    fields = {"a<b>": Field("a<b>", "ns", 'Says "x" & <y>.', True), "rank": FIELDS["rank"]}
+    page = Markup(glossary_html(fields))
+    assert page.problems == []
+    assert page.text.startswith("What the 2 columns mean")
+    assert [row for row in page.rows if row] == [
+        ["a<b>", "ns", 'Says "x" & <y>.'],
+        ["rank", "", "Rank."],
+    ]
+
+
+def test_an_index_is_a_column_like_the_others(folder):
+    table = read_table(folder, "files")
+    assert set(table.columns) == {"Rank", "File", "wait_ns", "storm"}
+    fields = read_fields(folder, "files")
+    assert fields["Rank"] == Field("Rank", None, "Number of the rank.", True)
+    assert fields["File"] == Field("File", None, "Label <b>.", False)
+    assert fields["wait_ns"] == Field("wait_ns", "ns", "How long.", True)
+    assert not fields["storm"].numeric
+
+
+def test_results_show_the_rows_and_the_glossary_of_a_file(folder):
+    shown_rows = Results(folder).rows("files", columns=["Rank", "File", "wait_ns", "storm"])
+    page = Markup(shown_rows.html)
+    assert page.problems == []
+    # A rank without a number does not turn the others into fractions.
+    assert page.rows[1:3] == [["3", "a", "1.5 us", "yes"], ["-", "b", "-", "-"]]
+    assert ["File", "", "Label <b>."] in page.rows
+    assert repr(shown_rows).splitlines() == [
+        "Rank | File | wait_ns | storm",
+        "3 | a | 1.5 us | yes",
+        "- | b | - | -",
+    ]
+    assert "What the" not in Results(folder).rows("files", glossary=False).html
+
+
+def test_results_take_all_columns_unless_some_are_named(folder):
+    names = {
+        text for text, _ in Markup(Results(folder).rows("files", glossary=False).html).headings
+    }
+    assert names == {"Rank", "File", "wait", "storm"}
+
+
+def test_what_jupyter_would_typeset_stands_in_code():
+    names = ["main::$_0(bar::$_1)", "\\(x\\)", "plain"]
+    page = drawn(frame(name=names), FIELDS, ["name"], 10)
+    assert page.count("<code>") == 2
+    assert "<code>main::$_0(bar::$_1)</code>" in page
+
+
+def test_instants_are_shown_so_that_they_can_be_found_again():
+    table = frame(first_start_ns=[60_119_037_527, 60_119_037_528], busy_ns=[60_119_037_527] * 2)
+    fields = {"first_start_ns": START, "busy_ns": TIME}
+    page = Markup(drawn(table, fields, list(fields), 10))
+    assert page.rows[1:] == [["60.119037527 s", "60.1 s"], ["60.119037528 s", "60.1 s"]]
+
+
+def test_columns_that_differ_in_their_unit_alone_are_told_apart():
+    units = {"cause": None, "cause_ns": "ns", "peak_ns": "ns", "peak_bytes": "bytes", "n": "count"}
+    fields = {name: Field(name, unit, "", True) for name, unit in units.items()}
+    told = ["cause", "cause time", "peak time", "peak size", "n"]
+    assert headings(fields, list(units)) == told
+    # Alone each says enough.
+    assert headings(fields, ["cause_ns", "peak_bytes"]) == ["cause", "peak"]
+
+
+def test_of_many_names_each_has_less_room_and_sentences_have_more():
+    names = ["meaning", *"abcdef"]
+    fields = {name: Field(name, None, "", False) for name in names}
+    frame = pd.DataFrame({name: ["x" * 100] for name in names})
+    (row,) = cells(frame, fields, names, 1)
+    assert [len(text) for text, _ in row] == [100, *[28] * 6]
+    assert all(whole == "x" * 100 for _, whole in row)
+    (alone,) = cells(frame, fields, ["a", "b"], 1)
+    assert [len(text) for text, _ in alone] == [64, 64]
