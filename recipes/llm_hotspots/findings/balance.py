@@ -20,7 +20,6 @@ from nsys_llm.taxonomy.communication import COMMUNICATION, is_communication
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 from ..tables.balance import COMPUTE
-from .exposed import exposed_communication
 from .launch_split import (
     LaunchSplit,
     hosts_beyond_chance,
@@ -28,31 +27,25 @@ from .launch_split import (
     split_beyond_chance,
     split_words,
 )
-from .longer_kernels import SLOW_RATIO, longer_kernels, more_words, named, slow_words
+from .longer_kernels import longer_kernels, more_words, named, slow_words
+from .overlap import exposed_communication
+from .texts import (
+    LATE_PCT,
+    LATE_RATIO,
+    RULES,
+    SAME_LAUNCHES,
+    SLOW_RATIO,
+    UNEVEN_KERNELS,
+    UNEVEN_PCT,
+    UNEVEN_RATIO,
+)
 
 #: A rank with less compute than this share of the most only looks on, and is not compared; ours.
 _ONLOOKER: Final = 0.01
 
-#: As many launches as elsewhere, within this share.
-_SAME_LAUNCHES: Final = 0.01
-
-#: Shows the clocks of each GPU. Later releases add an s, and take this as its beginning.
-_CLOCKS: Final = "--gpu-metrics-device=all"
-
 #: Most ranks of one job launch as much as the median, within this share: a stage of a pipeline may
 #: have half of the layers of another, other programs have nothing in common.
 _ALIKE: Final = 0.5
-
-#: A late rank has so much less time in collectives than the median, and the difference takes at
-#: least so much of its window, in percent; ours.
-_LATE_RATIO: Final = 1.5
-_LATE_PCT: Final = {"medium": 5.0, "low": 1.0}
-
-#: A kernel is uneven from this ratio of the most to the median, and if what ranks have above it is
-#: at least so much of all compute, in percent; ours. As many kernels are told at most.
-_UNEVEN_RATIO: Final = 1.2
-_UNEVEN_PCT: Final = {"medium": 5.0, "low": 1.0}
-_UNEVEN_KERNELS: Final = 3
 
 
 def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
@@ -100,7 +93,7 @@ def _slow_rank(
     p50_ns = median(row["compute_total_ns"] for row in others)
     severity = severity_of(worst["compute_total_ns"] / p50_ns, SLOW_RATIO)
     typical_n = median(row["launches_n"] for row in others)
-    same = abs(worst["launches_n"] - typical_n) <= _SAME_LAUNCHES * typical_n
+    same = abs(worst["launches_n"] - typical_n) <= SAME_LAUNCHES * typical_n
     density = _density(worst) / median(_density(row) for row in others)
     # More launches in a longer capture is no more work.
     if severity is None or not (same or density >= SLOW_RATIO["low"]):
@@ -112,36 +105,38 @@ def _slow_rank(
     longer = longer_kernels(imbalance, worst["rank"]) if same and not split.mixed else []
     more = format_percent(100.0 * (worst["compute_total_ns"] / p50_ns - 1))
     counts = f"{format_count(typical_n)} on {usual}"
-    why, advice = _why_slow(longer, split, worst["launches_n"], counts, same=same)
-    yield Finding(
-        rule="uneven_work" if longer else "slow_rank",
+    why, case = _why_slow(longer, split, worst["launches_n"], counts, same=same)
+    rule = RULES["uneven_work" if longer else "slow_rank"]
+    yield rule.finding(
         severity=severity,
-        scope="rank",
-        title=f"Rank {worst['rank']} has {more} more to compute, in {named(longer)}"
-        if longer
-        else f"Rank {worst['rank']} computes {more} longer than {usual}",
+        fields={
+            "rank": worst["rank"],
+            "more": more,
+            "usual": usual,
+            "kernels": named(longer) if longer else "",
+        },
+        case=case,
         evidence=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
         f"{worst['rank']}{_on(worst['host'])}, {format_ns(p50_ns)} on the median of "
         f"{counted(len(others), 'other rank')}; collectives are left out. {why}"
         f"{split_words(split)}{_heaviest(imbalance, worst['rank'])}",
-        tables=("processes", "imbalance", "rank_kernels"),
-        recommendation=advice,
         rank=worst["rank"],
         name=longer[0]["name"] if longer else None,
         window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
-        window_shows="all of that rank",
-        capture=_CLOCKS if same and not (longer or split.mixed) else None,
+        record=rule.record if same and not split.mixed else None,
         impact_ns=round(worst["compute_total_ns"] - p50_ns),
     )
 
 
 def _why_slow(
     longer: Sequence[Record], split: LaunchSplit, launches_n: int, usual: str, *, same: bool
-) -> tuple[str, str]:
-    """Return evidence and advice for the rank that computes longest."""
+) -> tuple[str, str | None]:
+    """Return evidence and the case of advice for the rank that computes longest."""
     if not same:
-        return more_words(launches_n, usual)
-    return mix_words(split, launches_n) if split.mixed else slow_words(longer, launches_n, usual)
+        return more_words(launches_n, usual), "more_launches"
+    if split.mixed:
+        return mix_words(split, launches_n), "other_mix"
+    return slow_words(longer, launches_n, usual), None
 
 
 def _density(process: Record) -> float:
@@ -170,31 +165,25 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
     # Only the same collectives can be compared.
     typical_n = row["typical_launches_n"]
     for launches_n in (row["most_rank_launches_n"], row["least_rank_launches_n"]):
-        if abs(launches_n - typical_n) > _SAME_LAUNCHES * typical_n:
+        if abs(launches_n - typical_n) > SAME_LAUNCHES * typical_n:
             return
     rank = row["least_rank"]
     own = next(one for one in processes if one["rank"] == rank)
     others = [one["communication_total_ns"] for one in processes if one["rank"] != rank]
     p50_ns = median(others)
-    severity = severity_of(100.0 * (p50_ns - row["min_ns"]) / max(own["window_ns"], 1), _LATE_PCT)
-    if severity is None or p50_ns < _LATE_RATIO * row["min_ns"]:
+    severity = severity_of(100.0 * (p50_ns - row["min_ns"]) / max(own["window_ns"], 1), LATE_PCT)
+    if severity is None or p50_ns < LATE_RATIO * row["min_ns"]:
         return
-    yield Finding(
-        rule="late_rank",
+    yield RULES["late_rank"].finding(
         severity=severity,
-        scope="rank",
-        title=f"The others seem to wait for rank {rank}: it spends least time in collectives",
         evidence=f"Communication kernels take {format_ns(row['min_ns'])} on rank {rank}"
         f"{_on(row['least_host'])}, {format_ns(p50_ns)} on the median of the others and "
         f"{format_ns(row['max_ns'])} on rank {row['most_rank']}. Who comes last waits least; rank "
         f"{row['most_rank']} is not to blame.",
-        tables=("imbalance", "processes"),
-        recommendation="Run tail_stats: it matches the collectives one by one and names the rank "
-        f"that each waited for. Then look at what rank {rank} does before it joins (idle_gaps).",
+        fields={"rank": rank},
         rank=rank,
         name=COMMUNICATION,
         window_ns=window_of(own, "window_start_ns", "window_end_ns"),
-        window_shows="all of that rank",
         impact_ns=row["total_ns"] - row["min_ns"] * row["all_ranks_n"],
     )
 
@@ -213,30 +202,25 @@ def _uneven_kernels(
         if row["scope"] == "kernel"
         and not row["communication"]
         # Null: the median rank does not launch it.
-        and (row["most_over_p50"] is None or row["most_over_p50"] >= _UNEVEN_RATIO)
+        and (row["most_over_p50"] is None or row["most_over_p50"] >= UNEVEN_RATIO)
         and not (
             row["most_rank"] in slow and row["most_rank_launches_n"] == row["typical_launches_n"]
         )
     ]
-    for row in uneven[:_UNEVEN_KERNELS]:
+    for row in uneven[:UNEVEN_KERNELS]:
         share_pct = 100.0 * row["excess_ns"] / max(whole["total_ns"], 1)
-        severity = severity_of(share_pct, _UNEVEN_PCT)
+        severity = severity_of(share_pct, UNEVEN_PCT)
         if severity is None:
             return
-        yield Finding(
-            rule="uneven_kernel",
+        yield RULES["uneven_kernel"].finding(
             severity=severity,
-            scope="kernel",
-            title=f"{quoted(shortened(row['name']))} takes longest on rank {row['most_rank']}",
             evidence=f"{format_ns(row['max_ns'])} on rank {row['most_rank']}"
             f"{_on(row['most_host'])} in {format_count(row['most_rank_launches_n'])} launches, "
             f"{format_ns(row['others_p50_ns'])} on the median of the others in "
             f"{format_count(row['typical_launches_n'])}; {format_count(row['ranks_n'])} of "
             f"{format_count(row['all_ranks_n'])} ranks launch it. Above the others: "
             f"{format_ns(row['excess_ns'])}, {format_percent(share_pct)} of all compute.",
-            tables=("imbalance",),
-            recommendation="More launches: spread the work (expert routing, batches); stages of a "
-            "pipeline differ by design. As many launches: compare shapes and clocks of the ranks.",
+            fields={"kernel": quoted(shortened(row["name"])), "rank": row["most_rank"]},
             rank=row["most_rank"],
             name=row["name"],
             impact_ns=row["excess_ns"],
@@ -268,7 +252,7 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         if row["host"] is not None
         and row["mean_over_p50"] is not None
         and row["ranks_n"] > 1
-        and abs(launches[row["host"]] - typical_n) <= _SAME_LAUNCHES * typical_n
+        and abs(launches[row["host"]] - typical_n) <= SAME_LAUNCHES * typical_n
     ]
     worst = max(compared, key=lambda row: row["mean_over_p50"], default=None)
     severity = severity_of(worst["mean_over_p50"], SLOW_RATIO) if worst else None
@@ -277,17 +261,12 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
     if not hosts_beyond_chance(worst["mean_ns"] - worst["p50_ns"], worst["host"], processes):
         return
     more = format_percent(100.0 * (worst["mean_over_p50"] - 1))
-    yield Finding(
-        rule="slow_host",
+    yield RULES["slow_host"].finding(
         severity=severity,
-        scope="run",
-        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the others",
         evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
         f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
         f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out.",
-        tables=("host_imbalance",),
-        recommendation="Compare that machine's clocks, power limits and cooling with the others, "
-        "and look for other jobs on it.",
+        fields={"host": quoted(worst["host"]), "more": more},
         name=worst["host"],
         impact_ns=round((worst["mean_ns"] - worst["p50_ns"]) * worst["ranks_n"]),
     )

@@ -124,13 +124,12 @@ def split_beyond_chance(
     return split if split.mixed or split.sure else None
 
 
-def mix_words(split: LaunchSplit, launches_n: int) -> tuple[str, str]:
-    """Return evidence and advice for a rank with as many launches, of another mix."""
+def mix_words(split: LaunchSplit, launches_n: int) -> str:
+    """Return the evidence for a rank with as many launches, of another mix."""
     return (
         f"It launches about as much ({format_count(launches_n)} launches), but another mix of "
         f"kernels: {quoted(shortened(split.name))} runs {format_count(split.launches_n)} times, "
-        f"{format_count(split.reference_n)} times on rank {split.reference}.",
-        "Look for work that only this rank has: that kernel is not slower, it runs more often.",
+        f"{format_count(split.reference_n)} times on rank {split.reference}."
     )
 
 

@@ -8,9 +8,8 @@ from typing import Final
 from nsys_llm.report.records import Record
 from nsys_llm.view.text import counted, format_count, quoted, shortened
 
-#: How much more compute than the others makes a rank or a machine slow; ours. Boards of one model
-#: differ by 2 to 4 % in clock.
-SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
+from .texts import SLOW_RATIO
+
 #: A GPU is slow where more than this share of its kernels are longer than elsewhere; kernels with
 #: less than the other share of all compute are left out. Ours.
 _MOST_KERNELS: Final = 0.5
@@ -43,8 +42,8 @@ def named(rows: Sequence[Record]) -> str:
     return f"{quoted(shortened(rows[0]['name']))}{more}"
 
 
-def slow_words(longer: Sequence[Record], launches_n: int, usual: str) -> tuple[str, str]:
-    """Return evidence and advice for a rank with as many launches as the others.
+def slow_words(longer: Sequence[Record], launches_n: int, usual: str) -> str:
+    """Return the evidence for a rank with as many launches as the others.
 
     Args:
         longer: See `longer_kernels`.
@@ -53,24 +52,14 @@ def slow_words(longer: Sequence[Record], launches_n: int, usual: str) -> tuple[s
     """
     counts = f"{format_count(launches_n)} launches, {usual}"
     if not longer:
-        return (
-            f"It launches as much ({counts}), so each launch takes longer.",
-            "Compare clocks, power and temperature of that GPU with the others (nvidia-smi -q -d "
-            "CLOCK,PERFORMANCE), look for another job on it, and for larger shapes of its kernels.",
-        )
+        return f"It launches as much ({counts}), so each launch takes longer."
     return (
         f"It launches as much ({counts}). {named(longer)} takes "
         f"{longer[0]['most_over_p50']:.2f} times as long as elsewhere; the rank's other kernels "
-        "are as fast as elsewhere, so the GPU is not slow.",
-        "This is uneven work: look at what decides the size of that kernel's input (experts that "
-        "get most tokens, the longer sequences of a batch), and spread it over the ranks.",
+        "are as fast as elsewhere, so the GPU is not slow."
     )
 
 
-def more_words(launches_n: int, usual: str) -> tuple[str, str]:
-    """Return evidence and advice for a rank with another number of launches."""
-    return (
-        f"It has another number of launches: {format_count(launches_n)} launches, {usual}.",
-        "Look for work that only this rank has: experts that get most tokens, the longer "
-        "sequences of a batch, embedding or output layers of a pipeline stage, sampling.",
-    )
+def more_words(launches_n: int, usual: str) -> str:
+    """Return the evidence for a rank with another number of launches."""
+    return f"It has another number of launches: {format_count(launches_n)} launches, {usual}."

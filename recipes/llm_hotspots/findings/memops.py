@@ -19,35 +19,12 @@ from nsys_llm.view.text import (
     quoted,
 )
 
-#: Share of a device's window, in percent, from which exposed copies are a finding of a severity.
-#: A device that only copies computes nothing, so high and medium are the limits at which the
-#: explainer report calls idle time so; low is ours.
-_EXPOSED_PCT: Final = {"high": 40.0, "medium": 20.0, "low": 5.0}
-
-#: Share of the windows of all devices from which operations that block the host are one; ours.
-#: Below, they are a note: `nsys analyze` lists them however short they are.
-_BLOCKING_PCT: Final = {"high": 20.0, "medium": 5.0, "low": 0.5}
-
-#: Share of busy time from which copies inside the device are one; ours.
-_DEVICE_COPY_PCT: Final = {"medium": 10.0, "low": 5.0}
+from .texts import BLOCKING_PCT, DEVICE_COPY_PCT, EXPOSED_COPIES_PCT, RULES
 
 #: Kinds between host and device or between devices, which kernels can hide.
 _HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
 
-_TITLES: Final = {
-    "cuda_memcpy_async": "Asynchronous copies of pageable memory run synchronously",
-    "cuda_memcpy_sync": "Synchronous copies block their host thread",
-    "cuda_memset_sync": "Synchronous fills of host memory block their host thread",
-}
-_ADVICE: Final = {
-    "cuda_memcpy_async": "Allocate the host side pinned (torch: pin_memory=True, and "
-    "non_blocking=True on the copy), once and outside of the loop.",
-    "cuda_memcpy_sync": "Use cudaMemcpyAsync with pinned memory on a stream of its own; in "
-    "PyTorch look for .cpu(), .item(), .tolist() and print of a tensor in the loop.",
-    "cuda_memset_sync": "Use cudaMemsetAsync, or fill host memory on the host.",
-}
-#: Call stacks need CPU sampling, and calls this short a threshold of 0 (`nsys profile --help`).
-_CAPTURE: Final = "--cudabacktrace=memory:0 --sample=process-tree"
+#: By the rule of `nsys analyze`.
 _RULES: Final = {
     "cuda_memcpy_async": "pageable_copies",
     "cuda_memcpy_sync": "synchronous_copies",
@@ -79,23 +56,16 @@ def _exposed(memops: Iterable[Record], devices: Mapping[_Device, Record]) -> Ite
     for (kind, *_), rows in grouped(hideable, "kind", "source_memory", "target_memory").items():
         shares_pct = [100.0 * row["exposed_ns"] / _window_ns(row, devices) for row in rows]
         worst = rows[shares_pct.index(max(shares_pct))]
-        severity = severity_of(max(shares_pct), _EXPOSED_PCT)
+        severity = severity_of(max(shares_pct), EXPOSED_COPIES_PCT)
         if severity is None:
             continue
         total_ns = _sum(rows, "exposed_ns")
-        yield Finding(
-            rule="exposed_copies",
+        yield RULES["exposed_copies"].finding(
             severity=severity,
-            scope="copy",
-            title=f"{kind} copies run without a kernel for {format_percent(max(shares_pct))} of "
-            f"the window on rank {worst['rank']}",
             evidence=f"No kernel runs during {format_ns(worst['exposed_ns'])} of {_moved(worst)} "
             f"on device {worst['device_id']} of rank {worst['rank']}, in a window of "
             f"{format_ns(_window_ns(worst, devices))}. Over all ranks {format_ns(total_ns)}.",
-            tables=("memops", "devices"),
-            recommendation="Copy what the next step needs while this one computes: pinned memory, "
-            "cudaMemcpyAsync, a stream of its own. If this is the loading of the model, leave it "
-            "out with --filter-time or --skip-warmup.",
+            fields={"kind": kind, "share": format_percent(max(shares_pct)), "rank": worst["rank"]},
             rank=worst["rank"],
             device_id=worst["device_id"],
             name=kind,
@@ -117,24 +87,18 @@ def _blocking(blocking: Iterable[Record], devices: Mapping[_Device, Record]) -> 
         share_pct = 100.0 * total_ns / max(windows_ns, 1)
         apis = ", ".join(quoted(name) for name in sorted({row["api"] for row in rows}))
         kinds = ", ".join(sorted({row["kind"] for row in rows}))
-        yield Finding(
-            rule=_RULES[rule],
-            severity=severity_of(share_pct, _BLOCKING_PCT) or "note",
-            scope="copy",
-            title=f"{_TITLES[rule]} ({counted(ops_n, 'time')})",
+        yield RULES[_RULES[rule]].finding(
+            severity=severity_of(share_pct, BLOCKING_PCT) or "note",
             evidence=f"{format_count(ops_n)} operations ({kinds}) by {apis}, "
             f"{format_bytes(_sum(rows, 'size_bytes'))}, {format_ns(total_ns)} on the GPU, "
             f"{format_percent(share_pct)} of the windows; ranks with them: "
             f"{format_count(len(by_rank))}, most on rank {most}. "
             f"The longest there takes {format_ns(longest['max_ns'])}. Rule {rule} of nsys analyze.",
-            tables=("blocking_memops", "devices"),
-            recommendation=_ADVICE[rule],
+            fields={"times": counted(ops_n, "time")},
             rank=longest["rank"],
             device_id=longest["device_id"],
             name=longest["api"],
             window_ns=window_of(longest, "window_start_ns", "window_end_ns"),
-            window_shows="the longest of them",
-            capture=_CAPTURE,
             impact_ns=total_ns,
         )
 
@@ -151,28 +115,20 @@ def _inside_device(
     if not shares_pct:
         return
     worst = max(shares_pct, key=shares_pct.__getitem__)
-    severity = severity_of(shares_pct[worst], _DEVICE_COPY_PCT)
+    severity = severity_of(shares_pct[worst], DEVICE_COPY_PCT)
     if severity is None:
         return
     rank, device = worst
     most = max(copies[worst], key=lambda row: row["union_ns"])
-    yield Finding(
-        rule="device_copies",
+    yield RULES["device_copies"].finding(
         severity=severity,
-        scope="copy",
-        title=f"Copies inside the device take {format_percent(shares_pct[worst])} of busy time on "
-        f"rank {rank}",
         evidence=f"DtoD copies run for {format_ns(_sum(copies[worst], 'union_ns'))} on device "
         f"{device} of rank {rank}, which is busy for {format_ns(devices[worst]['busy_ns'])}; most "
         f"of it by {_moved(most)}.",
-        tables=("memops", "devices"),
-        recommendation="Find what moves tensors without computing: .clone(), .contiguous(), "
-        "torch.cat, KV-cache copies, splits of a batch; write results in place, or let "
-        "torch.compile fuse them.",
+        fields={"share": format_percent(shares_pct[worst]), "rank": rank},
         rank=rank,
         device_id=device,
         name="DtoD",
-        capture=_CAPTURE,
         impact_ns=sum(_sum(rows, "union_ns") for rows in copies.values()),
     )
 

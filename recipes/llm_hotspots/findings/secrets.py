@@ -10,6 +10,8 @@ import pandas as pd
 from nsys_llm.report.findings import Finding
 from nsys_llm.view.text import counted, quoted
 
+from .texts import RULES
+
 _MOST_NAMED: Final = 6
 
 
@@ -24,18 +26,11 @@ def secret_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     shown = ", ".join(quoted(name) for name in names[:_MOST_NAMED])
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return [
-        Finding(
-            rule="stored_secrets",
+        RULES["stored_secrets"].finding(
             severity="medium",
-            scope="run",
-            title="The reports store what looks like secrets, in "
-            f"{counted(len(names), 'variable')}",
             evidence=f"In {counted(len(with_secrets), 'rank or report', 'ranks or reports')} of "
             f"{len(files)}: {shown}{more}. A report keeps the whole environment of the profiled "
             "command, in two places; these results hold the names alone.",
-            tables=("files",),
-            recommendation="Share these results instead of the reports, or profile again without "
-            "these variables (`env -u NAME nsys profile ...`). Replace a secret that has left "
-            "your hands in a report.",
+            fields={"variables": counted(len(names), "variable")},
         )
     ]

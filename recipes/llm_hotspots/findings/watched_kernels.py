@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import format_bytes, format_count, format_ns, quoted, shortened
 
-from .rows import cells
+from .texts import LEAST_LAUNCHES, RULES, SHAPE_RATIO
 
-#: Launches before and after a change of configuration, each, and of each configuration that counts.
-LEAST_LAUNCHES: Final = 5
-#: Ratio of medians between two configurations that makes their shared median meaningless.
-SHAPE_RATIO: Final = 2.0
 #: Kernels of one pattern that a finding tells of.
 MOST_MIXED: Final = 3
 
 _CONFIG: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
-def stakeout_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def stakeout_findings(tables: Tables) -> list[Finding]:
     """Return the findings on stakeout_configs and rank_stakeout_configs."""
     return [*_changed_configuration(tables), *_mixed_configurations(tables)]
 
 
-def _changed_configuration(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def _changed_configuration(tables: Tables) -> list[Finding]:
     configs = tables["rank_stakeout_configs"]
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
     configs = configs.sort_values(["rank", "name", "first_start_ns"], ignore_index=True)
@@ -38,23 +34,16 @@ def _changed_configuration(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     if changed.empty:
         return []
     chosen = changed["total_ns"].astype("int64").idxmax()
-    before, after = cells(configs.loc[chosen - 1]), cells(configs.loc[chosen])
+    before, after = records(configs.loc[chosen - 1 : chosen])
     ranks_n = changed["rank"].nunique()
     return [
-        Finding(
-            rule="configuration_change",
+        RULES["configuration_change"].finding(
             severity="low",
-            scope="kernel",
-            title=f"{quoted(shortened(str(after['name'])))} changes its launch configuration "
-            "during the run",
             evidence=f"On rank {after['rank']}: {_shape(before)} until "
             f"{before['last_start_ns']} ns ({_how_often(before)}), {_shape(after)} from "
             f"{after['first_start_ns']} ns on ({_how_often(after)}). "
             f"Ranks with such a change: {ranks_n}.",
-            tables=("rank_stakeout_configs", "stakeout"),
-            recommendation="See what changed there: another batch or sequence length, the step "
-            "from prefill to decode, or an autotuner's choice. Compare durations within one "
-            "configuration only.",
+            fields={"kernel": quoted(shortened(str(after["name"])))},
             rank=int(after["rank"]),
             name=str(after["name"]),
             window_ns=(int(before["last_start_ns"]), int(after["first_start_ns"]) + 1),
@@ -63,27 +52,21 @@ def _changed_configuration(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     ]
 
 
-def _mixed_configurations(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def _mixed_configurations(tables: Tables) -> list[Finding]:
     configs = tables["stakeout_configs"]
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
     found: list[Finding] = []
     for name, group in configs.groupby("name", sort=True):
-        low, high = (cells(group.loc[index]) for index in _ends(group["p50_ns"]))
+        low, high = (records(group.loc[[one]])[0] for one in _ends(group["p50_ns"]))
         if len(group) < 2 or high["p50_ns"] < SHAPE_RATIO * low["p50_ns"]:
             continue
         found.append(
-            Finding(
-                rule="mixed_configurations",
+            RULES["mixed_configurations"].finding(
                 severity="note",
-                scope="kernel",
-                title=f"{quoted(shortened(str(name)))} runs in {len(group)} launch "
-                "configurations that take different times",
                 evidence=f"Median {format_ns(low['p50_ns'])} with {_shape(low)} "
                 f"({format_count(low['launches_n'])} launches), {format_ns(high['p50_ns'])} with "
                 f"{_shape(high)} ({format_count(high['launches_n'])} launches).",
-                tables=("stakeout_configs",),
-                recommendation="Read percentiles of this kernel by configuration: pooled over "
-                "them, a mix of shapes looks like a tail. tail_stats keeps them apart.",
+                fields={"kernel": quoted(shortened(str(name))), "configurations_n": len(group)},
                 name=str(name),
                 impact_ns=int(group["total_ns"].sum()),
             )
@@ -97,13 +80,13 @@ def _ends(values: pd.Series[Any]) -> tuple[Any, Any]:
     return ordered.index[0], ordered.index[-1]
 
 
-def _how_often(config: Mapping[str, Any]) -> str:
+def _how_often(config: Record) -> str:
     return f"{format_count(config['launches_n'])} launches, p50 {format_ns(config['p50_ns'])}"
 
 
-def _shape(config: Mapping[str, Any]) -> str:
+def _shape(config: Record) -> str:
     """Return a configuration in words; `?` for what was not recorded."""
-    sizes = ["?" if pd.isna(config[name]) else str(config[name]) for name in _CONFIG]
+    sizes = ["?" if config[name] is None else str(config[name]) for name in _CONFIG]
     shared = config["dynamic_shared_bytes"]
-    memory = "" if pd.isna(shared) or not shared else f", {format_bytes(shared)} shared"
+    memory = "" if not shared else f", {format_bytes(shared)} shared"
     return f"grid {'x'.join(sizes[:3])}, block {'x'.join(sizes[3:])}{memory}"

@@ -25,7 +25,7 @@ HostRows = Sequence[tuple[Rank, RankHost]]
 
 #: A storm is at least this many kernels a second of at most this median duration, in ns; the
 #: thresholds of nsys-llm-explainer 0.1.0 (heuristics.py), whose rate is that of the whole window.
-_STORMS: Final = ((50_000, 10_000), (100_000, 20_000))
+STORMS: Final = ((50_000, 10_000), (100_000, 20_000))
 
 _DEVICE_STATISTICS: Final = ("mean_ns", "p50_ns", "p99_ns", "max_ns")
 _KERNEL_STATISTICS: Final = ("mean_ns", "std_ns", "min_ns", "p50_ns", "max_ns")
@@ -82,7 +82,7 @@ def _per_second(count: IntArray, time_ns: IntArray) -> npt.NDArray[np.float64]:
 
 def _storms(rate: npt.NDArray[np.float64], p50_ns: Any) -> npt.NDArray[np.bool_]:
     # A comparison with NaN, of a device without kernels, is False.
-    return np.any([(rate >= least) & (p50_ns <= most) for least, most in _STORMS], axis=0)
+    return np.any([(rate >= least) & (p50_ns <= most) for least, most in STORMS], axis=0)
 
 
 def _short_columns(counts: Sequence[tuple[int, ...]], kernels_n: IntArray) -> Columns:

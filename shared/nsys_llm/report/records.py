@@ -1,12 +1,18 @@
-"""Rows of finished tables as plain dictionaries, for findings to read."""
+"""What findings share: rows of finished tables, severities, and one finding for many ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
+from nsys_llm.report.findings import Finding, ranked
+from nsys_llm.view.text import format_count, format_ns
+
+#: Finished tables by name.
+Tables = Mapping[str, pd.DataFrame]
 #: One row by column name; null is None.
 Record = Mapping[str, Any]
 
@@ -25,12 +31,22 @@ def _values(column: pd.Series) -> list[Any]:
     return [None if none else value for value, none in zip(values, null.tolist(), strict=True)]
 
 
+def first_record(frame: pd.DataFrame) -> Record:
+    """Return the first row of a table that has one."""
+    return records(frame.head(1))[0]
+
+
 def grouped(rows: Iterable[Record], *keys: str) -> dict[tuple[Any, ...], list[Record]]:
     """Return rows by the values of some columns, in order of first occurrence."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return groups
+
+
+def percent(part: float | None, whole: float | None) -> float:
+    """Return a share, 0 to 100; 0 where the part is null or there is no whole."""
+    return 100.0 * (part or 0) / whole if whole else 0.0
 
 
 def severity_of(value: float, limits: Mapping[str, float]) -> str | None:
@@ -40,4 +56,35 @@ def severity_of(value: float, limits: Mapping[str, float]) -> str | None:
 
 def window_of(row: Record, start: str, end: str) -> tuple[int, int] | None:
     """Return the window that two columns hold; None where they are null."""
-    return None if row[start] is None else (row[start], row[end])
+    return None if row[start] is None else (int(row[start]), int(row[end]))
+
+
+def span_of(row: Record, start: str, duration: str) -> tuple[int, int] | None:
+    """Return the window that a start and a duration make; None where they are null."""
+    if row[start] is None:
+        return None
+    return int(row[start]), int(row[start]) + int(row[duration])
+
+
+def worst_ranks(findings: Iterable[Finding]) -> list[Finding]:
+    """Return one finding a rule and name: that of the rank which loses most, with all ranks' time.
+
+    A job of a thousand ranks does the same thing wrong a thousand times.
+    """
+    alike: dict[tuple[str, str | None], list[Finding]] = {}
+    for one in ranked(findings):
+        alike.setdefault((one.rule, one.name), []).append(one)
+    return [_worst(found) for found in alike.values()]
+
+
+def _worst(found: Sequence[Finding]) -> Finding:
+    if len(found) == 1:
+        return found[0]
+    total_ns = sum(one.impact_ns for one in found)
+    ranks_n = len({one.rank for one in found})
+    others = f"So it is on {format_count(ranks_n)} ranks ({format_ns(total_ns)} in all)"
+    if ranks_n == 1:
+        others = f"So it is {format_count(len(found))} times on this rank ({format_ns(total_ns)})"
+    return replace(
+        found[0], evidence=f"{found[0].evidence} {others}; this is the worst.", impact_ns=total_ns
+    )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from results import analyse, read_frames, tables_of
 
+from nsys_llm.recipes.llm_hotspots.findings.apis import wait_findings
 from nsys_llm.recipes.llm_hotspots.findings.launches import launch_findings
-from nsys_llm.recipes.llm_hotspots.findings.waits import wait_findings
 from nsys_llm.report.findings import ranked
 from nsys_llm.testing.trace_builder import TraceBuilder
 

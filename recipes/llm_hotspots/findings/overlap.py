@@ -9,22 +9,11 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, severity_of, window_of
 from nsys_llm.view.text import format_ns, format_percent
 
-#: Share of a device's busy time from which communication without computation is a finding of a
-#: severity; ours.
-_EXPOSED_PCT: Final = {"high": 30.0, "medium": 15.0, "low": 5.0}
+from .texts import EXPOSED_PCT, RULES
 
 _PART: Final = "Waiting for late ranks is part of it."
-_ADVICE: Final = (
-    "Let tail_stats split it into waiting and transfer first. Waiting: mend the "
-    "late rank. Transfer: overlap it with computation (micro-batches, asynchronous tensor "
-    "parallelism, bucketed gradients), or use a faster all-reduce for small messages."
-)
 _STAGED_PART: Final = (
     "Most of it is sends and receives between pipeline stages, which wait by schedule."
-)
-_STAGED_ADVICE: Final = (
-    "Run tail_stats for the share of the bubble. More microbatches per step, or interleaved "
-    "stages, shrink it."
 )
 
 
@@ -37,26 +26,21 @@ def exposed_communication(overlap: Sequence[Record], *, staged: bool) -> Iterato
     """
     busy = [row for row in overlap if row["exposed_busy_pct"] is not None]
     worst = max(busy, key=lambda row: row["exposed_busy_pct"], default=None)
-    severity = severity_of(worst["exposed_busy_pct"], _EXPOSED_PCT) if worst else None
+    severity = severity_of(worst["exposed_busy_pct"], EXPOSED_PCT) if worst else None
     if worst is None or severity is None:
         return
     total_ns = sum(row["exposed_communication_ns"] for row in overlap)
-    yield Finding(
-        rule="exposed_communication",
+    yield RULES["exposed_communication"].finding(
         severity=severity,
-        scope="device",
-        title="Communication without computation takes "
-        f"{format_percent(worst['exposed_busy_pct'])} of busy time on rank {worst['rank']}",
         evidence=f"Device {worst['device_id']} of rank {worst['rank']} communicates for "
         f"{format_ns(worst['communication_ns'])}; during "
         f"{format_ns(worst['exposed_communication_ns'])} of it "
         f"({format_percent(worst['exposed_communication_pct'])}) it computes nothing. Over all "
         f"ranks {format_ns(total_ns)}. {_STAGED_PART if staged else _PART}",
-        tables=("overlap",),
-        recommendation=_STAGED_ADVICE if staged else _ADVICE,
+        fields={"share": format_percent(worst["exposed_busy_pct"]), "rank": worst["rank"]},
+        case="stages" if staged else None,
         rank=worst["rank"],
         device_id=worst["device_id"],
         window_ns=window_of(worst, "exposed_start_ns", "exposed_end_ns"),
-        window_shows="the longest stretch of it",
         impact_ns=total_ns,
     )

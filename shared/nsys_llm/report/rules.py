@@ -1,0 +1,138 @@
+"""Rules: what a finding says in every run, and the one door through which findings are made.
+
+Each recipe has its rules in `findings/texts.py`, one row a rule, and docs/findings.md is made from
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from nsys_llm.core.errors import ManifestError
+from nsys_llm.report.findings import Finding
+
+#: Source of a threshold that nobody else has published.
+OURS: Final = "this project"
+#: Source of thresholds that its heuristics.py or report.py has.
+EXPLAINER: Final = "nsys-llm-explainer 0.1.0"
+#: What to record is as the rule says.
+OF_RULE: Final = "of the rule"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule says in a special case; None for what it says otherwise."""
+
+    title: str | None = None
+    recommendation: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What all findings of one rule have in common.
+
+    Title, recommendation and `window_shows` are templates: `{rank}` stands for the field `rank` of
+    a finding, and a brace for itself is doubled.
+
+    Attributes:
+        id: Name of the rule, the same in every run: `dominant_kernel`.
+        scope: What its findings are about, one of `SCOPES`.
+        title: The finding in one line, without a full stop.
+        threshold: When it fires and with which severity, in words with numbers.
+        source: Where the numbers of the threshold come from.
+        recommendation: What to do next, in one or two sentences.
+        tables: Tables in which its numbers stand.
+        record: What to record next time to know more: flags of `nsys profile`, and nothing else.
+        window_shows: What there is to see in the window of a finding, in few words.
+        cases: What it says in special cases, by their names.
+    """
+
+    id: str
+    scope: str
+    title: str
+    threshold: str
+    source: str
+    recommendation: str
+    tables: tuple[str, ...]
+    record: str | None = None
+    window_shows: str | None = None
+    cases: Mapping[str, Case] = field(default_factory=dict)
+
+    def finding(
+        self,
+        *,
+        severity: str,
+        evidence: str,
+        fields: Mapping[str, object] = MappingProxyType({}),
+        case: str | None = None,
+        tables: tuple[str, ...] = (),
+        record: str | None = OF_RULE,
+        rank: int | None = None,
+        device_id: int | None = None,
+        name: str | None = None,
+        window_ns: tuple[int, int] | None = None,
+        impact_ns: int = 0,
+    ) -> Finding:
+        """Return a finding of this rule.
+
+        Args:
+            severity: One of `SEVERITIES`.
+            evidence: The numbers, with units, in sentences.
+            fields: What the templates name.
+            case: One of `cases`, where it is one.
+            tables: Where the numbers stand, if not in those of the rule.
+            record: Flags, or None, if not those of the rule.
+            rank: See `Finding`.
+            device_id: See `Finding`.
+            name: See `Finding`.
+            window_ns: See `Finding`.
+            impact_ns: See `Finding`.
+
+        Raises:
+            ManifestError: The rule has no such case, or names a field that is not given.
+        """
+        if case is not None and case not in self.cases:
+            raise ManifestError(f"rule {self.id}: there is no case {case}.")
+        said = Case() if case is None else self.cases[case]
+        return Finding(
+            rule=self.id,
+            severity=severity,
+            scope=self.scope,
+            title=self._filled(said.title or self.title, fields),
+            evidence=evidence,
+            tables=tables or self.tables,
+            recommendation=self._filled(said.recommendation or self.recommendation, fields),
+            window_shows=self.window_shows and self._filled(self.window_shows, fields),
+            capture=self.record if record == OF_RULE else record,
+            rank=rank,
+            device_id=device_id,
+            name=name,
+            window_ns=window_ns,
+            impact_ns=impact_ns,
+        )
+
+    def _filled(self, template: str, fields: Mapping[str, object]) -> str:
+        try:
+            return template.format_map(fields)
+        except KeyError as error:
+            raise ManifestError(f"rule {self.id}: field {error} is not given.") from error
+
+
+def rules_by_id(*rules: Rule) -> Mapping[str, Rule]:
+    """Return rules by their ids.
+
+    Raises:
+        ManifestError: Two have the same one.
+    """
+    found = {rule.id: rule for rule in rules}
+    if len(found) < len(rules):
+        raise ManifestError("two rules have the same id.")
+    return MappingProxyType(found)
+
+
+def limits_text(limits: Mapping[str, float], unit: str = " %") -> str:
+    """Return limits by severity in words: `high from 20 %, medium from 5 %`."""
+    return ", ".join(f"{severity} from {least:g}{unit}" for severity, least in limits.items())
