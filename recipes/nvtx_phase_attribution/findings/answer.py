@@ -5,24 +5,20 @@ Made from finished tables alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 from .attribution_coverage import coverage_findings
 from .phases import phase_findings
 from .steps import step_findings
 
-_Tables = Mapping[str, pd.DataFrame]
-
 _TOP_PHASES: Final = 4
 
 
-def answer(tables: _Tables) -> str:
+def answer(tables: Tables) -> str:
     """Return what the phases cost, in two sentences."""
     phases = tables["phases"]
     gpu_ns = int(phases["gpu_ns"].sum())
@@ -51,12 +47,12 @@ def answer(tables: _Tables) -> str:
     return f"{first} {_steps(tables)}"
 
 
-def findings(tables: _Tables) -> list[Finding]:
+def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     return [*phase_findings(tables), *step_findings(tables), *coverage_findings(tables)]
 
 
-def _steps(tables: _Tables) -> str:
+def _steps(tables: Tables) -> str:
     """Return a sentence on steps, or on the ranges with most GPU time where there are none."""
     ranks, stats = tables["rank_steps"], tables["step_stats"]
     steady = stats[stats["which"] == "steady"]

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records, severity_of
+from nsys_llm.report.records import Record, Tables, records, severity_of
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted, shortened
 
-from .advice import advice_on
-
-_Tables = Mapping[str, pd.DataFrame]
-
-#: Share of the GPU time from which a phase dominates: nsys-llm-explainer 0.1.0 (heuristics.py).
-_DOMINANT_PCT: Final = 70.0
-#: A rank is slow in a phase from so much work above the median rank, in percent of that; ranks
-#: that do the same differ by less (1 to 2 % on the shared traces). And only if it is so much of all
-#: its GPU time; ours.
-_IMBALANCE: Final = {"high": 30.0, "medium": 10.0, "low": 5.0}
-_IMBALANCE_SHARE_PCT: Final = 1.0
-#: Share of the windows that is idle before work of a phase for which the GPU waits longer than it
-#: runs it. As idle_gaps has it: half of what nsys-llm-explainer calls high is.
-_HOST_BOUND: Final = {"high": 20.0, "medium": 5.0, "low": 0.5}
-#: Host time of a phase, in multiples of its GPU time, that is far above it; ours.
-_WALL_TIMES: Final = 2
-#: Communication that nothing hides, in percent of all GPU time, and of the phase; ours.
-_EXPOSED: Final = {"medium": 10.0, "low": 2.0}
-_EXPOSED_OF_PHASE_PCT: Final = 10.0
+from .texts import (
+    DOMINANT_PCT,
+    EXPOSED_OF_PHASE_PCT,
+    EXPOSED_PCT,
+    HOST_BOUND_PCT,
+    IMBALANCE_PCT,
+    IMBALANCE_SHARE_PCT,
+    RULES,
+    WALL_TIMES,
+)
 
 
-def phase_findings(tables: _Tables) -> list[Finding]:
+def phase_findings(tables: Tables) -> list[Finding]:
     """Return what the tables of phases tell."""
     return [
         *_dominant(tables),
@@ -42,9 +30,9 @@ def phase_findings(tables: _Tables) -> list[Finding]:
     ]
 
 
-def _dominant(tables: _Tables) -> list[Finding]:
+def _dominant(tables: Tables) -> list[Finding]:
     phases = tables["phases"]
-    top = phases[phases["mapped"] & (phases["gpu_pct"] >= _DOMINANT_PCT)]
+    top = phases[phases["mapped"] & (phases["gpu_pct"] >= DOMINANT_PCT)]
     if top.empty:
         return []
     row = top.iloc[0]
@@ -54,27 +42,24 @@ def _dominant(tables: _Tables) -> list[Finding]:
     made_of = ", ".join(
         f"{quoted(one['category'])} {format_percent(one['phase_pct'])}" for one in records(parts)
     )
-    kernels = tables["phase_kernels"]
+    kernels, rule = tables["phase_kernels"], RULES["dominant_phase"]
     kernel = kernels[kernels["phase"] == name].iloc[0]
     return [
-        Finding(
-            rule="dominant_phase",
+        rule.finding(
             severity="medium",
-            scope="phase",
-            name=name,
-            title=f"{quoted(name)} takes {format_percent(row['gpu_pct'])} of the GPU time",
             evidence=f"{format_ns(row['gpu_ns'])} in {counted(int(row['instances_n']), 'range')}, "
             f"the median {format_ns(row['instance_p50_ns'])}. It is made of {made_of}; most time "
             f"has {quoted(shortened(str(kernel['name'])))} with "
             f"{format_percent(kernel['phase_pct'])} of it.",
-            tables=("phases", "phase_categories", "phase_kernels"),
-            recommendation=advice_on(name),
+            fields={"phase": quoted(name), "share": format_percent(row["gpu_pct"])},
+            name=name,
+            case=name if name in rule.cases else None,
             impact_ns=int(row["gpu_ns"]),
         )
     ]
 
 
-def _imbalance(tables: _Tables) -> list[Finding]:
+def _imbalance(tables: Tables) -> list[Finding]:
     """Tell which rank does more in a phase than the others; waiting for it is no work."""
     ranks, found = tables["rank_phases"], []
     if ranks["rank"].nunique() < 2:
@@ -91,14 +76,14 @@ def _imbalance(tables: _Tables) -> list[Finding]:
         if usual_ns <= 0:
             continue
         whole = int(ranks.loc[ranks["rank"] == worst["rank"], "gpu_ns"].sum())
-        severity = severity_of(100.0 * above_ns / usual_ns, _IMBALANCE)
-        if severity is None or 100.0 * above_ns < _IMBALANCE_SHARE_PCT * whole:
+        severity = severity_of(100.0 * above_ns / usual_ns, IMBALANCE_PCT)
+        if severity is None or 100.0 * above_ns < IMBALANCE_SHARE_PCT * whole:
             continue
         found.append(_imbalance_finding(tables, row, worst, severity))
     return found
 
 
-def _imbalance_finding(tables: _Tables, row: Record, worst: pd.Series, severity: str) -> Finding:
+def _imbalance_finding(tables: Tables, row: Record, worst: pd.Series, severity: str) -> Finding:
     rank, phase = int(worst["rank"]), str(row["phase"])
     usual_ns = int(worst["work_ns"] - worst["above_median_ns"])
     more = format_percent(100.0 * worst["above_median_ns"] / usual_ns)
@@ -113,26 +98,19 @@ def _imbalance_finding(tables: _Tables, row: Record, worst: pd.Series, severity:
             f" It spends least time in communication ({format_ns(waits['communication_ns'])}, "
             f"against up to {format_ns(own['communication_ns'].max())}): the others wait for it."
         )
-    return Finding(
-        rule="phase_imbalance",
+    return RULES["phase_imbalance"].finding(
         severity=severity,
-        scope="phase",
+        evidence=f"{format_ns(worst['work_ns'])} without communication, against "
+        f"{format_ns(usual_ns)}, in {counted(int(worst['ops_n']), 'operation')}.{words}",
+        fields={"rank": rank, "more": more, "phase": quoted(phase), "usual": usual},
         rank=rank,
         name=phase,
         window_ns=_slowest_window(tables, rank, phase),
-        window_shows="its range of the phase with most GPU time",
-        title=f"Rank {rank} works {more} longer in {quoted(phase)} than the {usual}",
-        evidence=f"{format_ns(worst['work_ns'])} without communication, against "
-        f"{format_ns(usual_ns)}, in {counted(int(worst['ops_n']), 'operation')}.{words}",
-        tables=("rank_phases", "phases", "phase_steps"),
-        recommendation="With as many operations as the others, its GPU is slower (clocks, thermal "
-        "or power limits, another job): compare its kernels in llm_hotspots. With more, its share "
-        "of the work is larger (experts, sequence lengths, pipeline stage).",
         impact_ns=int(worst["above_median_ns"]),
     )
 
 
-def _slowest_window(tables: _Tables, rank: int, phase: str) -> tuple[int, int] | None:
+def _slowest_window(tables: Tables, rank: int, phase: str) -> tuple[int, int] | None:
     """Return when the GPU ran the range of a phase with most GPU time on a rank."""
     rows = tables["phase_instances"]
     rows = rows[(rows["rank"] == rank) & (rows["phase"] == phase)]
@@ -141,7 +119,7 @@ def _slowest_window(tables: _Tables, rank: int, phase: str) -> tuple[int, int] |
     return int(rows["gpu_start_ns"].iloc[0]), int(rows["gpu_end_ns"].iloc[0])
 
 
-def _host_bound(tables: _Tables) -> list[Finding]:
+def _host_bound(tables: Tables) -> list[Finding]:
     window_ns = int(tables["devices"]["window_ns"].sum())
     phases, found = tables["phases"].set_index("phase"), []
     for row in records(tables["phase_idle"]):
@@ -149,71 +127,56 @@ def _host_bound(tables: _Tables) -> list[Finding]:
         whole = phases.loc[row["phase"]]
         if idle_ns <= gpu_ns or not whole["mapped"]:
             continue
-        if int(whole["wall_ns"]) <= _WALL_TIMES * int(whole["gpu_ns"]):
+        if int(whole["wall_ns"]) <= WALL_TIMES * int(whole["gpu_ns"]):
             continue
         share = 100.0 * idle_ns / window_ns if window_ns else 0.0
-        if (severity := severity_of(share, _HOST_BOUND)) is not None:
+        if (severity := severity_of(share, HOST_BOUND_PCT)) is not None:
             found.append(_host_bound_finding(tables, row, whole, severity, share))
     return found
 
 
 def _host_bound_finding(
-    tables: _Tables, row: Record, whole: pd.Series, severity: str, share: float
+    tables: Tables, row: Record, whole: pd.Series, severity: str, share: float
 ) -> Finding:
     phase = str(row["phase"])
     own = tables["rank_phases"]
     own = own[own["phase"] == phase].dropna(subset=["idle_ns"])
     worst = own.loc[own["idle_ns"].astype("int64").idxmax()]
-    return Finding(
-        rule="host_bound_phase",
+    return RULES["host_bound_phase"].finding(
         severity=severity,
-        scope="phase",
-        rank=int(worst["rank"]),
-        name=phase,
-        window_ns=_slowest_window(tables, int(worst["rank"]), phase),
-        window_shows="the GPU in one range of the phase",
-        title=f"The GPU waits for {quoted(phase)} longer than it works on it",
         evidence=f"{format_ns(row['idle_ns'])} idle before its operations "
         f"({format_percent(share)} of the windows; {format_ns(row['within_ns'])} of it between two "
         f"of them), for {format_ns(row['gpu_ns'])} of GPU time. The host is in the phase for "
         f"{format_ns(whole['wall_ns'])}.",
-        tables=("phase_idle", "phases"),
-        recommendation="The host decides the speed here. Let it launch ahead (async scheduling, no "
-        "read-back inside the phase), launch fewer and larger pieces (CUDA graphs, fused kernels), "
-        "or move the work off the thread that launches; idle_gaps names the calls.",
+        fields={"phase": quoted(phase)},
+        rank=int(worst["rank"]),
+        name=phase,
+        window_ns=_slowest_window(tables, int(worst["rank"]), phase),
         impact_ns=int(row["idle_ns"]),
     )
 
 
-def _exposed(tables: _Tables) -> list[Finding]:
+def _exposed(tables: Tables) -> list[Finding]:
     rows, phases = tables["phase_collectives"], tables["phases"].set_index("phase")
     found = []
     for phase, exposed_ns in rows.groupby("phase", sort=False)["exposed_ns"].sum().items():
         whole = phases.loc[phase]
         gpu_ns = int(whole["gpu_ns"])
         share = 100.0 * int(exposed_ns) / gpu_ns if gpu_ns else 0.0
-        severity = severity_of(share * float(whole["gpu_pct"]) / 100.0, _EXPOSED)
-        if severity is None or share < _EXPOSED_OF_PHASE_PCT:
+        severity = severity_of(share * float(whole["gpu_pct"]) / 100.0, EXPOSED_PCT)
+        if severity is None or share < EXPOSED_OF_PHASE_PCT:
             continue
         top = rows[rows["phase"] == phase].iloc[0]
         found.append(
-            Finding(
-                rule="exposed_communication",
+            RULES["exposed_communication"].finding(
                 severity=severity,
-                scope="phase",
-                name=str(phase),
-                title=f"{format_percent(share)} of {quoted(phase)} is communication that nothing "
-                "hides",
                 evidence=f"{format_ns(exposed_ns)} of {format_ns(gpu_ns)} GPU time, while no "
                 f"kernel computes on the device; most in {quoted(top['operation'])} "
                 f"({format_ns(top['total_ns'])}). Rank {top['most_rank']} spends most time in it "
                 f"({format_ns(top['most_ns'])}), rank {top['least_rank']} least "
                 f"({format_ns(top['least_ns'])}): the others seem to wait for the latter.",
-                tables=("phase_collectives", "phases"),
-                recommendation="Split waiting from transfer with tail_stats first: a late rank "
-                "makes this time. What is transfer hides behind computation (overlap of "
-                "communication, sequence parallelism), or shrinks (fused or custom all-reduce, "
-                "fewer tensor-parallel ranks).",
+                fields={"share": format_percent(share), "phase": quoted(phase)},
+                name=str(phase),
                 impact_ns=int(exposed_ns),
             )
         )

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records
+from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
-_Tables = Mapping[str, pd.DataFrame]
-
-#: The tail of the project's design: systematic from p99 / p50 above 1.5 in at least 100 values, an
-#: outlier from max / p50 above 2.
-_SYSTEMATIC: Final = 1.5
-_SYSTEMATIC_LEAST: Final = 100
-_OUTLIER: Final = 2.0
-#: With fewer values the largest may be one of another kind.
-_OUTLIER_LEAST: Final = 10
-#: What the tail takes beyond the median, in percent of the time in steps, that is worth a word.
-_LEAST_EXCESS_PCT: Final = 1.0
+from .texts import (
+    LEAST_EXCESS_PCT,
+    OUTLIER,
+    OUTLIER_LEAST,
+    RULES,
+    SYSTEMATIC,
+    SYSTEMATIC_LEAST,
+)
 
 
-def step_findings(tables: _Tables) -> list[Finding]:
+def step_findings(tables: Tables) -> list[Finding]:
     """Return what the tables of steps tell."""
     return [*_phase_tails(tables), *_slow_steps(tables), *_warmup(tables)]
 
@@ -34,15 +28,15 @@ def _tail(row: Record) -> str | None:
     if not row["p50_ns"] or not row["total_ns"]:
         return None
     ratio, most = row["p99_ns"] / row["p50_ns"], row["max_ns"] / row["p50_ns"]
-    if ratio > _SYSTEMATIC and row["steps_n"] >= _SYSTEMATIC_LEAST:
+    if ratio > SYSTEMATIC and row["steps_n"] >= SYSTEMATIC_LEAST:
         return "medium"
     beyond = 100.0 * (row["max_ns"] - row["p50_ns"]) / row["total_ns"]
-    if most > _OUTLIER and row["steps_n"] >= _OUTLIER_LEAST and beyond >= _LEAST_EXCESS_PCT:
+    if most > OUTLIER and row["steps_n"] >= OUTLIER_LEAST and beyond >= LEAST_EXCESS_PCT:
         return "low"
     return None
 
 
-def _phase_tails(tables: _Tables) -> list[Finding]:
+def _phase_tails(tables: Tables) -> list[Finding]:
     """Tell of phases whose GPU time in a step varies."""
     stats, steps = tables["phase_steps"], tables["step_stats"]
     whole = steps[
@@ -52,34 +46,29 @@ def _phase_tails(tables: _Tables) -> list[Finding]:
     found = []
     for row in records(stats):
         severity = _tail(row)
-        if severity is None or 100.0 * row["total_ns"] < _LEAST_EXCESS_PCT * gpu_ns:
+        if severity is None or 100.0 * row["total_ns"] < LEAST_EXCESS_PCT * gpu_ns:
             continue
         rank, window = _longest(tables, row["phase"])
         found.append(
-            Finding(
-                rule="phase_tail",
+            RULES["phase_tail"].finding(
                 severity=severity,
-                scope="phase",
-                rank=rank,
-                name=row["phase"],
-                window_ns=window,
-                window_shows="the GPU in the longest range of the phase",
-                title=f"{quoted(row['phase'])} takes {row['p99_ns'] / row['p50_ns']:.1f} times its "
-                "median at p99 of the steps",
                 evidence=f"p50 {format_ns(row['p50_ns'])}, p99 {format_ns(row['p99_ns'])}, most "
                 f"{format_ns(row['max_ns'])} of GPU time in a step, over "
                 f"{counted(row['steps_n'], 'step')} of all ranks.",
-                tables=("phase_steps", "steps", "phase_instances"),
-                recommendation="Compare a long step with a usual one: other shapes (batch, prompt "
-                "lengths, routing of experts), a late rank in its collectives, or slower kernels; "
-                "tail_stats tells the latter apart.",
+                fields={
+                    "phase": quoted(row["phase"]),
+                    "times": f"{row['p99_ns'] / row['p50_ns']:.1f}",
+                },
+                rank=rank,
+                name=row["phase"],
+                window_ns=window,
                 impact_ns=int(row["max_ns"] - row["p50_ns"]),
             )
         )
     return found
 
 
-def _longest(tables: _Tables, phase: str) -> tuple[int | None, tuple[int, int] | None]:
+def _longest(tables: Tables, phase: str) -> tuple[int | None, tuple[int, int] | None]:
     rows = tables["phase_instances"]
     rows = rows[rows["phase"] == phase]
     if rows.empty:
@@ -88,7 +77,7 @@ def _longest(tables: _Tables, phase: str) -> tuple[int | None, tuple[int, int] |
     return int(row["rank"]), (int(row["gpu_start_ns"]), int(row["gpu_end_ns"]))
 
 
-def _slow_steps(tables: _Tables) -> list[Finding]:
+def _slow_steps(tables: Tables) -> list[Finding]:
     """Tell of steps of one phase whose host time varies: what a user of a server feels."""
     stats = tables["step_stats"]
     rows = stats[(stats["which"] == "steady") & (stats["measure"] == "wall")]
@@ -103,25 +92,22 @@ def _slow_steps(tables: _Tables) -> list[Finding]:
         worst = own.loc[own["wall_ns"].idxmax()]
         idle = _median_of(stats, row["phase"], "idle")
         found.append(
-            Finding(
-                rule="slow_steps",
+            RULES["slow_steps"].finding(
                 severity=severity,
-                scope="phase",
-                rank=int(worst["rank"]),
-                name=row["phase"],
-                window_ns=(int(worst["start_ns"]), int(worst["end_ns"])),
-                window_shows=f"the slowest, step {worst['step']}",
-                title=f"Some steps of {quoted(row['phase'])} take "
-                f"{row['max_ns'] / row['p50_ns']:.1f} times the median",
                 evidence=f"Host time p50 {format_ns(row['p50_ns'])}, p99 "
                 f"{format_ns(row['p99_ns'])}, most {format_ns(row['max_ns'])} over "
                 f"{counted(row['steps_n'], 'step')}. In the slowest, the GPU worked "
                 f"{format_ns(worst['gpu_ns'])} and stood still for "
                 f"{format_ns(worst['idle_inside_ns'])} of its span "
                 f"(median step: {format_ns(idle)}).",
-                tables=("step_stats", "steps"),
-                recommendation="Where the GPU's time is as usual, the host held the step up: "
-                "idle_gaps with this window says by what. Else see which phase grew (phase_steps).",
+                fields={
+                    "phase": quoted(row["phase"]),
+                    "times": f"{row['max_ns'] / row['p50_ns']:.1f}",
+                    "step": worst["step"],
+                },
+                rank=int(worst["rank"]),
+                name=row["phase"],
+                window_ns=(int(worst["start_ns"]), int(worst["end_ns"])),
                 impact_ns=int(row["max_ns"] - row["p50_ns"]),
             )
         )
@@ -133,7 +119,7 @@ def _median_of(stats: pd.DataFrame, phase: str, measure: str) -> float | None:
     return float(rows["p50_ns"].iloc[0]) if len(rows) else None
 
 
-def _warmup(tables: _Tables) -> list[Finding]:
+def _warmup(tables: Tables) -> list[Finding]:
     steps = tables["steps"]
     warm = steps[steps["warmup"]]
     if warm.empty:
@@ -142,22 +128,18 @@ def _warmup(tables: _Tables) -> list[Finding]:
     by_rank = warm.groupby("rank", sort=True)["wall_ns"].sum()
     share = 100.0 * warm["wall_ns"].sum() / steps["wall_ns"].sum()
     return [
-        Finding(
-            rule="warm_up_steps",
+        RULES["warm_up_steps"].finding(
             severity="note",
-            scope="run",
-            rank=int(first["rank"]),
-            window_ns=(int(first["start_ns"]), int(first["end_ns"])),
-            window_shows="the longest of them",
-            title=f"{counted(len(warm), 'first step')} {'is' if len(warm) == 1 else 'are'} warm-up "
-            "and not in the percentiles",
             evidence=f"They take more than twice the median of their phase: up to "
             f"{format_ns(first['wall_ns'])}, {format_ns(by_rank.max())} on rank "
             f"{by_rank.idxmax()}, {format_percent(share)} of the host time of all steps. The GPU "
             "time of phases includes them.",
-            tables=("steps", "step_stats"),
-            recommendation="Add --skip-warmup to leave the first step out of every table, or "
-            "--steps A: for more of them.",
+            fields={
+                "steps": counted(len(warm), "first step"),
+                "are": "is" if len(warm) == 1 else "are",
+            },
+            rank=int(first["rank"]),
+            window_ns=(int(first["start_ns"]), int(first["end_ns"])),
             impact_ns=int(warm["wall_ns"].sum()),
         )
     ]

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, grouped, records
+from nsys_llm.report.records import Record, grouped, records, severity_of
 from nsys_llm.taxonomy.collective_names import SEND_RECV
 from nsys_llm.view.text import (
     counted,
@@ -30,19 +30,18 @@ from ..tables.collective_classes import (
 )
 from .late_causes import late_cause
 from .pipelines import find_pipelines, pipeline_findings, stage_pairs
-from .profiler import LEAST_PCT, WORTH_A_WORD_PCT, of_the_profiler, profiler_findings, program_ns
+from .profiler import WORTH_A_WORD_PCT, of_the_profiler, profiler_findings, program_ns
+from .texts import RULES, TRANSFER_PCT, UNMATCHED_PCT, WAIT_PCT
 
 _Tables = Mapping[str, pd.DataFrame]
 
-#: Share of all ranks' time that goes into waiting for one rank; ours.
-_HIGH_PCT: Final = 5.0
-_MEDIUM_PCT: Final = 1.0
-#: Share of communication kernels that found no partner, from which the waits say too little; ours.
-_UNMATCHED_PCT: Final = 10.0
-#: Share of a communicator's time in transfer from which its amount is what to look at; ours.
-_TRANSFER_PCT: Final = 10.0
 #: Share of sends and receives without a sure peer from which the answer says so, in percent; ours.
 _OPEN_PCT: Final = 2.0
+#: Rules by the pattern of a rank.
+_STRAGGLERS: Final = {
+    PERSISTENT: "persistent_straggler",
+    TRANSIENT: "transient_straggler",
+}
 _THIRDS: Final = ("first", "second", "last")
 
 
@@ -87,7 +86,7 @@ def _share_words(tables: _Tables) -> str:
     )
     if not total_ns or not wait_ns:
         return unsure if unsure_ns else ""
-    rest = f"; {unsure}" if 100 * unsure_ns >= _UNMATCHED_PCT * (total_ns + unsure_ns) else ""
+    rest = f"; {unsure}" if 100 * unsure_ns >= UNMATCHED_PCT * (total_ns + unsure_ns) else ""
     share = (
         f"{format_ns(wait_ns)} of {format_ns(total_ns)} in collectives "
         f"({format_percent(100 * wait_ns / total_ns)}) is waiting for the last rank"
@@ -147,19 +146,12 @@ def _stragglers(tables: _Tables, ranks: pd.DataFrame) -> list[Finding]:
     found = []
     for row in records(ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
         cost_pct = _cost_pct(row)
-        if cost_pct < LEAST_PCT:
+        if cost_pct < WAIT_PCT["low"]:
             continue
-        throughout = row["pattern"] == PERSISTENT
         cause, seen, look = late_cause(tables, row)
         found.append(
-            Finding(
-                rule=f"{row['pattern']}_straggler",
-                severity=_severity(cost_pct),
-                scope="rank",
-                rank=int(row["rank"]),
-                device_id=int(row["device_id"]),
-                title=f"Rank {row['rank']} makes the other ranks of {row['communicator']} wait "
-                f"{_when(row)}{cause}",
+            RULES[_STRAGGLERS[row["pattern"]]].finding(
+                severity=severity_of(cost_pct, WAIT_PCT) or "low",
                 evidence=f"{seen}The others waited {format_ns(row['caused_wait_ns'])} for it, "
                 f"{format_percent(row['caused_pct'])} of all waiting in these collectives and "
                 f"{format_percent(cost_pct)} of the others' time. It came last in "
@@ -167,11 +159,16 @@ def _stragglers(tables: _Tables, ranks: pd.DataFrame) -> list[Finding]:
                 f"by {format_ns(row['worst_late_by_ns'])}; by thirds of the run in "
                 f"{_thirds(row, 'late')} of the collectives, with {_thirds(row, 'caused')} of the "
                 f"waiting.{_clocks(row)}{of_the_profiler(row)}",
-                tables=("stragglers", "collectives", "wait_map", "tail_ranks", "rank_tails"),
-                recommendation=f"Look at rank {row['rank']} before its collectives, not at the "
-                f"ranks that spend most time in them: {look}.",
+                fields={
+                    "rank": row["rank"],
+                    "communicator": row["communicator"],
+                    "when": _when(row),
+                    "cause": cause,
+                    "look": look,
+                },
+                rank=int(row["rank"]),
+                device_id=int(row["device_id"]),
                 window_ns=_window(row),
-                capture=None if throughout else "--gpu-metrics-device=all",
                 impact_ns=program_ns(row),
             )
         )
@@ -229,21 +226,15 @@ def _no_single_one(
         cost_pct = 100.0 * program_ns / max(span_ns, 1)
         told = own["pattern"].isin([PERSISTENT, TRANSIENT, INCONCLUSIVE]).any()
         told |= own["rank"].isin(list(late)).any()
-        if told or SKEW not in set(mine["class"]) or cost_pct < _MEDIUM_PCT:
+        if told or SKEW not in set(mine["class"]) or cost_pct < WAIT_PCT["medium"]:
             continue
         found.append(
-            Finding(
-                rule="shared_skew",
-                severity=_severity(cost_pct),
-                scope="run",
-                title=f"Ranks {name} wait for each other in turn",
+            RULES["shared_skew"].finding(
+                severity=severity_of(cost_pct, WAIT_PCT) or "low",
                 evidence=f"{format_percent(wait_pct)} of the time in their collectives is waiting "
                 f"({format_ns(worst['wait_ns'])}), and no rank stands out: rank {worst['rank']} "
                 f"caused most of it with {format_percent(worst['caused_pct'])}.",
-                tables=("stragglers", "communicators"),
-                recommendation="Look for what varies from step to step on every rank: sequence "
-                "lengths, routing of experts, garbage collection, host threads that share cores. "
-                "Fewer and larger collectives meet less often.",
+                fields={"communicator": name},
                 impact_ns=int(worst["wait_ns"]),
             )
         )
@@ -259,17 +250,12 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
         if not int(row["wait_ns"]):
             continue
         found.append(
-            Finding(
-                rule="clocks_too_uncertain",
+            RULES["clocks_too_uncertain"].finding(
                 severity="note",
-                scope="run",
-                title=f"Who is late among ranks {name} cannot be told",
                 evidence=f"Their clocks agree to {format_ns(row['residual_ns'])}, and on "
                 f"{len(own)} of {int(row['ranks_n'])} ranks most latenesses are below that. The "
                 f"waiting is {format_ns(row['wait_ns'])}.",
-                tables=("stragglers", "rank_clocks"),
-                recommendation="Take waits below that as noise, and name no rank. One nsys for all "
-                "ranks of a host gives them one clock.",
+                fields={"communicator": name},
                 impact_ns=int(row["wait_ns"]),
             )
         )
@@ -280,7 +266,7 @@ def _transfers(sequences: pd.DataFrame) -> list[Finding]:
     """Say where collectives take long because of what they move, once for each kernel."""
     moving = sequences[_sure(sequences) & (sequences["class"] == TRANSFER)]
     share_pct = 100.0 * moving["transfer_ns"] / moving["span_ns"].clip(lower=1)
-    moving = moving.assign(share_pct=share_pct)[share_pct >= _TRANSFER_PCT]
+    moving = moving.assign(share_pct=share_pct)[share_pct >= TRANSFER_PCT]
     by_kernel = grouped(records(moving), "kernel", "operation")
     return [_transfer(rows) for rows in by_kernel.values()]
 
@@ -292,20 +278,14 @@ def _transfer(rows: Sequence[Record]) -> Finding:
     if others_n:
         where += f" and {counted(others_n, 'more communicator')}"
     others = " in the one with most of it" if others_n else ""
-    return Finding(
-        rule="transfer_bound_collectives",
+    return RULES["transfer_bound_collectives"].finding(
         severity="low",
-        scope="kernel",
-        name=str(most["kernel"]),
-        title=f"{most['operation']} of {where} is transfer, not waiting",
         evidence=f"{format_count(most['collectives_n'])} collectives{others} move data for "
         f"{format_ns(most['transfer_ns'])}, {format_percent(most['share_pct'])} of the time from "
         f"the first to the last; only {format_percent(most['wait_pct'])} of the time in "
         "them is waiting.",
-        tables=("communicators",),
-        recommendation="Send less (types, sharding, fusion), overlap "
-        "it with computation, or see whether NCCL took the fast links "
-        "(`NCCL_DEBUG=INFO`).",
+        fields={"operation": most["operation"], "where": where},
+        name=str(most["kernel"]),
         impact_ns=sum(int(row["transfer_rank_ns"]) for row in rows),
     )
 
@@ -314,23 +294,16 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
     ranks_n = coverage[["rank", "device_id"]].drop_duplicates().shape[0]
     kernels_n = int(coverage["kernels_n"].sum())
     lost_n = int((coverage["unmatched_n"] + coverage["over_limit_n"]).sum())
-    if ranks_n < 2 or 100 * lost_n < _UNMATCHED_PCT * max(kernels_n, 1):
+    if ranks_n < 2 or 100 * lost_n < UNMATCHED_PCT * max(kernels_n, 1):
         return []
     worst = coverage.sort_values("unmatched_n", ascending=False, kind="stable").iloc[0]
     return [
-        Finding(
-            rule="unmatched_collectives",
+        RULES["unmatched_collectives"].finding(
             severity="low",
-            scope="run",
-            title=f"{format_percent(100 * lost_n / kernels_n)} of the communication kernels found "
-            "no partner on another rank",
             evidence=f"{format_count(lost_n)} of {format_count(kernels_n)}; most are "
             f"{worst['operation']} on {quoted(worst['file'])}. Waits and late ranks are told "
             "without them.",
-            tables=("collective_coverage",),
-            recommendation="See that all ranks of the job are among the inputs and were captured "
-            "at the same time, with the same --capture-range or --delay and --duration; kernels "
-            "that do not wait for their peer cannot be matched by time.",
+            fields={"share": format_percent(100 * lost_n / kernels_n)},
         )
     ]
 
@@ -339,9 +312,3 @@ def _cost_pct(row: Record) -> float:
     """Return the waiting that a rank caused, the profiler's left out, in the others' time."""
     others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
     return 100.0 * program_ns(row) / max(others_ns, 1)
-
-
-def _severity(cost_pct: float) -> str:
-    if cost_pct >= _HIGH_PCT:
-        return "high"
-    return "medium" if cost_pct >= _MEDIUM_PCT else "low"

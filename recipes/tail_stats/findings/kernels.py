@@ -17,14 +17,10 @@ from nsys_llm.report.records import Record, records, severity_of
 from nsys_llm.taxonomy.names import normalise_range
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
-#: Share of all kernel time that a tail costs, in percent, from which it is a finding; ours.
-_COST_PCT: Final = {"high": 2.0, "medium": 0.2, "low": 0.01}
-#: Findings of one rule.
-_MOST: Final = 3
+from .texts import FIRST_SHARE, KERNEL_COST_PCT, MOST, RULES
+
 #: Kernels that one finding names.
 _NAMES: Final = 3
-#: Share of a configuration's outlier time in first launches from which they are what it is; ours.
-_FIRST_SHARE: Final = 0.5
 #: Outliers of one rank over those of the mean rank that make it worth naming; and by how many
 #: standard deviations of a number that chance alone would give (its root). Ours.
 UNEVEN_RATIO: Final = 1.5
@@ -64,11 +60,11 @@ def _costly_tails(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
     found = []
     for row in tails:
         lost_ns = row["outlier_excess_ns"]
-        severity = severity_of(100.0 * lost_ns / whole_ns, _COST_PCT) if whole_ns else None
-        first = row["first_excess_ns"] >= _FIRST_SHARE * lost_ns
+        severity = severity_of(100.0 * lost_ns / whole_ns, KERNEL_COST_PCT) if whole_ns else None
+        first = row["first_excess_ns"] >= FIRST_SHARE * lost_ns
         if severity is not None and not first and not row["second_heap"]:
             found.append((row, severity, lost_ns))
-    worst = sorted(found, key=lambda one: -one[2])[:_MOST]
+    worst = sorted(found, key=lambda one: -one[2])[:MOST]
     return [_costly_tail(tables, *one) for one in worst]
 
 
@@ -77,30 +73,25 @@ def _costly_tail(tables: _Tables, row: Record, severity: str, lost_ns: int) -> F
     by_rank = own.groupby("rank", sort=True)["outliers_n"].sum()
     listed = records(of_configuration(tables["outliers"], row))
     longest = records(own.sort_values("max_ns", ascending=False, kind="stable").head(1))[0]
-    kind = "keeps having" if row["systematic"] else "has"
     share = format_percent(100.0 * row["outliers_n"] / row["launches_n"])
     worst = outlying_rank(by_rank)
     ranks = "" if worst is None else f" Rank {worst} has {format_count(by_rank[worst])} of them."
-    return Finding(
-        rule="systematic_tail" if row["systematic"] else "rare_outliers",
+    unmarked = bool(listed) and all(one["range"] is None for one in listed)
+    rule = RULES["systematic_tail" if row["systematic"] else "rare_outliers"]
+    return rule.finding(
         severity=severity,
-        scope="kernel",
-        title=f"{quoted(shortened(row['name']))} {kind} launches of up to "
-        f"{row['max_p50']:.1f} times its median",
         evidence=f"In configuration {row['config']}, {format_count(row['outliers_n'])} of "
         f"{counted(row['launches_n'], 'launch', 'launches')} ({share}) take more than twice the "
         f"median of {format_ns(row['p50_ns'])}: p99 {format_ns(row['p99_ns'])}, longest "
         f"{format_ns(row['max_ns'])}. They cost {format_ns(lost_ns)} beyond it"
         f"{_lost_time(tables, lost_ns)}.{ranks}{_surroundings(listed)}",
-        tables=("tails", "rank_tails", "outliers"),
-        recommendation=_advice(row, listed),
+        fields={"kernel": quoted(shortened(row["name"])), "times": f"{row['max_p50']:.1f}"},
+        case=_case(listed),
         rank=longest["rank"],
         device_id=longest["device_id"],
         name=row["name"],
         window_ns=(longest["longest_start_ns"], longest["longest_start_ns"] + longest["max_ns"]),
-        capture="--trace=cuda,nvtx"
-        if listed and all(one["range"] is None for one in listed)
-        else None,
+        record=rule.record if unmarked else None,
         impact_ns=lost_ns,
     )
 
@@ -141,23 +132,10 @@ def common_ranges(listed: Sequence[Record]) -> Counter[str]:
     return Counter(normalise_range(row["range"]) for row in listed if row["range"] is not None)
 
 
-def _advice(row: Record, listed: Sequence[Record]) -> str:
+def _case(listed: Sequence[Record]) -> str | None:
+    """Return the case of the advice: what most of the listed launches point at."""
     cause = Counter(one["likely_cause"] for one in listed).most_common(1)[0][0] if listed else ""
-    if cause.startswith("shared the device"):
-        return (
-            "It slows down when something runs beside it: move the copies or kernels of `outliers."
-            "beside` to another time, or give them fewer SMs, and see whether the tail goes."
-        )
-    if row["systematic"]:
-        return (
-            "So many of one configuration point at different amounts of work: lengths of "
-            "sequences, tokens of an expert, the phase in which the long launches are "
-            "(`outliers.range`). Compare durations within one of them."
-        )
-    return (
-        "Look at the launches in `outliers` at their time in the timeline: the clock of the GPU, "
-        "another process on it, or data that only these launches have."
-    )
+    return "beside" if cause.startswith("shared the device") else None
 
 
 def _first_launches(tables: _Tables) -> list[Finding]:
@@ -168,26 +146,20 @@ def _first_launches(tables: _Tables) -> list[Finding]:
     rows = rows[~rows["communication"] & ~rows["systematic"] & (ratio > OUTLIER_RATIO)]
     slow = records(rows[rows["launches_n"] > 1])
     lost_ns = round(sum(row["first_ns"] - row["all_p50_ns"] for row in slow))
-    severity = severity_of(100.0 * lost_ns / whole_ns, _COST_PCT) if whole_ns else None
+    severity = severity_of(100.0 * lost_ns / whole_ns, KERNEL_COST_PCT) if whole_ns else None
     if severity is None or not slow:
         return []
     worst = max(slow, key=lambda row: row["first_ns"] - row["all_p50_ns"])
     names_n = len({(row["name"], row["config"]) for row in slow})
     return [
-        Finding(
-            rule="slow_first_launches",
+        RULES["slow_first_launches"].finding(
             severity="low" if severity == "low" else "medium",
-            scope="kernel",
-            title=f"First launches of {counted(names_n, 'configuration')} take more than twice "
-            "the median",
             evidence=f"{counted(len(slow), 'first launch', 'first launches')} on all ranks take "
             f"{format_ns(lost_ns)} beyond the medians. The most is "
             f"{quoted(shortened(worst['name']))} in configuration {worst['config']} on rank "
             f"{worst['rank']}: {format_ns(worst['first_ns'])} at first, median of all "
             f"{format_ns(worst['all_p50_ns'])}.",
-            tables=("rank_tails",),
-            recommendation="Leave the start out of measurements (--skip-warmup, or --filter-time "
-            "from later on), and run each shape once before the server takes requests.",
+            fields={"configurations": counted(names_n, "configuration")},
             rank=worst["rank"],
             device_id=worst["device_id"],
             name=worst["name"],
@@ -205,18 +177,15 @@ def _hidden_tails(tails: Sequence[Record]) -> list[Finding]:
     names = [f"{quoted(shortened(row['name']))} ({_ratios(row)})" for row in hidden[:_NAMES]]
     excess_ns = sum(row["excess_ns"] for row in hidden)
     return [
-        Finding(
-            rule="hidden_tails",
+        RULES["hidden_tails"].finding(
             severity="low",
-            scope="kernel",
-            title=f"{counted(len(hidden), 'configuration')} with a tail "
-            f"{'takes' if len(hidden) == 1 else 'take'} less than 1 % of the kernel time "
-            f"{'' if len(hidden) == 1 else 'each'}".rstrip(),
+            fields={
+                "configurations": counted(len(hidden), "configuration"),
+                "take": "takes" if len(hidden) == 1 else "take",
+                "each": "" if len(hidden) == 1 else " each",
+            },
             evidence=f"By tail score: {', '.join(names)}. All of them together spend "
             f"{format_ns(excess_ns)} beyond their medians.",
-            tables=("tails",),
-            recommendation="A cheap kernel that now and then takes long delays everything behind "
-            "it on its stream: look in `outliers` at when its slow launches are.",
             name=hidden[0]["name"],
             impact_ns=excess_ns,
         )

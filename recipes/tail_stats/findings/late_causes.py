@@ -10,7 +10,8 @@ import pandas as pd
 from nsys_llm.report.records import Record, records
 from nsys_llm.view.text import format_ns, format_percent
 
-from .paces import SLOW_RATIO, Pace, pace_of
+from .paces import Pace, pace_of
+from .texts import SLOW_RATIO
 
 _Tables = Mapping[str, pd.DataFrame]
 

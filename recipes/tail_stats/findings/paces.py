@@ -14,14 +14,10 @@ import pandas as pd
 from nsys_llm.report.records import Record
 from nsys_llm.view.text import counted, quoted, shortened
 
+from .texts import MOST_KERNELS, SLOW_RATIO
+
 _Tables = Mapping[str, pd.DataFrame]
 
-#: How much longer a rank's launches are than those of the others that makes it slow; as
-#: llm_hotspots has it for the time of ranks.
-SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
-#: A GPU is slow where more than this share of its kernels are longer than elsewhere (a lower clock
-#: leaves those alone that wait for memory); ours.
-_MOST_KERNELS: Final = 0.5
 #: Kernels with less than this share of the rank's time are left out; ours.
 _TELLING_SHARE: Final = 0.005
 
@@ -74,7 +70,7 @@ def pace_of(tables: _Tables, rank: Record) -> Pace:
     times = kernels["own_ns"] / kernels["usual_ns"]
     # Half of what is more in the mean: every kernel of a slow GPU has it.
     longer = times[(times >= (1 + ratio) / 2) & (times >= SLOW_RATIO["low"])]
-    if ratio < SLOW_RATIO["low"] or longer.empty or len(longer) > _MOST_KERNELS * len(kernels):
+    if ratio < SLOW_RATIO["low"] or longer.empty or len(longer) > MOST_KERNELS * len(kernels):
         return Pace(ratio, (), len(kernels), 0)
     more_ns = (kernels["own_ns"] - kernels["usual_ns"])[longer.index]
     names = more_ns.sort_values(ascending=False, kind="stable").index.tolist()

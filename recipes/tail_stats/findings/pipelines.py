@@ -24,6 +24,8 @@ from nsys_llm.report.records import records, severity_of
 from nsys_llm.taxonomy.collective_names import SEND_RECV
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
+from .texts import BUBBLE_PCT, RULES, SLOW_STAGE_RATIO
+
 _Tables = Mapping[str, pd.DataFrame]
 #: Rank and device.
 _Stage = tuple[int, int]
@@ -32,10 +34,6 @@ _LEAST_STAGES: Final = 3
 #: A pair begins later and ends earlier than the one before by this part of the mean time between
 #: its transfers, at least; ours. A stage takes as long as a computation, so a third and more.
 _STAGGER: Final = 0.1
-#: Share of the window that is bubble, in percent, by severity; ours.
-_BUBBLE_PCT: Final = {"medium": 10.0, "low": 3.0, "note": 0.0}
-#: A stage computes so many times longer than the median of the others: llm_hotspots' slow rank.
-_SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10}
 
 
 @dataclass(frozen=True)
@@ -203,21 +201,14 @@ def _bubble(one: Pipeline) -> Finding:
     stages_n = len(one.stages)
     each_ns = one.bubble_ns // stages_n
     least, most = min(one.compute_ns), max(one.compute_ns)
-    return Finding(
-        rule="pipeline_bubble",
-        severity=severity_of(one.bubble_pct, _BUBBLE_PCT) or "note",
-        scope="run",
-        title=f"Pipeline of {stages_n} stages: its bubble is {format_percent(one.bubble_pct)} of "
-        "the window",
+    return RULES["pipeline_bubble"].finding(
+        severity=severity_of(one.bubble_pct, BUBBLE_PCT) or "note",
         evidence=f"Ranks {one.ranks} send and receive in a chain "
         f"({counted(len(one.pairs), 'pair')}, {format_count(one.transfers_n)} matched transfers), "
         "and down the chain each pair begins later and ends earlier. A stage computes for "
         f"{format_ns(least)} to {format_ns(most)} of {format_ns(one.window_ns)}; on average it "
         f"neither computes nor communicates for {format_ns(each_ns)} of that.",
-        tables=("communicators", "collectives", "tail_ranks"),
-        recommendation="Waiting between stages is part of the schedule. More microbatches per step "
-        "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
-        "interleaved stages (several model chunks per rank).",
+        fields={"stages_n": stages_n, "share": format_percent(one.bubble_pct)},
         impact_ns=one.bubble_ns,
     )
 
@@ -227,25 +218,18 @@ def _slow_stage(one: Pipeline) -> list[Finding]:
     others = [ns for place, ns in enumerate(one.compute_ns) if place != at]
     usual_ns = median(others)
     ratio = one.compute_ns[at] / max(usual_ns, 1)
-    severity = severity_of(ratio, _SLOW_RATIO)
+    severity = severity_of(ratio, SLOW_STAGE_RATIO)
     if severity is None:
         return []
     rank, device_id = one.stages[at]
     return [
-        Finding(
-            rule="slow_stage",
+        RULES["slow_stage"].finding(
             severity=severity,
-            scope="rank",
-            rank=rank,
-            device_id=device_id,
-            title=f"The stage of rank {rank} computes {format_percent(100 * (ratio - 1))} longer "
-            "than the others and sets the pace of the pipeline",
             evidence=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
             f"{format_ns(usual_ns)} on the median of the {len(others)} other stages.",
-            tables=("tail_ranks", "stragglers"),
-            recommendation="As many launches as elsewhere: compare clocks and power of that GPU. "
-            "More launches: move layers to other stages (embedding and output layers count).",
-            capture="--gpu-metrics-device=all",
+            fields={"rank": rank, "more": format_percent(100 * (ratio - 1))},
+            rank=rank,
+            device_id=device_id,
             impact_ns=round((one.compute_ns[at] - usual_ns) * len(others)),
         )
     ]

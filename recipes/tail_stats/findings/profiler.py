@@ -11,9 +11,8 @@ from nsys_llm.report.records import Record, records
 from nsys_llm.view.text import format_ns
 
 from ..tables.collective_classes import PERSISTENT, TRANSIENT
+from .texts import RULES, WAIT_PCT
 
-#: Share of the other ranks' time in waiting for one, in percent; less is not worth a line. Ours.
-LEAST_PCT: Final = 0.1
 #: Share of the waiting from which the profiler's part is said, in percent; ours.
 WORTH_A_WORD_PCT: Final = 1.0
 
@@ -39,25 +38,18 @@ def profiler_findings(ranks: pd.DataFrame) -> list[Finding]:
     for row in records(ranks[~ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
         profiler_ns = int(row["profiler_ns"] or 0)
         others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
-        if not profiler_ns or 100 * profiler_ns < LEAST_PCT * others_ns:
+        if not profiler_ns or 100 * profiler_ns < WAIT_PCT["low"] * others_ns:
             continue
         found.append(
-            Finding(
-                rule="profiler_wait",
+            RULES["profiler_wait"].finding(
                 severity="note",
-                scope="rank",
-                rank=int(row["rank"]),
-                device_id=int(row["device_id"]),
-                title=f"The profiler makes rank {row['rank']} late: {format_ns(profiler_ns)} of "
-                "waiting",
                 evidence=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that "
                 f"the other ranks of {row['communicator']} waited for it: the profiler did its own "
                 "work (it writes its buffers), held a CUDA call of the rank, and the GPU was idle "
                 "meanwhile.",
-                tables=("stragglers", "collectives"),
-                recommendation="An unprofiled run does not have it: look for no cause in the "
-                "program. Shorter captures and fewer traced APIs make the profiler's pauses "
-                "rarer.",
+                fields={"rank": row["rank"], "waiting": format_ns(profiler_ns)},
+                rank=int(row["rank"]),
+                device_id=int(row["device_id"]),
                 impact_ns=profiler_ns,
             )
         )

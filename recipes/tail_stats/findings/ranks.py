@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import pandas as pd
 
@@ -19,19 +18,18 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from .paces import SLOW_RATIO, Pace, pace_of
+from .paces import Pace, pace_of
+from .texts import (
+    CONCENTRATED_PCT,
+    CONCENTRATED_RATIO,
+    LEAST_OUTLIERS,
+    MOST,
+    RANK_COST_PCT,
+    RULES,
+    SLOW_RATIO,
+)
 
 _Tables = Mapping[str, pd.DataFrame]
-
-#: Fewer outliers say nothing about where they are.
-_LEAST_OUTLIERS: Final = 10
-#: Share of all outliers on one device, in percent, and by how much it exceeds its share of the
-#: launches, that is no accident; ours.
-_CONCENTRATED_PCT: Final = 50.0
-_CONCENTRATED_RATIO: Final = 1.6
-#: Share of a device's kernel time that outliers cost, in percent; ours.
-_COST_PCT: Final = {"high": 2.0, "medium": 0.2}
-_MOST: Final = 3
 
 
 def rank_findings(tables: _Tables) -> list[Finding]:
@@ -53,31 +51,23 @@ def _longer(tables: _Tables, ranks: Sequence[Record]) -> list[Finding]:
             continue
         pace = pace_of(tables, row)
         found.append((_uneven if pace.uneven else _slow_throughout)(row, pace, severity))
-    return found[:_MOST]
+    return found[:MOST]
 
 
 def _slow_throughout(row: Record, pace: Pace, severity: str) -> Finding:
     more = format_percent(100.0 * (pace.ratio - 1))
-    return Finding(
-        rule="slow_throughout",
+    return RULES["slow_throughout"].finding(
         severity=severity,
-        scope="device",
-        title=f"Rank {row['rank']} is slower throughout: its medians are {more} above "
-        "those of the other ranks",
         evidence="Weighted by time, over "
         f"{counted(row['launches_n'], 'launch', 'launches')}, each against its "
         f"configuration on the other ranks. It has {format_percent(row['excess_pct'])} of all "
         f"time beyond the medians ({format_ns(row['excess_ns'])}) with "
         f"{format_percent(row['launches_pct'])} of the launches; communication is left "
         "out.",
-        tables=("tail_ranks", "rank_tails"),
-        recommendation="This is no tail but a slow GPU, or more work in the same "
-        "configurations. Compare its clock, power limit and temperature with the others "
-        "(nvidia-smi -q -d CLOCK,PERFORMANCE), and look for another process on it.",
+        fields={"rank": row["rank"], "more": more},
         rank=row["rank"],
         device_id=row["device_id"],
         window_ns=window_of(row, "window_start_ns", "window_end_ns"),
-        capture="--gpu-metrics-device=all",
         impact_ns=row["excess_ns"],
     )
 
@@ -85,18 +75,13 @@ def _slow_throughout(row: Record, pace: Pace, severity: str) -> Finding:
 def _uneven(row: Record, pace: Pace, severity: str) -> Finding:
     name, times = pace.uneven[0]
     others_n = pace.kernels_n - len(pace.uneven)
-    return Finding(
-        rule="uneven_work",
+    return RULES["uneven_work"].finding(
         severity=severity,
-        scope="kernel",
-        title=f"Rank {row['rank']} has more work than the others in {pace.words()}",
         evidence=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
         f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
         f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
         f"{'is' if others_n == 1 else 'are'} as fast as elsewhere, so its GPU is not slow.",
-        tables=("rank_tails", "tail_ranks"),
-        recommendation="Look at what decides how much this kernel has to do (experts that get most "
-        "tokens, the longer sequences of a batch), and spread it over the ranks.",
+        fields={"rank": row["rank"], "kernels": pace.words()},
         rank=row["rank"],
         device_id=row["device_id"],
         name=name,
@@ -110,40 +95,32 @@ def _concentrated(
 ) -> list[Finding]:
     outliers_n = sum(row["outliers_n"] for row in ranks)
     worst = max(ranks, key=lambda row: (row["outliers_n"], -row["rank"]), default=None)
-    if worst is None or len(ranks) < 2 or outliers_n < _LEAST_OUTLIERS:
+    if worst is None or len(ranks) < 2 or outliers_n < LEAST_OUTLIERS:
         return []
     if (worst["rank"], worst["device_id"]) in slow:
         return []
     usual_pct = worst["launches_pct"]
-    if worst["outliers_pct"] < max(_CONCENTRATED_PCT, _CONCENTRATED_RATIO * usual_pct):
+    if worst["outliers_pct"] < max(CONCENTRATED_PCT, CONCENTRATED_RATIO * usual_pct):
         return []
     cost_pct = 100.0 * worst["outlier_excess_ns"] / max(worst["total_ns"], 1)
     return [
-        Finding(
-            rule="outliers_on_one_rank",
-            severity=severity_of(cost_pct, _COST_PCT) or "low",
-            scope="device",
-            title=f"Rank {worst['rank']} has {format_percent(worst['outliers_pct'])} of all "
-            "outliers",
+        RULES["outliers_on_one_rank"].finding(
+            severity=severity_of(cost_pct, RANK_COST_PCT) or "low",
             evidence=f"{format_count(worst['outliers_n'])} of "
             f"{counted(outliers_n, 'launch', 'launches')} longer than twice the median of their "
             f"configuration, with {format_percent(usual_pct)} of the launches. They cost it "
             f"{format_ns(worst['outlier_excess_ns'])}; communication is left out.",
-            tables=("tail_ranks", "outliers"),
-            recommendation="Its usual launches are as fast as elsewhere, so something disturbs "
-            "this GPU now and then: another process, copies, a clock that drops under load, or "
-            "uneven work such as hot experts. `outliers` says what ran beside.",
+            fields={"rank": worst["rank"], "share": format_percent(worst["outliers_pct"])},
             rank=worst["rank"],
             device_id=worst["device_id"],
             window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
-            capture="--gpu-metrics-device=all",
             impact_ns=worst["outlier_excess_ns"],
         )
     ]
 
 
 def _clusters(tables: _Tables) -> list[Finding]:
-    rows = records(tables["outlier_clusters"].head(_MOST))
+    rows = records(tables["outlier_clusters"].head(MOST))
     total_ns = int(tables["tail_ranks"]["total_ns"].sum())
     return [_cluster(row, total_ns) for row in rows]
 
@@ -153,26 +130,20 @@ def _cluster(row: Record, total_ns: int) -> Finding:
     lasting = format_ns(row["window_end_ns"] - row["window_start_ns"])
     kernels = f"{counted(row['kernels_n'], 'kernel')}, {quoted(shortened(row['name']))} the most"
     together = "" if row["ranks_n"] == 1 else f" (ranks {row['ranks']})"
-    shared = row["likely_cause"].startswith("shared")
-    return Finding(
-        rule="outlier_cluster",
-        severity=severity_of(100.0 * row["excess_ns"] / max(total_ns, 1), _COST_PCT) or "low",
-        scope="rank",
-        title=f"{counted(row['outliers_n'], 'outlier')} on {where} within {lasting}",
+    return RULES["outlier_cluster"].finding(
+        severity=severity_of(100.0 * row["excess_ns"] / max(total_ns, 1), RANK_COST_PCT) or "low",
         evidence=f"Chance would put {row['expected']:.2g} there. They are of {kernels}{together}, "
         f"and take {format_ns(row['excess_ns'])} beyond their medians. Most of them: "
         f"{row['likely_cause']}. From {format_instant(row['window_start_ns'])} to "
         f"{format_instant(row['window_end_ns'])} in the report of rank {row['rank']}.",
-        tables=("outlier_clusters", "outliers"),
-        recommendation=(
-            "Look at what runs beside them in that window; move it, or limit it."
-            if shared
-            else "Something held the GPU up for a moment: look in that window for a clock that "
-            "drops, another process on the GPU, or a step with other work."
-        ),
+        fields={
+            "outliers": counted(row["outliers_n"], "outlier"),
+            "where": where,
+            "duration": lasting,
+        },
+        case="beside" if row["likely_cause"].startswith("shared") else None,
         rank=row["rank"],
         name=row["name"],
         window_ns=(row["window_start_ns"], row["window_end_ns"]),
-        capture="--gpu-metrics-device=all",
         impact_ns=row["excess_ns"],
     )

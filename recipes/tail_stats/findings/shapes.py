@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import pandas as pd
 
@@ -13,9 +12,7 @@ from nsys_llm.report.records import Record, records
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 from .kernels import common_ranges, of_configuration
-
-#: Findings of one rule.
-_MOST: Final = 3
+from .texts import MOST, RULES
 
 _Tables = Mapping[str, pd.DataFrame]
 
@@ -30,7 +27,7 @@ def _second_heaps(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
     """Return configurations whose outliers are a kind of work of their own."""
     rows = [row for row in tails if row["second_heap"]]
     rows.sort(key=lambda row: -row["outlier_excess_ns"])
-    return [_second_heap(tables, row) for row in rows[:_MOST]]
+    return [_second_heap(tables, row) for row in rows[:MOST]]
 
 
 def _second_heap(tables: _Tables, row: Record) -> Finding:
@@ -44,18 +41,12 @@ def _second_heap(tables: _Tables, row: Record) -> Finding:
     )
     share = format_percent(100.0 * row["outliers_n"] / row["launches_n"])
     mean_ns = row["p50_ns"] + row["outlier_excess_ns"] / row["outliers_n"]
-    return Finding(
-        rule="two_kinds_of_work",
+    return RULES["two_kinds_of_work"].finding(
         severity="note",
-        scope="kernel",
-        title=f"{quoted(shortened(row['name']))} does two kinds of work in one configuration",
         evidence=f"In configuration {row['config']}, {share} of "
         f"{counted(row['launches_n'], 'launch', 'launches')} take {format_ns(mean_ns)} on average, "
         f"the median is {format_ns(row['p50_ns'])}, and there is nothing between the two.{where}",
-        tables=("tails", "tail_durations", "outliers"),
-        recommendation="Read it as two shapes, not as a tail: persistent kernels launch as many "
-        "blocks as the GPU holds whatever the size of the work, and attention works longer in "
-        "prefill. NVTX ranges around the layers tell the two apart.",
+        fields={"kernel": quoted(shortened(row["name"]))},
         name=row["name"],
         impact_ns=row["outlier_excess_ns"],
     )
@@ -76,7 +67,7 @@ def _shape_mixes(tails: Sequence[Record]) -> list[Finding]:
         tailed = any(row["outlier"] or row["systematic"] for row in rows)
         if pooled["shape_mix"] and (suspect or nowhere) and not tailed:
             found.append(_shape_mix(name, told, nowhere))
-    return sorted(found, key=lambda one: -one.impact_ns)[:_MOST]
+    return sorted(found, key=lambda one: -one.impact_ns)[:MOST]
 
 
 def _shape_mix(name: str, rows: Sequence[Record], nowhere: bool) -> Finding:
@@ -84,18 +75,13 @@ def _shape_mix(name: str, rows: Sequence[Record], nowhere: bool) -> Finding:
     high = max(rows, key=lambda row: (row["p50_ns"], row["config"]))
     pooled = rows[0]
     odd = ", a duration that no configuration has" if nowhere else ""
-    return Finding(
-        rule="shape_mix",
+    return RULES["shape_mix"].finding(
         severity="note",
-        scope="kernel",
-        title=f"{quoted(shortened(name))} is a mix of shapes, not a tail",
         evidence=f"All {counted(pooled['configs_n'], 'configuration')} together have max/p50 "
         f"{pooled['pooled_max_p50']:.1f} and p99/p50 {pooled['pooled_p99_p50']:.1f}, with a median "
         f"of {format_ns(pooled['pooled_p50_ns'])}{odd}. By configuration: "
         f"{_shape(low)}, {_shape(high)}; none of them has max/p50 above 2.",
-        tables=("tails",),
-        recommendation="Compare durations within one configuration. The pooled percentiles say "
-        "how often each shape runs.",
+        fields={"kernel": quoted(shortened(name))},
         name=name,
         impact_ns=sum(row["total_ns"] for row in rows),
     )

@@ -12,7 +12,7 @@ from ..tables.checks import BLOCKING, KERNELS, STEPS, TOTALS, WINDOW, WORK, WORK
 from .change import Clue, changed, matters
 from .changes import find_clues
 from .diagnosis import conclusive
-from .kernel_changes import alike_ratio
+from .kernels import alike_ratio
 from .normalization import Basis, Tables, basis_of, both_sides
 from .work_words import work_sentence
 
@@ -55,7 +55,7 @@ def answer(tables: Tables) -> str:
 
 def _reason(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> str:
     """Return what the clues point to, in words; empty where they point nowhere."""
-    rules = dict(conclusive(tables, basis, clues))
+    rules = {one.rule: one.text for one in conclusive(tables, basis, clues)}
     told = (
         words.format(rules[rule].partition(":")[0])
         for rule, words in _REASONS.items()

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from nsys_llm.view.text import format_ns, format_percent
 
 from .normalization import Basis
-
-#: Share of the baseline's kernel time from which a change is worth a word; ours.
-LEAST_PCT: Final = 0.5
-#: Ratio of mean durations that is worth a word however little time it is about; ours.
-STANDS_OUT: Final = 1.5
+from .texts import LEAST_PCT, STANDS_OUT
 
 
 @dataclass(frozen=True)
@@ -23,7 +18,7 @@ class Clue:
         rule: Kind of change: more_calls, slower_calls, other_kernels, ...
         impact_ns: Its part of the change, in ns on the basis of the kernels; more is positive.
         text: A clause that stands by itself, names out of the trace in backticks.
-        tables: Where the numbers stand.
+        tables: Where the numbers stand; empty for the tables of the rule.
         name: Kernel or category that it is about.
         category: Kind of work.
         stands_out: Whether it is worth a word however little time it is about.
@@ -35,7 +30,7 @@ class Clue:
     rule: str
     impact_ns: float
     text: str
-    tables: tuple[str, ...]
+    tables: tuple[str, ...] = ()
     name: str | None = None
     category: str | None = None
     stands_out: bool = False

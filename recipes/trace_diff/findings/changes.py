@@ -10,15 +10,10 @@ import pandas as pd
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
 
 from .change import Clue, changed, matters
-from .kernel_changes import kernel_clues, work_ratio
+from .kernels import kernel_clues, work_ratio
 from .normalization import Basis, Tables
-from .rank_changes import with_rank
-
-#: Change of the number or bytes of copies, in percent, that is worth a word; ours.
-_COPIES_PCT: Final = 20.0
-_LEAST_COPIES: Final = 5
-#: Percentage points of the windows that idle time has to change by; as in idle_gaps' low findings.
-_IDLE_POINTS: Final = 2.0
+from .ranks import with_rank
+from .texts import COPIES_PCT, IDLE_POINTS, LEAST_COPIES
 
 #: Percent of a change of waiting from which the profiler's part of it is said; ours.
 _PROFILER_PCT: Final = 5.0
@@ -58,7 +53,7 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     changes = metrics[[f"{one}_per_step" if a_step else one for one in _COMMUNICATION]]
     # Where one of the runs has no collective that was matched, there is nothing to compare.
     if whole.empty or changes.isna().any():
-        yield Clue("communication", change_ns, text, ("kernels",), None, "communication")
+        yield Clue("communication", change_ns, text, tables=("kernels",), category="communication")
         return
     one = whole.iloc[0]
     wait_ns, transfer_ns = map(float, changes)
@@ -85,9 +80,7 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
         change_ns,
         f"{text}: waiting for late ranks {changed(wait_ns)}{of_it}, "
         f"transfer {changed(transfer_ns)}{late}",
-        ("collectives", "kernels"),
-        None,
-        "communication",
+        category="communication",
         brief=f"{text} ({brief})",
     )
 
@@ -110,7 +103,7 @@ def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:
         before, after = row["baseline_operations_n"], row["input_operations_n"]
         expected = before * alike
         apart_n = abs(after - expected)
-        if apart_n < _LEAST_COPIES or 100 * apart_n < _COPIES_PCT * max(expected, 1):
+        if apart_n < LEAST_COPIES or 100 * apart_n < COPIES_PCT * max(expected, 1):
             continue
         kind = _KINDS.get(row["kind"], f"{quoted(row['kind'])} copies")
         name = str(row["kind"])
@@ -126,8 +119,7 @@ def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:
             row["input_total_ns"] / steps[1] - row["baseline_total_ns"] / steps[0],
             f"{kind} {_number(before / steps[0])} -> {_number(after / steps[1])}{basis.a_step}"
             f"{share}, {format_bytes(sizes[0] / steps[0])} -> {format_bytes(sizes[1] / steps[1])}",
-            ("memops",),
-            name,
+            name=name,
             stands_out=row["kind"] == "DtoD" and after > expected,
         )
 
@@ -148,7 +140,7 @@ def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
     share = metrics.loc["idle_pct"]
     if pd.isna(share["change"]) or pd.isna(metrics.loc[time, "change"]):
         return
-    if abs(share["change"]) < _IDLE_POINTS:
+    if abs(share["change"]) < IDLE_POINTS:
         return
     causes = tables["idle"]
     # Of their windows, which may differ in length.
@@ -170,7 +162,6 @@ def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
         "more_idle" if share["change"] > 0 else "less_idle",
         float(metrics.loc[time, "change"]),
         f"{text}{most}",
-        ("idle", "metrics"),
         stands_out=bool(share["change"] > 0),
         brief=f"{text}{cause}",
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pandas as pd
@@ -11,16 +12,17 @@ import pandas as pd
 from nsys_llm.view.text import format_percent, quoted
 
 from .change import Clue
-from .kernel_changes import work_ratio
+from .kernels import work_ratio
 from .normalization import Basis, Tables
-
-#: Numbers of launches that differ by less are the same; ours.
-_SAME_LAUNCHES_PCT: Final = 1.0
-#: Everything got slower alike: the ratio of so much of the kernel time lies within this of the
-#: common one, which is at least that far from 1; ours.
-_ALIKE_PCT: Final = 3.0
-_ALIKE_SHARE_PCT: Final = 80.0
-_LEAST_SLOWDOWN_PCT: Final = 5.0
+from .texts import (
+    GRAPHS_LOST,
+    HOST_BOUND,
+    LATE_PEER,
+    LEAST_SLOWDOWN_PCT,
+    SAME_LAUNCHES_PCT,
+    SAME_RATIO_PCT,
+    SAME_RATIO_SHARE_PCT,
+)
 
 #: What chooses the path of these is attention's backend.
 _WORK: Final = {"kv_cache": "attention"}
@@ -35,45 +37,48 @@ _MERGES_ATTENTION: Final = re.compile(
 _HOST_CAUSES: Final = ("host_no_cuda", "launch_api", "other_api", "launch_latency")
 
 
-def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[tuple[str, str]]:
-    """Yield what the clues point to as (rule, text), most telling first; nothing where nowhere."""
+@dataclass(frozen=True)
+class Conclusion:
+    """What changes point to together.
+
+    Attributes:
+        rule: Kind of conclusion, the rule of a finding where it is one by itself.
+        text: A sentence, or several.
+        fields: What the advice of the rule names.
+    """
+
+    rule: str
+    text: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[Conclusion]:
+    """Yield what the clues point to, most telling first; nothing where nowhere."""
     rules = {clue.rule for clue in clues}
     comparable = not basis.other_work and not basis.other_programs
     if comparable and (path := _another_path(basis, clues)):
-        yield "another_path", path
+        yield path
     if comparable and (slow := _slower_throughout(basis)):
-        yield "slower_throughout", slow
+        yield Conclusion("slower_throughout", slow)
     if "waiting" in rules:
         waiting = next(clue for clue in clues if clue.rule == "waiting")
         if waiting.impact_ns > 0:
-            yield (
-                "late_peer",
-                "The longer communication is a late peer and not the network: look at what the "
-                "late rank does before its collectives.",
-            )
+            yield Conclusion("late_peer", LATE_PEER)
     if "more_idle" in rules:
         if _graphs_lost(tables):
-            yield (
-                "graphs_lost",
-                "The baseline ran CUDA graphs and the input launches kernels one by one: that is "
-                "where the idle time comes from.",
-            )
+            yield Conclusion("graphs_lost", GRAPHS_LOST)
         elif cause := _host_bound(tables, basis):
-            yield (
-                "host_bound",
-                f"The GPU waits for the host more than before ({quoted(cause)}): what slowed down "
-                "is the code that launches, not the kernels.",
-            )
+            yield Conclusion("host_bound", HOST_BOUND.format(cause=quoted(cause)))
 
 
-def _another_path(basis: Basis, clues: Sequence[Clue]) -> str | None:
+def _another_path(basis: Basis, clues: Sequence[Clue]) -> Conclusion | None:
     """The same number of launches, other kernels, and work that moved: another code path."""
     replaced = [clue for clue in clues if clue.rule == "other_kernels" and clue.stands_out]
     more = [clue for clue in clues if clue.rule in ("slower_calls", "other_sizes")]
     longer = [clue for clue in more if clue.stands_out and clue.impact_ns > 0]
     copies = [clue for clue in clues if clue.rule == "copies" and clue.stands_out]
     before, after = (float(basis.kernels[name].sum()) for name in ("baseline_n", "input_n"))
-    same = before and 100 * abs(after - before) <= _SAME_LAUNCHES_PCT * before
+    same = before and 100 * abs(after - before) <= SAME_LAUNCHES_PCT * before
     if not same or not replaced or not (longer or copies):
         return None
     signs = []
@@ -84,14 +89,13 @@ def _another_path(basis: Basis, clues: Sequence[Clue]) -> str | None:
     signs.append(f"{quoted(replaced[0].category)} work went to other kernels")
     telling, parts = _telling(basis), ""
     if telling is not None:
-        parts = f" The new {quoted(telling)} says that attention is computed in parts and merged."
+        parts = f"The new {quoted(telling)} says that attention is computed in parts and merged. "
     about = str((longer[0] if longer else replaced[0]).category)
-    of_what = _WORK.get(about, about)
-    return (
+    return Conclusion(
+        "another_path",
         f"As many launches as before, but {', '.join(signs[:-1])} and {signs[-1]}: a different "
-        f"path was taken through the same model, not more of the same work.{parts} Compare what "
-        f"chooses the path of {of_what}: batch size, prompt lengths, backend and its switches, "
-        "cascade attention for one."
+        "path was taken through the same model, not more of the same work.",
+        {"telling": parts, "work": _WORK.get(about, about)},
     )
 
 
@@ -114,9 +118,9 @@ def _slower_throughout(basis: Basis) -> str | None:
         return None
     common = float((own["ratio"] * own["before"]).sum() / max(own["before"].sum(), 1))
     apart = 100 * (own["ratio"] / common - 1).abs()
-    alike = float(own.loc[apart <= _ALIKE_PCT, "before"].sum())
+    alike = float(own.loc[apart <= SAME_RATIO_PCT, "before"].sum())
     moved = 100 * abs(common - 1)
-    if moved < _LEAST_SLOWDOWN_PCT or 100 * alike < _ALIKE_SHARE_PCT * total:
+    if moved < LEAST_SLOWDOWN_PCT or 100 * alike < SAME_RATIO_SHARE_PCT * total:
         return None
     what = "slower" if common > 1 else "faster"
     return (

@@ -10,7 +10,7 @@ from nsys_llm.view.text import format_ns, format_percent
 
 from ..tables.checks import WORK
 from .normalization import Basis, Tables, both_sides
-from .size_changes import split_kernels
+from .sizes import split_kernels
 
 #: Share of the baseline's kernel time at other sizes, from which this is said first; ours.
 _RESIZED_PCT: Final = 50.0

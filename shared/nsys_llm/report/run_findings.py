@@ -8,12 +8,9 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.view.text import cleaned, counted, format_count, format_ns, format_percent, quoted
 
-#: Below this share of GPU time with a known API call, what is told by launch is doubtful. The
-#: 70 % below which nsys-llm-explainer warns of low NVTX coverage.
-_LOW_COVERAGE_PCT: Final = 70.0
-_NODE_TRACE: Final = "--cuda-graph-trace=node"
 _MOST_NAMED: Final = 5
 _RANKS: Final = "ranks or reports"
 
@@ -43,15 +40,10 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
         told.append(f"And {format_count(len(missing) - _MOST_NAMED)} more.")
     who = f"{format_count(len(missing))} of {counted(len(files), 'rank or report', _RANKS)}"
     return [
-        Finding(
-            rule="missing_ranks",
+        RULES["missing_ranks"].finding(
             severity="high",
-            scope="run",
-            title=f"{who} {'is' if len(missing) == 1 else 'are'} missing from every number",
             evidence=" ".join(told),
-            tables=("files",),
-            recommendation="Mend or supply them before you compare ranks: a slow rank may be "
-            "among those that are not here.",
+            fields={"who": who, "are": "is" if len(missing) == 1 else "are"},
         )
     ]
 
@@ -64,16 +56,10 @@ def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
     more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
     some = f"{format_count(len(idle))} of {counted(len(files), 'rank or report', _RANKS)}"
     return [
-        Finding(
-            rule="no_gpu_work",
+        RULES["no_gpu_work"].finding(
             severity="high" if len(idle) == len(files) else "medium",
-            scope="run",
-            title=f"{some} {'holds' if len(idle) == 1 else 'hold'} no GPU work",
             evidence=f"Valid reports without a kernel, copy or fill: {names}{more}.",
-            tables=("files",),
-            recommendation="If these processes use the GPU, CUDA was not traced, tracing began "
-            "too late, or the process was forked before it; else leave them out of --input.",
-            capture="--trace=cuda,nvtx --trace-fork-before-exec=true",
+            fields={"some": some, "hold": "holds" if len(idle) == 1 else "hold"},
         )
     ]
 
@@ -85,17 +71,12 @@ def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
     launches_n = int(opaque["opaque_graph_launches_n"].sum())
     ranks_n = opaque["rank"].nunique()
     return [
-        Finding(
-            rule="opaque_graphs",
+        RULES["opaque_graphs"].finding(
             severity="high",
-            scope="run",
-            title=f"{format_count(launches_n)} CUDA graph launches left no GPU work in the reports",
             evidence=f"On {ranks_n} of {coverage['rank'].nunique()} ranks graphs were launched "
             "whose kernels the capture does not hold, nor a row for the graph. Kernel times, busy "
             "time and shares are without them, and idle time is not known.",
-            tables=("coverage",),
-            recommendation="Do not read idle time or shares of the whole from this capture.",
-            capture=_NODE_TRACE,
+            fields={"launches": format_count(launches_n)},
         )
     ]
 
@@ -109,26 +90,18 @@ def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
     by_rank = by_rank[by_rank["missing_of_ns"] > 0].reset_index()
     by_rank["known_ns"] = by_rank["total_ns"] - by_rank["api_missing_ns"]
     by_rank["pct"] = 100.0 * by_rank["known_ns"] / by_rank["missing_of_ns"]
-    low = by_rank[by_rank["pct"] < _LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
+    low = by_rank[by_rank["pct"] < LOW_COVERAGE_PCT].sort_values("pct", kind="stable")
     if low.empty:
         return []
     worst = low.iloc[0]
     cut = f" (without {format_ns(worst['api_cut_ns'])} launched before the capture began)"
     return [
-        Finding(
-            rule="low_api_coverage",
+        RULES["low_api_coverage"].finding(
             severity="medium",
-            scope="rank",
-            rank=int(worst["rank"]),
-            title=f"Only {format_percent(worst['pct'])} of the GPU time of {quoted(worst['file'])} "
-            "can be led back to an API call",
             evidence=f"{format_ns(worst['known_ns'])} of {format_ns(worst['missing_of_ns'])}"
             f"{cut if worst['api_cut_ns'] else ''}; "
-            f"{len(low)} of {len(by_rank)} ranks are below {_LOW_COVERAGE_PCT:.0f} %.",
-            tables=("coverage",),
-            recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "
-            "ranges. Kernel times themselves are complete. Start the capture before the first "
-            "launch.",
-            capture="--trace=cuda,nvtx",
+            f"{len(low)} of {len(by_rank)} ranks are below {LOW_COVERAGE_PCT:.0f} %.",
+            fields={"share": format_percent(worst["pct"]), "file": quoted(worst["file"])},
+            rank=int(worst["rank"]),
         )
     ]

@@ -8,7 +8,7 @@ import pytest
 from planted import frame_of
 
 from nsys_llm.numeric.intervals import total_length_ns, union_intervals
-from nsys_llm.recipes.idle_gaps.findings.ranks import rank_findings
+from nsys_llm.recipes.idle_gaps.findings.cross_rank_idle import rank_findings
 from nsys_llm.recipes.idle_gaps.tables.cross_rank_idle import ALL_IDLE, ONE_BUSY
 from nsys_llm.recipes.idle_gaps.tables.idle_intervals import spells_by_chance, spells_together
 

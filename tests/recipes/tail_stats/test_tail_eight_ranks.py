@@ -154,7 +154,7 @@ launches_rows = launches.distinct_rows
         ("mix", launches, "distinct_rows", by_name_only),
         ("mix", kernel_tables, "SHAPE_RATIO", 100.0),
         ("jitter", tails, "OUTLIER_RATIO", 10),
-        ("jitter", tail_findings, "_COST_PCT", {}),
+        ("jitter", tail_findings, "KERNEL_COST_PCT", {}),
         ("jitter", kernel_tables, "twice_medians", lambda order: 2 * order.high[:, -1]),
     ],
 )

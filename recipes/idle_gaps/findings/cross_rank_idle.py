@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import end_stages
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables, severity_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from ..tables.cross_rank_idle import ALL_IDLE, ONE_BUSY
-from .severity import severity_of
+from .texts import IDLE_PCT, LEAST_NS, MORE_IDLE_POINTS, NTP_NS, RULES, TIED_SHARE
 
-_Tables = Mapping[str, pd.DataFrame]
-
-#: Percentage points of the window above the median rank; ranks that do the same differ by less.
-_MORE_IDLE_POINTS: Final = 5.0
-#: Spells in a clock as exact as NTP (1 to tens of ms between hosts) mean something from here on.
-_NTP_NS: Final = 10_000_000
 _NTP_CLOCK: Final = "utcEpochNs"
-#: Common idle time in all, below which it is not worth a word; see `findings`.
-_LEAST_NS: Final = 1_000_000
-#: A state that ranks share is no accident from this part on of what there could be beyond chance,
-#: and only where it is beyond all that turned ranks had; ours.
-_TIED_SHARE: Final = 0.25
 
 
-def rank_findings(tables: _Tables) -> list[Finding]:
+def rank_findings(tables: Tables) -> list[Finding]:
     """Return what the tables devices, rank_causes and common_idle tell of ranks.
 
     The first and the last stage of a pipeline are idle by schedule, and any stage works alone when
@@ -42,14 +31,14 @@ def rank_findings(tables: _Tables) -> list[Finding]:
     ]
 
 
-def ends_of_pipeline(tables: _Tables) -> frozenset[int]:
+def ends_of_pipeline(tables: Tables) -> frozenset[int]:
     """Return the ranks of first and last stages; empty where ranks are no stages."""
     transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
     places = end_stages(transfers_n.tolist())
     return frozenset(int(transfers_n.index[place]) for place in places)
 
 
-def _more_idle(tables: _Tables) -> list[Finding]:
+def _more_idle(tables: Tables) -> list[Finding]:
     devices = tables["devices"]
     known = devices[devices["known"] & (devices["window_ns"] > 0)]
     by_rank = known.groupby("rank", sort=True)[["idle_ns", "window_ns"]].sum()
@@ -58,29 +47,23 @@ def _more_idle(tables: _Tables) -> list[Finding]:
     share = 100.0 * by_rank["idle_ns"] / by_rank["window_ns"]
     rank, most = int(share.idxmax()), float(share.max())
     median = float(share.drop(rank).median())
-    if most - median < _MORE_IDLE_POINTS:
+    if most - median < MORE_IDLE_POINTS:
         return []
     excess_ns = int(by_rank.loc[rank, "idle_ns"] - median * by_rank.loc[rank, "window_ns"] / 100)
     cause, more_ns = _excess_cause(tables["rank_causes"], rank, list(by_rank.index))
     own = known[known["rank"] == rank].iloc[0]
-    others_n = int((share >= median + _MORE_IDLE_POINTS).sum())
+    others_n = int((share >= median + MORE_IDLE_POINTS).sum())
     usual = "median of the others" if len(share) > 2 else "other rank"
     return [
-        Finding(
-            rule="idle_imbalance",
-            severity=severity_of(most - median) or "low",
-            scope="rank",
-            rank=rank,
-            window_ns=(int(own["window_start_ns"]), int(own["window_end_ns"])),
-            title=f"Rank {rank} is idle more than the others",
+        RULES["idle_imbalance"].finding(
+            severity=severity_of(most - median, IDLE_PCT) or "low",
             evidence=f"{format_percent(most)} of its window, against {format_percent(median)} of "
             f"the {usual}: {format_ns(excess_ns)} more. "
             f"Most of the difference is {quoted(cause)} ({format_ns(more_ns)} above the {usual}). "
             f"{format_count(others_n)} of {counted(len(share), 'rank')} are that much above it.",
-            tables=("devices", "rank_causes"),
-            recommendation="If it has less to compute than the others, its share of the work is "
-            "too small; if its host is late, look at its cores, its data, and what else runs on "
-            "that machine.",
+            fields={"rank": rank},
+            rank=rank,
+            window_ns=(int(own["window_start_ns"]), int(own["window_end_ns"])),
             impact_ns=excess_ns,
         )
     ]
@@ -94,31 +77,24 @@ def _excess_cause(causes: pd.DataFrame, rank: int, ranks: list[int]) -> tuple[st
     return str(more.idxmax()), int(more.max())
 
 
-def _standstill(tables: _Tables) -> list[Finding]:
+def _standstill(tables: Tables) -> list[Finding]:
     common = tables["common_idle"]
-    rows = common[(common["kind"] == ALL_IDLE) & (common["total_ns"] >= _LEAST_NS)]
-    rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= _NTP_NS)]
+    rows = common[(common["kind"] == ALL_IDLE) & (common["total_ns"] >= LEAST_NS)]
+    rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= NTP_NS)]
     rows = rows[_beyond_chance(rows)]
-    if rows.empty or (severity := severity_of(float(rows["total_pct"].iloc[0]))) is None:
+    if rows.empty or (severity := severity_of(float(rows["total_pct"].iloc[0]), IDLE_PCT)) is None:
         return []
     row = rows.iloc[0]
     return [
-        Finding(
-            rule="standstill",
+        RULES["standstill"].finding(
             severity=severity,
-            scope="run",
-            rank=int(row["window_rank"]),
-            window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
-            title=f"All ranks stand still at once for {format_percent(row['total_pct'])} of the "
-            "time",
             evidence=f"{format_ns(row['total_ns'])} of {format_ns(row['span_ns'])} in "
             f"{format_count(row['spells_n'])} stretches in which none of "
             f"{counted(row['ranks_n'], 'rank')} ran anything, the longest "
             f"{format_ns(row['longest_ns'])} (clock: {row['clock']}). {_chance_words(row)}",
-            tables=("common_idle", "common_gaps"),
-            recommendation="What stops all ranks together is shared: the scheduler, the data "
-            "loader, a barrier on the host, a checkpoint. Let it run ahead of the step (async "
-            "scheduling, prefetch).",
+            fields={"share": format_percent(row["total_pct"])},
+            rank=int(row["window_rank"]),
+            window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
             impact_ns=int(row["total_ns"]) * int(row["ranks_n"]),
         )
     ]
@@ -128,7 +104,7 @@ def _beyond_chance(rows: pd.DataFrame) -> pd.Series:
     """Tell which states last longer than they would on ranks that know nothing of each other."""
     more = rows["total_pct"] - rows["chance_pct"]
     possible = rows["possible_pct"] - rows["chance_pct"]
-    return (rows["total_pct"] > rows["chance_most_pct"]) & (more >= _TIED_SHARE * possible)
+    return (rows["total_pct"] > rows["chance_most_pct"]) & (more >= TIED_SHARE * possible)
 
 
 def _chance_words(row: pd.Series) -> str:
@@ -137,28 +113,23 @@ def _chance_words(row: pd.Series) -> str:
     )
 
 
-def _late_rank(tables: _Tables) -> list[Finding]:
+def _late_rank(tables: Tables) -> list[Finding]:
     common = tables["common_idle"]
-    rows = common[(common["kind"] == ONE_BUSY) & (common["total_ns"] >= _LEAST_NS)]
-    rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= _NTP_NS)]
+    rows = common[(common["kind"] == ONE_BUSY) & (common["total_ns"] >= LEAST_NS)]
+    rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= NTP_NS)]
     rows = rows[(rows["ranks_n"] > 2) & _beyond_chance(rows)]
-    if rows.empty or (severity := severity_of(float(rows["total_pct"].iloc[0]))) is None:
+    if rows.empty or (severity := severity_of(float(rows["total_pct"].iloc[0]), IDLE_PCT)) is None:
         return []
     row = rows.iloc[0]
     return [
-        Finding(
-            rule="late_rank",
+        RULES["late_rank"].finding(
             severity=severity,
-            scope="rank",
-            rank=int(row["rank"]),
-            window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
-            title=f"All other ranks are idle while rank {row['rank']} works",
             evidence=f"{format_ns(row['total_ns'])}, {format_percent(row['total_pct'])} of the "
             f"time, in {format_count(row['spells_n'])} stretches, the longest "
             f"{format_ns(row['longest_ns'])} (clock: {row['clock']}). {_chance_words(row)}",
-            tables=("common_idle", "common_gaps"),
-            recommendation="This rank has work of its own that the others wait for (sampling, "
-            "logits, a pipeline stage): share it out, or overlap it with the next step.",
+            fields={"rank": row["rank"]},
+            rank=int(row["rank"]),
+            window_ns=(int(row["window_start_ns"]), int(row["window_end_ns"])),
             impact_ns=int(row["total_ns"]) * (int(row["ranks_n"]) - 1),
         )
     ]

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
 from nsys_llm.view.text import format_count, format_ns, quoted
 
-from .change import STANDS_OUT, Clue, changed, matters
+from .change import Clue, changed, matters
 from .normalization import Basis
-
-#: Launches are split or merged if there are so many times as many, or as few; ours.
-_SPLIT_RATIO: Final = 1.5
-#: The grids of all launches together are the same within this percentage; ours.
-_SAME_GRID_PCT: Final = 1.0
+from .texts import SAME_GRID_PCT, SPLIT_RATIO, STANDS_OUT
 
 
 def size_clues(basis: Basis) -> Iterator[Clue]:
@@ -32,8 +28,8 @@ def split_kernels(kernels: pd.DataFrame) -> pd.Series:
     """Tell which kernels launch as many threads in all on both sides, in more or fewer launches."""
     ratio = kernels["input_n"] / kernels["baseline_n"]
     grids = kernels["input_threads"] / kernels["baseline_threads"]
-    found = kernels["resized"] & (100 * (grids - 1).abs() <= _SAME_GRID_PCT)
-    return found & ((ratio >= _SPLIT_RATIO) | (ratio <= 1 / _SPLIT_RATIO))
+    found = kernels["resized"] & (100 * (grids - 1).abs() <= SAME_GRID_PCT)
+    return found & ((ratio >= SPLIT_RATIO) | (ratio <= 1 / SPLIT_RATIO))
 
 
 def _split(row: Any, basis: Basis) -> Clue:
@@ -44,9 +40,8 @@ def _split(row: Any, basis: Basis) -> Clue:
         row["change"],
         f"{named_kernel(row)} is {how} launches of the same total grid: {calls_of(row, basis)}, "
         f"{row['geometry']} ({changed(row['change'])})",
-        ("kernels", "configs"),
-        row["name"],
-        row["category"],
+        name=row["name"],
+        category=row["category"],
     )
 
 
@@ -68,9 +63,8 @@ def _resized(row: Any, basis: Basis) -> Clue:
         "other_sizes",
         impact_ns,
         text,
-        ("configs", "kernels"),
-        row["name"],
-        row["category"],
+        name=row["name"],
+        category=row["category"],
         stands_out=row["baseline_n"] == row["input_n"]
         and not 1 / STANDS_OUT < row["ratio"] < STANDS_OUT,
     )

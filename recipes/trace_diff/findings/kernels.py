@@ -12,9 +12,10 @@ from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 from ..tables.verdicts import IMPROVE, INSUFFICIENT, REGRESS
 from ..tables.workload_match import ALIKE_PCT, LEAST_CHANGE_PCT, alike_sizes, common_ratio
-from .change import STANDS_OUT, Clue, changed, matters, times
+from .change import Clue, changed, matters, times
 from .normalization import Basis
-from .size_changes import calls_of, named_kernel, number_of, size_clues
+from .sizes import calls_of, named_kernel, number_of, size_clues
+from .texts import STANDS_OUT
 
 #: q below which calls differ by more than chance; the default of --alpha.
 _SURE: Final = 0.05
@@ -68,7 +69,6 @@ def _fewer_of_all(basis: Basis) -> Iterator[Clue]:
         count_ns,
         f"kernels run {format_percent(100 * abs(ratio - 1))} {fewer} often, nearly all of them "
         f"alike: the input did {fewer} of the same work ({changed(count_ns)})",
-        ("kernels",),
     )
 
 
@@ -89,10 +89,9 @@ def _per_call(basis: Basis) -> Iterator[Clue]:
             row["same"],
             f"{named_kernel(row)} takes {times(ratio)} per call{where} in {calls_of(row, basis)} "
             f"({changed(row['same'])})",
-            ("kernels", "configs"),
-            row["name"],
-            row["category"],
-            out,
+            name=row["name"],
+            category=row["category"],
+            stands_out=out,
         )
 
 
@@ -126,9 +125,8 @@ def _few_calls(basis: Basis) -> Iterator[Clue]:
             row["per_call"],
             f"{named_kernel(row)} takes {times(row['ratio'])} per call in {calls_of(row, basis)} "
             f"({changed(row['per_call'])}), too few to tell from chance",
-            ("kernels", "configs"),
-            row["name"],
-            row["category"],
+            name=row["name"],
+            category=row["category"],
             sure=False,
         )
 
@@ -156,9 +154,8 @@ def _uneven_calls(basis: Basis) -> Iterator[Clue]:
             f"some calls of {named_kernel(row)} changed and not the usual one: in the mean it "
             f"takes {times(row['ratio'])} in {calls_of(row, basis)} ({changed(row['per_call'])}), "
             f"at {_median(p50_pct)}{'' if sure else ', which may be chance'}",
-            ("durations", "configs"),
-            row["name"],
-            row["category"],
+            name=row["name"],
+            category=row["category"],
             sure=sure,
         )
 
@@ -189,9 +186,8 @@ def _counts(basis: Basis) -> Iterator[Clue]:
             row["count"],
             f"{named_kernel(row)} runs {number_of(row['input_n'])} times{basis.a_step} instead of "
             f"{number_of(row['baseline_n'])} ({changed(row['count'])})",
-            ("kernels",),
-            row["name"],
-            row["category"],
+            name=row["name"],
+            category=row["category"],
         )
 
 
@@ -208,10 +204,9 @@ def _other_kernels(basis: Basis) -> Iterator[Clue]:
             "other_kernels",
             come_ns - gone_ns,
             _replaced(str(category), come, gone, come_ns, gone_ns, name_largest=True),
-            ("categories", "kernels"),
-            str(category),
-            str(category),
-            out,
+            name=str(category),
+            category=str(category),
+            stands_out=out,
             brief=_replaced(str(category), come, gone, come_ns, gone_ns, name_largest=False),
         )
 

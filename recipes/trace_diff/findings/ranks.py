@@ -12,10 +12,8 @@ from nsys_llm.view.text import counted, quoted
 
 from .change import Clue, changed
 from .normalization import Basis, Tables
+from .texts import RANK_POINTS
 
-#: Percent of its kernel time by which a rank has to change unlike the median rank; as much as
-#: idle_gaps asks of idle time.
-_RANK_POINTS: Final = 5.0
 #: A change of a kernel is that of one rank if it has so much of it; ours.
 _ONE_RANK_SHARE: Final = 0.75
 #: Changes that may be those of one rank alone.
@@ -74,7 +72,7 @@ def _one_rank(tables: Tables, basis: Basis) -> Clue | None:
     )
     at = int((share - usual).abs().to_numpy().argmax())
     own, number = float(share.iloc[at]), int(ranks["rank"].iloc[at])
-    if abs(own - usual) < _RANK_POINTS:
+    if abs(own - usual) < RANK_POINTS:
         return None
     others = "median" if len(share) > 2 else "other one"
     beyond_ns = (own - usual) * float(before.iloc[at]) / 100
@@ -83,7 +81,6 @@ def _one_rank(tables: Tables, basis: Basis) -> Clue | None:
         beyond_ns,
         f"computation on rank {number} takes {own:+.1f} % where the {others} changes by "
         f"{usual:+.1f} % ({changed(beyond_ns)})",
-        ("ranks", "rank_kernels"),
         stands_out=True,
         rank=number,
     )

@@ -1,0 +1,316 @@
+"""The rules of this recipe: title, threshold with its source, advice.
+
+Limits are percentages of the baseline's kernel time unless they say otherwise. What got better, and
+what may be chance or another amount of work, is a note.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
+
+from ..tables.checks import ALL, STEP_TIMES, TOTALS
+from ..tables.workload_match import ALIKE_PCT, LEAST_CHANGE_PCT
+
+#: Share of the baseline's kernel time from which a change for the worse has a severity; nsys-ai
+#: calls 5 % a regression and 2 % noise, high is ours.
+SEVERITY_PCT: Final = {"high": 10.0, "medium": 5.0, "low": 2.0}
+#: Share of the kernel time from which a change is worth a word.
+LEAST_PCT: Final = 0.5
+#: Ratio of mean durations that is worth a word however little time it is about.
+STANDS_OUT: Final = 1.5
+
+#: Launches are split or merged if there are so many times as many, or as few.
+SPLIT_RATIO: Final = 1.5
+#: The grids of all launches together are the same within this percentage.
+SAME_GRID_PCT: Final = 1.0
+#: Change of the number or bytes of copies, in percent, that is worth a word.
+COPIES_PCT: Final = 20.0
+LEAST_COPIES: Final = 5
+#: Percentage points of the windows that idle time has to change by; as in idle_gaps' low findings.
+IDLE_POINTS: Final = 2.0
+#: Percent of its kernel time by which a rank has to change unlike the median rank; as much as
+#: idle_gaps asks of idle time.
+RANK_POINTS: Final = 5.0
+
+#: Numbers of launches that differ by less are the same.
+SAME_LAUNCHES_PCT: Final = 1.0
+#: Everything got slower alike: the ratio of so much of the kernel time lies within this of the
+#: common one, which is at least that far from 1.
+SAME_RATIO_PCT: Final = 3.0
+SAME_RATIO_SHARE_PCT: Final = 80.0
+LEAST_SLOWDOWN_PCT: Final = 5.0
+
+#: What a conclusion adds to the advice on the change that it explains.
+LATE_PEER: Final = (
+    "The longer communication is a late peer and not the network: look at what the late rank does "
+    "before its collectives."
+)
+GRAPHS_LOST: Final = (
+    "The baseline ran CUDA graphs and the input launches kernels one by one: that is where the "
+    "idle time comes from."
+)
+HOST_BOUND: Final = (
+    "The GPU waits for the host more than before ({cause}): what slowed down is the code that "
+    "launches, not the kernels."
+)
+
+_SOURCE: Final = "5 and 2 %: nsys-ai 0.3.0; the others: this project"
+_AS_IDLE: Final = "low findings of idle_gaps; severities: nsys-ai 0.3.0 (5 and 2 %), this project"
+_SEVERITY: Final = f"{limits_text(SEVERITY_PCT)} of the baseline's kernel time for the worse"
+_CHANGE: Final = f"from {LEAST_PCT:g} % or {STANDS_OUT:g} times the duration; {_SEVERITY}"
+_NOTE: Final = f"a note from {LEAST_PCT:g} % of the kernel time"
+_DIAGNOSIS_TABLES: Final = ("kernels", "categories", "memops")
+
+RULES: Final = rules_by_id(
+    Rule(
+        "slower_calls",
+        scope="kernel",
+        title="{name} got slower per call",
+        threshold=f"calls of the same size beyond chance, {LEAST_CHANGE_PCT:g} % of the median; "
+        f"{_CHANGE}",
+        source=_SOURCE,
+        recommendation="Its grids and blocks are the same: compare versions of the kernel, clocks "
+        "and power of the GPU, and sizes that no grid shows (lengths of sequences, experts).",
+        tables=("kernels", "configs"),
+    ),
+    Rule(
+        "faster_calls",
+        scope="kernel",
+        title="{name} got faster per call",
+        threshold=f"calls of the same size beyond chance, {LEAST_CHANGE_PCT:g} % of the median; "
+        f"{_NOTE}",
+        source=_SOURCE,
+        recommendation="Check that it still does the same work: a grid does not show all sizes.",
+        tables=("kernels", "configs"),
+    ),
+    Rule(
+        "calls_at_other_work",
+        scope="kernel",
+        title="{name} takes another time per call, at another amount of work a step",
+        threshold=f"as slower_calls, where a step does another amount of work; {_NOTE}",
+        source=_SOURCE,
+        recommendation="Compare the time per token, or repeat a run with the batch of the other.",
+        tables=("kernels", "configs"),
+    ),
+    Rule(
+        "other_sizes",
+        scope="kernel",
+        title="{name} runs at other sizes",
+        threshold=f"other grids or blocks; {_CHANGE} where steps are known to do the same work, a "
+        "note elsewhere",
+        source=_SOURCE,
+        recommendation="Another grid or block is another problem, and no slower or faster kernel: "
+        "compare in `configs` the sizes that both runs have, and the work of both runs.",
+        tables=("configs", "kernels"),
+    ),
+    Rule(
+        "split_launches",
+        scope="kernel",
+        title="{name} is split into more launches",
+        threshold=f"{SPLIT_RATIO:g} times as many launches, the same total grid within "
+        f"{SAME_GRID_PCT:g} %; {_CHANGE}",
+        source=_SOURCE,
+        recommendation="The same total grid in smaller launches costs more launches and fills the "
+        "GPU less: find what splits it (chunks, micro-batches, buckets).",
+        tables=("kernels", "configs"),
+    ),
+    Rule(
+        "merged_launches",
+        scope="kernel",
+        title="{name} is merged into fewer launches",
+        threshold=f"{SPLIT_RATIO:g} times fewer launches, the same total grid within "
+        f"{SAME_GRID_PCT:g} %; {_NOTE}",
+        source=_SOURCE,
+        recommendation="Nothing: the same total grid in larger launches.",
+        tables=("kernels", "configs"),
+    ),
+    Rule(
+        "few_calls",
+        scope="kernel",
+        title="{name} takes other times in few calls",
+        threshold=f"means {LEAST_CHANGE_PCT:g} % apart, in too few calls for a test; {_NOTE}",
+        source=_SOURCE,
+        recommendation="Capture more steps: a test needs eight calls on each side.",
+        tables=("kernels", "configs"),
+    ),
+    Rule(
+        "uneven_calls",
+        scope="kernel",
+        title="Some calls of {name} changed, and not the usual one",
+        threshold=f"means {LEAST_CHANGE_PCT:g} % apart, medians less; {_CHANGE}, a note where it "
+        "may be chance",
+        source=_SOURCE,
+        recommendation="Find out which: `configs` and `rank_kernels` tell shapes and ranks apart, "
+        "tail_stats lists the outliers.",
+        tables=("durations", "configs"),
+    ),
+    Rule(
+        "more_calls",
+        scope="kernel",
+        title="{name} runs more often",
+        threshold=f"{ALIKE_PCT:g} % beyond what all kernels do; {_CHANGE}",
+        source=_SOURCE,
+        recommendation="Find where the extra launches come from: `nvtx_phase_attribution` names "
+        "the ranges.",
+        tables=("kernels",),
+    ),
+    Rule(
+        "fewer_calls",
+        scope="kernel",
+        title="{name} runs less often",
+        threshold=f"{ALIKE_PCT:g} % beyond what all kernels do; {_NOTE}",
+        source=_SOURCE,
+        recommendation="Check that the work was saved, and not moved to another kernel.",
+        tables=("kernels",),
+    ),
+    Rule(
+        "more_of_all",
+        scope="run",
+        title="All kernels run more often alike",
+        threshold=f"nearly all kernels within {ALIKE_PCT:g} % of one ratio; {_NOTE}",
+        source=_SOURCE,
+        recommendation="Compare per step: name the range with `--step`, or a kernel with "
+        "`--step-kernel`.",
+        tables=("kernels",),
+    ),
+    Rule(
+        "less_of_all",
+        scope="run",
+        title="All kernels run less often alike",
+        threshold=f"nearly all kernels within {ALIKE_PCT:g} % of one ratio; {_NOTE}",
+        source=_SOURCE,
+        recommendation="Compare per step: name the range with `--step`, or a kernel with "
+        "`--step-kernel`.",
+        tables=("kernels",),
+    ),
+    Rule(
+        "other_kernels",
+        scope="category",
+        title="Work of category {name} went to other kernels",
+        threshold=f"kernels that one run alone has; {_CHANGE}, low where kernels came and went",
+        source=_SOURCE,
+        recommendation="Compare versions, shapes and autotuning caches: another variant was "
+        "chosen.",
+        tables=("categories", "kernels"),
+    ),
+    Rule(
+        "waiting",
+        scope="category",
+        title="Communication changed by waiting for late ranks",
+        threshold=f"at least half of the change of communication is waiting; {_CHANGE}",
+        source=_SOURCE,
+        recommendation="Look at `ranks` and at tail_stats' stragglers: the late rank is the one to "
+        "mend.",
+        tables=("collectives", "kernels"),
+    ),
+    Rule(
+        "profiler_wait",
+        scope="category",
+        title="Communication changed by the profiler's own work",
+        threshold=f"at least half of the change of waiting is the profiler's; {_CHANGE}",
+        source=_SOURCE,
+        recommendation="Look for no cause in the program: the profiler writes its buffers, holds a "
+        "CUDA call of a rank, and the others wait. Capture both runs alike, and shorter.",
+        tables=("collectives", "kernels"),
+    ),
+    Rule(
+        "transfer",
+        scope="category",
+        title="Communication changed by its transfer",
+        threshold=f"at least half of the change of communication is transfer; {_CHANGE}",
+        source=_SOURCE,
+        recommendation="Compare sizes, algorithms and links: every rank was there, and the data "
+        "took other time.",
+        tables=("collectives", "kernels"),
+    ),
+    Rule(
+        "communication",
+        scope="category",
+        title="Communication changed",
+        threshold=f"neither waiting nor transfer is half of it, or it is not known; {_CHANGE}",
+        source=_SOURCE,
+        recommendation="Give the reports of all ranks to tell waiting from transfer.",
+        tables=("collectives", "kernels"),
+    ),
+    Rule(
+        "copies",
+        scope="copy",
+        title="The number of copies changed: {name}",
+        threshold=f"{COPIES_PCT:g} % and {LEAST_COPIES} copies beyond what everything does; "
+        f"{_SEVERITY}",
+        source=_SOURCE,
+        recommendation="Find what copies with the phases of nvtx_phase_attribution: tensors that "
+        "are split, made contiguous or moved.",
+        tables=("memops",),
+    ),
+    Rule(
+        "one_rank",
+        scope="rank",
+        title="Rank {rank} changed unlike the others",
+        threshold=f"{RANK_POINTS:g} points of its kernel time unlike the median rank; {_SEVERITY}, "
+        "low below",
+        source=_SOURCE,
+        recommendation="Look at its row in `ranks` and `rank_kernels`: the code is the same on all "
+        "ranks, so its machine, its share of the work, or what else runs there differs.",
+        tables=("ranks", "rank_kernels"),
+    ),
+    Rule(
+        "more_idle",
+        scope="run",
+        title="The GPUs are idle more",
+        threshold=f"{IDLE_POINTS:g} points of the windows; {_SEVERITY}, low below",
+        source=_AS_IDLE,
+        recommendation="Run idle_gaps on both: it lists the gaps, and what the host did in them.",
+        tables=("idle", "metrics"),
+    ),
+    Rule(
+        "less_idle",
+        scope="run",
+        title="The GPUs are idle less",
+        threshold=f"a note from {IDLE_POINTS:g} points of the windows",
+        source=_AS_IDLE,
+        recommendation="Nothing: the host keeps up better.",
+        tables=("idle", "metrics"),
+    ),
+    Rule(
+        "another_path",
+        scope="run",
+        title="The same work took a different path",
+        threshold=f"as many launches within {SAME_LAUNCHES_PCT:g} %, kernels of one category "
+        "replaced, and longer calls or more copies inside the device; medium",
+        source=OURS,
+        recommendation="{telling}Compare what chooses the path of {work}: batch size, prompt "
+        "lengths, backend and its switches, cascade attention for one.",
+        tables=_DIAGNOSIS_TABLES,
+    ),
+    Rule(
+        "slower_throughout",
+        scope="run",
+        title="Nearly all kernels changed alike",
+        threshold=f"{SAME_RATIO_SHARE_PCT:g} % of the kernel time within {SAME_RATIO_PCT:g} % of "
+        f"one ratio, {LEAST_SLOWDOWN_PCT:g} % or more from 1; medium",
+        source=OURS,
+        recommendation="Repeat the run on an idle machine with clocks locked.",
+        tables=_DIAGNOSIS_TABLES,
+    ),
+    Rule(
+        "not_comparable",
+        scope="run",
+        title="{what} are not comparable: {check}",
+        threshold="a check of the table `comparability`: high where nothing can be compared, "
+        "medium where sums or times per step cannot",
+        source=OURS,
+        recommendation="Repeat one of the captures like the other.",
+        cases={
+            ALL: Case(),
+            TOTALS: Case(recommendation="Read times per call, shares, and times per step."),
+            STEP_TIMES: Case(
+                recommendation="Leave out what runs outside of the steps: `--steps 0:`, or a "
+                "filter by time."
+            ),
+        },
+        tables=("comparability",),
+    ),
+)

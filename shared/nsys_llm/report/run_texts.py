@@ -1,0 +1,55 @@
+"""The rules that every recipe shares: what is missing from a run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
+
+#: Share of GPU time with a known API call below which what is told by launch is doubtful.
+LOW_COVERAGE_PCT: Final = 70.0
+
+RULES: Final = rules_by_id(
+    Rule(
+        "missing_ranks",
+        scope="run",
+        title="{who} {are} missing from every number",
+        threshold="high where a rank or profile was not read",
+        source=OURS,
+        recommendation="Mend or supply them before you compare ranks: a slow rank may be among "
+        "those that are not here.",
+        tables=("files",),
+    ),
+    Rule(
+        "no_gpu_work",
+        scope="run",
+        title="{some} {hold} no GPU work",
+        threshold="medium where a profile holds no GPU work, high where none does",
+        source=OURS,
+        recommendation="If these processes use the GPU, CUDA was not traced, tracing began too "
+        "late, or the process was forked before it; else leave them out of --input.",
+        record="--trace=cuda,nvtx --trace-fork-before-exec=true",
+        tables=("files",),
+    ),
+    Rule(
+        "opaque_graphs",
+        scope="run",
+        title="{launches} CUDA graph launches left no GPU work in the reports",
+        threshold="high where launches of CUDA graphs left no GPU work",
+        source=OURS,
+        recommendation="Do not read idle time or shares of the whole from this capture.",
+        record="--cuda-graph-trace=node",
+        tables=("coverage",),
+    ),
+    Rule(
+        "low_api_coverage",
+        scope="rank",
+        title="Only {share} of the GPU time of {file} can be led back to an API call",
+        threshold=f"medium below {LOW_COVERAGE_PCT:g} % of a rank's GPU time with a known API call",
+        source=f"the coverage of NVTX below which {EXPLAINER} warns",
+        recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "
+        "ranges. Kernel times themselves are complete. Start the capture before the first launch.",
+        record="--trace=cuda,nvtx",
+        tables=("coverage",),
+    ),
+)
