@@ -37,9 +37,11 @@ NTP_NS: Final = 10_000_000
 TIED_SHARE: Final = 0.25
 
 _HOST: Final = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
-_HOST_WORK: Final = "The host schedules, tokenises, loads data or waits for another process. Move "
-"that off the thread that launches, or do it while the GPU runs the step before (async scheduling, "
-"more data loader workers, prefetch)."
+_HOST_WORK: Final = (
+    "The host schedules, tokenises, loads data or waits for another process. Move that off the "
+    "thread that launches, or do it while the GPU runs the step before (async scheduling, more data "
+    "loader workers, prefetch)."
+)
 _SOURCE: Final = f"half (high) and a quarter (medium) of the idle time that {EXPLAINER} calls high"
 _IDLE: Final = f"idle {{}}: at least {format_ns(LEAST_NS)}; {limits_text(IDLE_PCT)} of the window"
 _AVOIDABLE: Final = (

@@ -1,6 +1,6 @@
 """Files of this repository that follow from the manifests and from what is known of versions.
 
-These are each recipe's metadata.json, and parts of pages.
+These are each recipe's metadata.json, the page on findings, and parts of pages.
 
 python -m nsys_llm.install.derive           rewrites them in the checkout below the current folder
 python -m nsys_llm.install.derive --check   only tells which are stale (exit 1)
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.install.findings_page import findings_page
 from nsys_llm.manifest.manifest import Column, Manifest, Option, load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 
@@ -109,7 +110,10 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     for name in recipe_names():
         manifest = load_manifest(name)
         yield root / "recipes" / name / "metadata.json", metadata(manifest)
-    for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+    findings = root / "docs" / "findings.md"
+    yield findings, findings_page()
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    for page in (one for one in pages if one != findings):
         text = _with_section(page.read_text("utf-8"), "versions", versions_table())
         for name in recipe_names():
             manifest = load_manifest(name)

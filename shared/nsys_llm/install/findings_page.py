@@ -1,0 +1,54 @@
+"""The page docs/findings.md: every finding with its threshold, source and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.report.rules import Rule
+from nsys_llm.report.run_texts import RULES
+from nsys_llm.run.recipe_module import load_rules
+
+_TITLE: Final = """# Findings
+
+<!-- Made by `python -m nsys_llm.install.derive` from findings/texts.py of each recipe. -->
+
+Every finding that a run can have: what makes it fire and with which severity, where the numbers of
+that come from, and what it advises. Words in braces, as `{rank}`, are filled in by the run. The id
+stands in the column `rule` of findings.parquet and in report.json.
+"""
+
+
+class _Named(dict[str, str]):
+    """Fields of a template that stand for themselves."""
+
+    def __missing__(self, key: str) -> str:
+        return f"{{{key}}}"
+
+
+def findings_page() -> str:
+    """Return the page as Markdown."""
+    parts = [_TITLE, "## All recipes\n", *_section(RULES.values())]
+    for recipe in recipe_names():
+        parts += [f"## {recipe}\n", *_section(load_rules(recipe).values())]
+    return "\n".join(parts)
+
+
+def _section(rules: Iterable[Rule]) -> Iterator[str]:
+    for rule in sorted(rules, key=lambda one: one.id):
+        yield f"**`{rule.id}`**: {_filled(rule.title)}\n"
+        yield f"- when: {rule.threshold} (source: {rule.source})"
+        yield f"- advice: {_filled(rule.recommendation)}"
+        for name, case in rule.cases.items():
+            if case.title is not None:
+                yield f"- titled, in the case `{name}`: {_filled(case.title)}"
+            if case.recommendation is not None:
+                yield f"- advice, in the case `{name}`: {_filled(case.recommendation)}"
+        if rule.record is not None:
+            yield f"- to record: `{rule.record}`"
+        yield f"- numbers in: {', '.join(f'`{table}`' for table in rule.tables)}\n"
+
+
+def _filled(template: str) -> str:
+    return template.format_map(_Named())

@@ -1,0 +1,187 @@
+"""Every finding has a row in texts.py, every row a finding, and the row says all that it has to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from nsys_llm.core.errors import ManifestError
+from nsys_llm.install.findings_page import findings_page
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
+from nsys_llm.report import run_findings, run_texts
+from nsys_llm.report.findings import SCOPES, SEVERITIES, Finding
+from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
+from nsys_llm.run.recipe_module import load_rules
+
+ROOT = Path(__file__).parents[2]
+#: Rules of each recipe, and the modules that fire them.
+BOOKS = {
+    recipe: (load_rules(recipe), sorted((ROOT / "recipes" / recipe / "findings").glob("*.py")))
+    for recipe in recipe_names()
+} | {"all recipes": (run_texts.RULES, [Path(run_findings.__file__)])}
+RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]
+#: Rules that fire on a fact, and not from an amount on.
+FACTS = {
+    "api_wait_tail",
+    "bandwidth_pattern_unused",
+    "clocks_too_uncertain",
+    "determinism_atomics",
+    "determinism_cascade_merge",
+    "determinism_cublas_heuristic",
+    "determinism_split_k",
+    "missing_ranks",
+    "no_gpu_work",
+    "not_comparable",
+    "opaque_graphs",
+    "stored_secrets",
+    "two_kinds_of_work",
+}
+
+RULE = Rule(
+    "late_rank",
+    scope="rank",
+    title="Rank {rank} is late by {share}",
+    threshold="from 5 %",
+    source=OURS,
+    recommendation="Look at rank {rank}.",
+    record="--trace=cuda",
+    window_shows="step {step}",
+    cases={"stages": Case(title="Stage {rank} waits", recommendation="See the bubble.")},
+    tables=("ranks",),
+)
+FIELDS = {"rank": 3, "share": "7 %", "step": 4}
+
+
+def texts_of(modules):
+    """Return the string constants of modules but texts.py, documentation left out."""
+    found = set()
+    for path in modules:
+        if path.name == "texts.py":
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        found |= {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+    return found
+
+
+@pytest.mark.parametrize("book", BOOKS)
+def test_every_row_is_used(book):
+    rules, modules = BOOKS[book]
+    assert set(rules) - texts_of(modules) == set()
+
+
+@pytest.mark.parametrize("book", BOOKS)
+def test_every_rule_that_is_named_has_a_row(book):
+    rules, modules = BOOKS[book]
+    named = {
+        node.slice.value
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "RULES"
+        and isinstance(node.slice, ast.Constant)
+    }
+    assert named <= set(rules)
+
+
+def test_findings_are_made_by_their_rules_alone():
+    made = {
+        path.relative_to(ROOT)
+        for folder in ("recipes", "shared")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, (ast.Name, ast.Attribute))
+        and getattr(node.func, "id", getattr(node.func, "attr", None)) == "Finding"
+    }
+    assert made == {Path("shared/nsys_llm/report/rules.py")}
+
+
+@pytest.mark.parametrize(("book", "rule"), RULES, ids=lambda one: getattr(one, "id", one))
+def test_a_row_says_when_it_fires_and_what_to_do(book, rule):
+    assert rule.scope in SCOPES
+    assert all((rule.source, rule.recommendation, rule.tables))
+    assert any(char.isdigit() for char in rule.threshold) == (rule.id not in FACTS)
+    severities = set(re.findall(r"\b(?:high|medium|low|note)\b", rule.threshold))
+    assert severities <= set(SEVERITIES)
+    if rule.record is not None:
+        assert all(word.startswith("--") for word in rule.record.split(" "))
+    if book != "all recipes":
+        written = {table.file for table in load_manifest(book).writes}
+        assert set(rule.tables) <= written
+
+
+@pytest.mark.parametrize(("book", "rule"), RULES, ids=lambda one: getattr(one, "id", one))
+def test_the_page_of_findings_has_every_rule(book, rule):
+    page = findings_page()
+    section = page.partition(f"## {book}\n".replace("all", "All"))[2].partition("\n## ")[0]
+    assert f"**`{rule.id}`**" in section
+    assert rule.threshold in section
+    assert rule.source in section
+
+
+def test_a_rule_fills_its_templates_and_hands_the_rest_on():
+    finding = RULE.finding(
+        severity="low", evidence="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
+    )
+    assert finding == Finding(
+        rule="late_rank",
+        severity="low",
+        scope="rank",
+        title="Rank 3 is late by 7 %",
+        evidence="5 ms.",
+        tables=("ranks",),
+        recommendation="Look at rank 3.",
+        rank=3,
+        window_ns=(1, 2),
+        window_shows="step 4",
+        capture="--trace=cuda",
+        impact_ns=5,
+    )
+
+
+def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
+    finding = RULE.finding(
+        severity="low", evidence="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
+    )
+    assert (finding.title, finding.recommendation) == ("Stage 3 waits", "See the bubble.")
+    assert (finding.capture, finding.tables) == (None, ("a",))
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"fields": {"rank": 3}}, "late_rank: field 'share' is not given"),
+        ({"fields": FIELDS, "case": "other"}, "late_rank: there is no case other"),
+        ({"fields": FIELDS, "record": "paste this"}, "late_rank: what to record is more than"),
+        ({"fields": FIELDS, "evidence": ""}, "late_rank: a finding never fires without evidence"),
+    ],
+)
+def test_a_finding_is_not_made_of_half_a_rule(given, error):
+    with pytest.raises(ManifestError, match=error):
+        RULE.finding(**{"severity": "low", "evidence": "5 ms.", **given})
+
+
+def test_a_name_out_of_a_trace_is_no_template():
+    fields = {**FIELDS, "share": "`{rank} {0} {`"}
+    assert RULE.finding(severity="low", evidence="a", fields=fields).title.endswith(
+        "`{rank} {0} {`"
+    )
+
+
+def test_two_rules_have_two_ids():
+    with pytest.raises(ManifestError, match="same id"):
+        rules_by_id(RULE, RULE)
+    assert rules_by_id(RULE)["late_rank"] is RULE
+
+
+def test_limits_are_told_highest_first():
+    assert limits_text({"high": 20.0, "low": 0.5}) == "high from 20 %, low from 0.5 %"
+    assert limits_text({"low": 1.05}, " times") == "low from 1.05 times"
