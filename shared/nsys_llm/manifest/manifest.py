@@ -120,9 +120,20 @@ def load_manifest(recipe: str) -> Manifest:
     return manifest
 
 
+def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...]]:
+    """Return the options and the written tables that all recipes share.
+
+    Args:
+        sided: As a recipe that compares sets of ranks writes them, with the column `side`.
+    """
+    common = _read_json(_COMMON)
+    writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
+    return tuple(map(read_option, common["options"])), tuple(map(read_write, writes))
+
+
 def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     sided = bool(own.get("sided", False))
-    shared_writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
+    options, writes = common_facts(sided)
     return Manifest(
         name=own["name"],
         title=own["title"],
@@ -131,9 +142,9 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         description=own["description"],
         type=own.get("type"),
         tags=tuple(own.get("tags", ())),
-        options=tuple(read_option(raw) for raw in [*common["options"], *own["options"]]),
+        options=(*options, *map(read_option, own["options"])),
         reads=tuple(read_declared(raw) for raw in own["reads"]),
-        writes=tuple(read_write(raw) for raw in [*shared_writes, *own["writes"]]),
+        writes=(*writes, *map(read_write, own["writes"])),
         sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
         sided=sided,
         metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
