@@ -72,8 +72,8 @@ def recipe_page(manifest: Manifest) -> str:
     options, writes = common_facts(manifest.sided)
     return _page(
         f"{manifest.name}: options and tables",
-        f"What the numbers mean: [{manifest.name}](../{manifest.name}.md). Options and tables that\n"
-        "every recipe has: [common](common.md). Unit and meaning of each column are also in the\n"
+        f"What the numbers mean: [{manifest.name}](../{manifest.name}.md). Options and tables\n"
+        "that every recipe has: [common](common.md). Unit and meaning of each column are also in the\n"
         "parquet files, as field metadata.",
         ("Options", options_table(manifest.options[len(options) :])),
         ("Metrics of gates", metrics_table(manifest.metrics)),
