@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS
 from nsys_llm.analyses.nvtx.phase_times import phase_codes, phase_times, ranged_ops
-from nsys_llm.manifest.reads import TableRead
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.inputs import open_report
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.taxonomy.phase_maps import phase_map

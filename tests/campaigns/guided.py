@@ -17,7 +17,7 @@ with atheris.instrument_imports(include=["nsys_llm"]):
     from nsys_llm.core.errors import UsageError
     from nsys_llm.core.patterns import parse_pattern
     from nsys_llm.core.units import parse_duration_ns
-    from nsys_llm.manifest.gate_texts import gate_texts
+    from nsys_llm.manifest.gates import gate_texts
     from nsys_llm.manifest.range_choice import parse_choice
     from nsys_llm.profile.sqlite.cells import (
         PADDING_BYTES,

@@ -1,4 +1,4 @@
-"""Units that columns may carry, and times typed by people."""
+"""Times typed by people."""
 
 from __future__ import annotations
 
@@ -6,28 +6,6 @@ import re
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
-
-#: Units a manifest may give to a column or an option.
-UNITS: Final = frozenset(
-    {
-        "ns",
-        "bytes",
-        "%",
-        "pp",
-        "ppm",
-        "GB/s",
-        "1/s",
-        "count",
-        "ratio",
-        "threads",
-        "Hz",
-        "s",
-        "score",
-    }
-)
-
-#: The end of a column's name that its unit demands, where the unit demands one.
-COLUMN_SUFFIXES: Final = {"ns": "_ns", "bytes": "_bytes", "%": "_pct", "pp": "_pp", "ppm": "_ppm"}
 
 _NS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _TIME_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")

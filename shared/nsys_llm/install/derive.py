@@ -17,16 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.manifest import (
-    Column,
-    Manifest,
-    Metric,
-    Option,
-    TableWrite,
-    common_facts,
-    load_manifest,
-    recipe_names,
-)
+from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
+from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 
 _SECTION: Final = "<!-- derived: {name} -->\n"
@@ -73,8 +65,8 @@ def recipe_page(manifest: Manifest) -> str:
     return _page(
         f"{manifest.name}: options and tables",
         f"What the numbers mean: [{manifest.name}](../{manifest.name}.md). Options and tables\n"
-        "that every recipe has: [common](common.md). Unit and meaning of each column are also in the\n"
-        "parquet files, as field metadata.",
+        "that every recipe has: [common](common.md). Unit and meaning of each column are in the\n"
+        "parquet files too, as field metadata.",
         ("Options", options_table(manifest.options[len(options) :])),
         ("Metrics of gates", metrics_table(manifest.metrics)),
         ("Keys of verdict.json", verdict_table(manifest.verdict)),

@@ -10,9 +10,9 @@ from typing import Any, Final
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern, require_text
 from nsys_llm.core.units import parse_duration_ns
-from nsys_llm.manifest.gate_texts import gate_texts
-from nsys_llm.manifest.gates import parse_gates
-from nsys_llm.manifest.manifest import Manifest, Option
+from nsys_llm.manifest.declared import Option
+from nsys_llm.manifest.gates import gate_texts, parse_gates
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.manifest.weights import read_weights
 from nsys_llm.taxonomy.phase_maps import read_phase_map
 
