@@ -37,8 +37,7 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
 )
 from nsys_llm.numeric.time_bins import bin_edges
-from nsys_llm.taxonomy.collective_names import SEND_RECV, operation_of
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace

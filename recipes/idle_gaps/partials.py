@@ -8,8 +8,7 @@ from typing import Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
 from nsys_llm.analyses.device.missing_work import Unseen
-from nsys_llm.numeric.distributions import Moments, OrderStatistics
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import Moments, NamedCounts, OrderStatistics
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.device.device_overlap import DeviceOverlap
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.analyses.device.overlap import DeviceOverlap
+from nsys_llm.numeric.distributions import Moments, NamedCounts, OrderStatistics, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 

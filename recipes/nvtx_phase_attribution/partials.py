@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import NamedCounts
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.idle_sums import RankIdle

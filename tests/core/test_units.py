@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.core.units import parse_duration_ns
+from nsys_llm.manifest.options import parse_duration_ns
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ _HOTSPOTS: Final = (
     Bug(
         "llm_hotspots",
         "copies are no busy time: a device that copies is idle",
-        "shared/nsys_llm/analyses/device/device_overlap.py",
+        "shared/nsys_llm/analyses/device/overlap.py",
         'copies=_union(trace, ("memcpys", "memsets"), device),',
         'copies=_union(trace, ("memsets",), device),',
         ("recipes/llm_hotspots/test_memops.py", "recipes/llm_hotspots/test_llm_hotspots.py"),
@@ -210,7 +210,7 @@ _HOTSPOTS: Final = (
         "nodes of graphs are no kernels",
         "recipes/llm_hotspots/per_rank/launches.py",
         "        kernels_n=len(kernels),\n",
-        '        kernels_n=int((~is_set(kernels["graph_node_id"])).sum()),\n',
+        "        kernels_n=int((~is_graph_node(kernels)).sum()),\n",
         ("recipes/llm_hotspots/test_launches.py",),
     ),
     Bug(

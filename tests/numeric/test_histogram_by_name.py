@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import NamedCounts, ValueCounts
 from nsys_llm.numeric.longest import longest_starts
 from nsys_llm.recipes.llm_hotspots.per_rank.peak_rate import busiest_window
 from nsys_llm.taxonomy.names import strip_api_version

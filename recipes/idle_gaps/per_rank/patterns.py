@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.distributions import ValueCounts, interpolate
+from nsys_llm.numeric.distributions import NamedCounts, ValueCounts, interpolate
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES

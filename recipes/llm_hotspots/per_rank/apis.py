@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_idle
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import Moments, NamedCounts, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import summed
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,

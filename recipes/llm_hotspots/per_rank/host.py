@@ -10,9 +10,8 @@ import numpy as np
 
 from nsys_llm.analyses.device.profiler_time import held_calls
 from nsys_llm.core.concurrently import side_by_side
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.distributions import NamedCounts, ValueCounts
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.trace.rank_trace import RankTrace

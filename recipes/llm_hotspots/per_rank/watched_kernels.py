@@ -20,8 +20,9 @@ from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, distribution_columns, percent, sorted_columns
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -92,7 +93,7 @@ def map_stakeout(
     kept = order[_evenly(order.size, options["top"])]
     launches = {name: whole[name][kept] for name in _LAUNCH if name in whole}
     launches |= {"duration_ns": durations[kept], "key": key[inside][kept]}
-    launches["graph_node"] = is_set(whole["graph_node_id"][kept]).astype(np.int64)
+    launches["graph_node"] = is_graph_node(whole, kept).astype(np.int64)
     launches["launch"] = _evenly(order.size, options["top"])
     first_ns, last_ns = _extremes(key[inside], starts, len(keys))
     return RankStakeout(

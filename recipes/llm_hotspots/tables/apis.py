@@ -8,9 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.numeric.distributions import Moments, OrderStatistics
+from nsys_llm.numeric.distributions import Moments, NamedCounts, OrderStatistics
 from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, distribution_columns, nullable, percent, sorted_columns
 from nsys_llm.taxonomy.api_classes import classify_api

@@ -14,7 +14,7 @@ from nsys_llm.numeric.distributions import PERCENTS, Moments, OrderStatistics, i
 from nsys_llm.numeric.grouping import distinct_codes, joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent, sorted_columns
-from nsys_llm.taxonomy.memory_kinds import MoveKind
+from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.blocking import RULES

@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.distributions import NamedCounts, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray, covered_ns, intersect_intervals, union_intervals
-from nsys_llm.numeric.longest_rows import longest_of_each
-from nsys_llm.taxonomy.collective_names import operation_of
+from nsys_llm.numeric.longest import longest_of_each
+from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .rank_ops import KERNEL_TABLE, RankOps

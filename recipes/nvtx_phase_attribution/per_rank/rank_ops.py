@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.nvtx.launch_ranges import rank_steps
 from nsys_llm.analyses.nvtx.phase_times import (
     RangedOps,
     codes_of_owners,
@@ -18,7 +19,6 @@ from nsys_llm.analyses.nvtx.phase_times import (
     ranged_ops,
     selected_times,
 )
-from nsys_llm.analyses.nvtx.step_finding import rank_steps
 from nsys_llm.numeric.exclusive import exclusive_ns
 from nsys_llm.numeric.grouping import distinct, exact_sums, summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.profiler_time import held_calls
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import Moments, NamedCounts, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, first_of_each, summed
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.longest import longest_starts
 from nsys_llm.profile.tables import Table

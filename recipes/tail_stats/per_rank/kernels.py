@@ -19,9 +19,9 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, first_of_each, joined, summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, total_length_ns, union_length_ns
-from nsys_llm.numeric.longest import longest_starts
-from nsys_llm.numeric.longest_rows import candidate_rows
-from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.numeric.longest import candidate_rows, longest_starts
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -244,7 +244,7 @@ def _instances(
         "owner": np.zeros(rows.size, dtype=np.int64),
         "key": chosen.key,
         "duration_ns": chosen.duration_ns,
-        "graph_node": is_set(chosen.rows["graph_node_id"]).astype(np.int64),
+        "graph_node": is_graph_node(chosen.rows).astype(np.int64),
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
     return Instances(most, (rank,), numbers, texts).longest()

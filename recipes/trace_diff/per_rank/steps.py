@@ -10,8 +10,7 @@ import numpy as np
 
 from nsys_llm.analyses.nvtx.phase_times import PhaseTimes
 from nsys_llm.core.patterns import parse_pattern
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import NamedCounts, ValueCounts
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.taxonomy.names import step_key
 from nsys_llm.trace.ranges import Ranges

@@ -39,8 +39,8 @@ class Manifest:
     Attributes:
         question: What the recipe answers, as a user asks it.
         sections: What the report and the notebook show, from coarse to fine.
-        sided: Whether it compares sets of ranks (see `nsys_llm.trace.sides`); the tables that all
-            recipes share then say which set a row is of.
+        sided: Whether it compares sets of ranks (see `nsys_llm.trace.rank_sets`); the tables that
+            all recipes share then say which set a row is of.
         metrics: What a gate can be put on.
         verdict: What each key of verdict.json means; empty for a recipe without gates.
         by_step: Whether it tells of steps by itself, so that --step alone means something.

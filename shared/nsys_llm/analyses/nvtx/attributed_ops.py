@@ -22,7 +22,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.graph_nodes import NodeCaptures, is_node
+from nsys_llm.trace.graph_nodes import NodeCaptures, is_graph_node
 
 __all__ = [
     "GRAPH_CAPTURE",
@@ -171,8 +171,7 @@ def _graph_columns(ops: Mapping[str, Table]) -> tuple[_Mask, IntArray, _Mask]:
         for op in ops.values()
     ]
     whole = [np.full(len(op), name == "graph_traces") for name, op in ops.items()]
-    node_id = _joined(ids)
-    return is_node(node_id), node_id, _joined(whole)
+    return _joined([is_graph_node(op) for op in ops.values()]), _joined(ids), _joined(whole)
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

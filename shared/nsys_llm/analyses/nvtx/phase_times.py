@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOps, attribute
-from nsys_llm.analyses.nvtx.launch_ranges import event_text
+from nsys_llm.analyses.nvtx.launch_ranges import event_text, rank_steps
 from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
 from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.analyses.nvtx.step_finding import rank_steps
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
