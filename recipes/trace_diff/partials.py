@@ -9,7 +9,7 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.profiler import HeldDevices
-from nsys_llm.numeric.distributions import NamedCounts, ValueCounts
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
@@ -124,7 +124,7 @@ class SidePart:
     keys: tuple[Key, ...] = ()
     total_ns: IntArray = field(default_factory=_none)
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
-    phase_steps: NamedCounts = field(default_factory=NamedCounts)
+    phase_steps: HistogramByName = field(default_factory=HistogramByName)
 
 
 @dataclass(frozen=True)
@@ -163,5 +163,5 @@ def _merged_side(parts: Sequence[SidePart]) -> SidePart:
         keys,
         total_ns,
         ValueCounts.merge(counts),
-        NamedCounts.merge([part.phase_steps for part in parts]),
+        HistogramByName.merge([part.phase_steps for part in parts]),
     )

@@ -10,8 +10,8 @@ import numpy as np
 from nsys_llm.analyses.collectives.lanes import map_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
 from nsys_llm.analyses.device.gap_sums import sum_gaps
-from nsys_llm.analyses.device.host_timeline import HostLine
-from nsys_llm.analyses.device.missing_work import find_unseen
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.nvtx.phase_times import phase_times
 from nsys_llm.numeric.distributions import ValueCounts
@@ -45,7 +45,7 @@ def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Diff
     durations = kernels["end_ns"] - kernels["start_ns"]
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
     times = phase_times(trace, options)
-    opaque_n = find_unseen(trace).opaque_launches_n
+    opaque_n = find_missing_work(trace).opaque_launches_n
     lanes = map_collectives(trace, rank).ranks.get(rank, ())
     sums = RankSums(
         kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
@@ -101,7 +101,7 @@ def _apis(trace: RankTrace) -> NamedSums:
 def _devices(
     trace: RankTrace, launches: Launches, options: Mapping[str, Any], *, idle_known: bool
 ) -> tuple[DeviceSums, ...]:
-    names, host = op_names(trace, options), HostLine.of(trace)
+    names, host = op_names(trace, options), HostTimeline.of(trace)
     overlap = map_overlap(map_spans(trace, launches.communicates()))
     return tuple(
         _device(one, DeviceOps.of(trace, one.device_id, names), host, idle_known=idle_known)
@@ -110,7 +110,7 @@ def _devices(
 
 
 def _device(
-    overlap: DeviceOverlap, ops: DeviceOps, host: HostLine, *, idle_known: bool
+    overlap: DeviceOverlap, ops: DeviceOps, host: HostTimeline, *, idle_known: bool
 ) -> DeviceSums:
     idle_ns = None
     if idle_known:

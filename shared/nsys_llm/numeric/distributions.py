@@ -244,7 +244,7 @@ def _run_starts(values: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True)
-class NamedCounts:
+class HistogramByName:
     """How often each value occurred under each name.
 
     Attributes:
@@ -256,7 +256,7 @@ class NamedCounts:
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
 
     @classmethod
-    def merge(cls, parts: Sequence[NamedCounts]) -> NamedCounts:
+    def merge(cls, parts: Sequence[HistogramByName]) -> HistogramByName:
         """Add counts up. Associative and commutative; the identity has no names."""
         names = tuple(sorted({name for part in parts for name in part.names}))
         code = {name: index for index, name in enumerate(names)}
