@@ -30,8 +30,6 @@ with atheris.instrument_imports(include=["nsys_llm"]):
     from nsys_llm.taxonomy.secret_names import names_in, secret_names
     from nsys_llm.view.text import quoted, shortened, spans
 
-__all__ = ["one_page", "one_text"]
-
 _PAGE_BYTES = 512
 
 

@@ -49,8 +49,6 @@ from nsys_llm.taxonomy.names import decode_nvjet, normalise_range, step_key, str
 from nsys_llm.taxonomy.phase_maps import phase_map, read_phase_map
 from nsys_llm.view.text import quoted, shortened, spans
 
-__all__ = ["TARGETS", "Case"]
-
 Case = tuple[str, list[str]]
 
 #: A name or an option that takes longer than this hangs.

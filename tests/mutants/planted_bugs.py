@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["PLANTED", "Bug"]
-
 
 class Bug(NamedTuple):
     """One mistake.

@@ -24,19 +24,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.graph_nodes import NodeCaptures, is_graph_node
 
-__all__ = [
-    "DELEGATED",
-    "GRAPH_CAPTURE",
-    "GRAPH_LAUNCH",
-    "LAUNCH",
-    "METHODS",
-    "NO_API",
-    "NO_RANGE",
-    "START_END",
-    "AttributedOps",
-    "attribute",
-]
-
 #: How the range of an operation was found, by code; the last two found none.
 METHODS: Final = (
     "launch",
