@@ -17,6 +17,9 @@ from nsys_llm.numeric.intervals import IntArray
 #: The percentiles that every distribution here carries.
 PERCENTS: Final = (25, 50, 75, 90, 95, 99)
 
+#: The place of the median among them.
+MEDIAN: Final = PERCENTS.index(50)
+
 # Group and value share one int64 while the value is below 2^40 ns (18 minutes) and the group below
 # 2^23; sorting one packed column takes a tenth of the time of sorting two (1M rows: 12 ms, 120 ms).
 _VALUE_BITS: Final = 40
