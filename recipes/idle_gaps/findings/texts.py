@@ -30,7 +30,8 @@ COPY_CALLS: Final = 10
 COPIES_SEEN_PCT: Final = 50.0
 #: Percentage points of the window above the median rank; ranks that do the same differ by less.
 MORE_IDLE_POINTS: Final = 5.0
-#: Spells in a clock as exact as NTP (1 to tens of ms between hosts) mean something from here on.
+#: Idle intervals in a clock as exact as NTP (1 to tens of ms between hosts) mean something from
+#: here on.
 NTP_NS: Final = 10_000_000
 #: A state that ranks share is no accident from this part on of what there could be beyond chance,
 #: and only where it is beyond all that turned ranks had.
@@ -39,8 +40,8 @@ TIED_SHARE: Final = 0.25
 _HOST: Final = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
 _HOST_WORK: Final = (
     "The host schedules, tokenises, loads data or waits for another process. Move that off the "
-    "thread that launches, or do it while the GPU runs the step before (async scheduling, more data "
-    "loader workers, prefetch)."
+    "thread that launches, or do it while the GPU runs the step before (async scheduling, more "
+    "data loader workers, prefetch)."
 )
 _SOURCE: Final = f"half (high) and a quarter (medium) of the idle time that {EXPLAINER} calls high"
 _IDLE: Final = f"idle {{}}: at least {format_ns(LEAST_NS)}; {limits_text(IDLE_PCT)} of the window"

@@ -11,9 +11,9 @@ import pandas as pd
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, first_record
-from nsys_llm.trace.device_links import BY_ORDER
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted, shortened
 
+from ..tables.measured import BY_ORDER
 from .texts import (
     DRAM_BOUND_PCT,
     GROWTH_BYTES,
