@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
-
+from nsys_llm.report.records import Tables
 from nsys_llm.trace.device_ops import CAPTURE, SELECTED, WINDOW
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
-
-_Tables = Mapping[str, pd.DataFrame]
 
 #: Share of a rank's idle time that is not compared with other ranks, worth a word; ours.
 _LEFT_OUT_PCT: Final = 10.0
@@ -18,12 +14,12 @@ _LEFT_OUT_PCT: Final = 10.0
 _KERNEL_ONLY_POINTS: Final = 5.0
 
 
-def caveats(tables: _Tables) -> list[str]:
+def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
     return [*_windows(tables), *_kernel_only(tables), *_clock(tables), *_left_out(tables)]
 
 
-def _left_out(tables: _Tables) -> list[str]:
+def _left_out(tables: Tables) -> list[str]:
     common, devices = tables["common_idle"], tables["devices"]
     if common.empty:
         return []
@@ -37,7 +33,7 @@ def _left_out(tables: _Tables) -> list[str]:
     ]
 
 
-def _windows(tables: _Tables) -> list[str]:
+def _windows(tables: Tables) -> list[str]:
     sources = set(tables["devices"]["windowed_by"])
     if WINDOW in sources:
         return [
@@ -58,7 +54,7 @@ def _windows(tables: _Tables) -> list[str]:
     return []
 
 
-def _kernel_only(tables: _Tables) -> list[str]:
+def _kernel_only(tables: Tables) -> list[str]:
     devices = tables["devices"]
     known = devices[devices["known"] & (devices["window_ns"] > 0)]
     more = (known["kernel_only_idle_pct"] - known["idle_pct"]).dropna()
@@ -72,7 +68,7 @@ def _kernel_only(tables: _Tables) -> list[str]:
     ]
 
 
-def _clock(tables: _Tables) -> list[str]:
+def _clock(tables: Tables) -> list[str]:
     ranks_n, common = tables["devices"]["rank"].nunique(), tables["common_idle"]
     if ranks_n < 2:
         return []

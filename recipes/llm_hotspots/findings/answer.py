@@ -5,13 +5,11 @@ Made from finished tables alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.report.records import Tables
+from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
 from .apis import wait_findings
 from .balance import balance_findings
@@ -23,13 +21,11 @@ from .launches import launch_findings
 from .memops import copy_findings
 from .secrets import secret_findings
 
-_Tables = Mapping[str, pd.DataFrame]
-
 _TOP_CATEGORIES: Final = 3
 _ALSO_SYNC_MEMOP: Final = frozenset({"synchronous_copies", "synchronous_fills"})
 
 
-def answer(tables: _Tables) -> str:
+def answer(tables: Tables) -> str:
     """Return where the GPU time goes, in two sentences."""
     devices, categories = tables["devices"], tables["categories"]
     busy_ns, window_ns = int(devices["kernel_busy_ns"].sum()), int(devices["window_ns"].sum())
@@ -55,12 +51,12 @@ def answer(tables: _Tables) -> str:
     heaviest = tables["kernels"].iloc[0]
     return (
         f"{first} The largest {'parts' if len(shares) > 1 else 'part'} of that "
-        f"{'are' if len(shares) > 1 else 'is'} {_and(shares)}; the heaviest kernel is "
+        f"{'are' if len(shares) > 1 else 'is'} {listed(shares)}; the heaviest kernel is "
         f"{quoted(heaviest['name'])} with {format_percent(heaviest['busy_pct'])}."
     )
 
 
-def findings(tables: _Tables) -> list[Finding]:
+def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     found = [
         *balance_findings(tables),
@@ -77,7 +73,3 @@ def findings(tables: _Tables) -> list[Finding]:
         found = [one for one in found if one.rule not in _ALSO_SYNC_MEMOP]
     engines = tables["categories"]["engine"]
     return in_words_of(str(engines.iloc[0]) if len(engines) else None, found)
-
-
-def _and(parts: list[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]

@@ -6,7 +6,7 @@ with the least of it is the one to look at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import end_stages
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records, severity_of, window_of
+from nsys_llm.report.records import Record, Tables, records, severity_of, window_of
 from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
@@ -47,7 +47,7 @@ _ONLOOKER: Final = 0.01
 _ALIKE: Final = 0.5
 
 
-def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def balance_findings(tables: Tables) -> list[Finding]:
     """Return what is to be said about communication, slow and late ranks, and uneven work.
 
     Args:

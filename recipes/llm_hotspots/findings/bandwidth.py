@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records
+from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import (
     format_bytes,
     format_count,
@@ -29,7 +26,7 @@ _JUDGED: Final = {
 }
 
 
-def bandwidth_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def bandwidth_findings(tables: Tables) -> list[Finding]:
     """Return what is to be said about the kernels of --weights.
 
     Args:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
-
+from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, PROFILER
 from nsys_llm.view.text import counted, format_bytes, format_ns, format_percent, quoted
-
-_Tables = Mapping[str, pd.DataFrame]
 
 #: As much as the weights of a small model in 16 bits; inputs of a step are far smaller. Ours.
 _MODEL_BYTES: Final = 1_000_000_000
@@ -18,12 +14,12 @@ _MODEL_BYTES: Final = 1_000_000_000
 _PROFILER_PCT: Final = 0.1
 
 
-def caveats(tables: _Tables) -> list[str]:
+def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
     return [*_model_load(tables), *_cold_start(tables), *_profiler(tables)]
 
 
-def _model_load(tables: _Tables) -> list[str]:
+def _model_load(tables: Tables) -> list[str]:
     copies = tables["memops"]
     loads = copies[copies["kind"] == "HtoD"].groupby("rank", sort=True)["size_bytes"].sum()
     loads = loads[loads >= _MODEL_BYTES]
@@ -38,7 +34,7 @@ def _model_load(tables: _Tables) -> list[str]:
     ]
 
 
-def _cold_start(tables: _Tables) -> list[str]:
+def _cold_start(tables: Tables) -> list[str]:
     overheads = tables["overheads"]
     cold = overheads[(overheads["owner"] == APPLICATION) & overheads["kind"].isin(COLD_START_KINDS)]
     if cold.empty:
@@ -52,7 +48,7 @@ def _cold_start(tables: _Tables) -> list[str]:
     ]
 
 
-def _profiler(tables: _Tables) -> list[str]:
+def _profiler(tables: Tables) -> list[str]:
     overheads, devices = tables["overheads"], tables["devices"]
     own = overheads[(overheads["owner"] == PROFILER) & overheads["kind"].isna()]
     if own.empty:

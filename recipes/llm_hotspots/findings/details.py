@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables
 
 from .determinism import determinism_findings
 from .measured import measured_findings
 from .watched_kernels import watched_kernel_findings
 
 
-def detail_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def detail_findings(tables: Tables) -> list[Finding]:
     """Return the findings of this part of the recipe.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
 
 from .texts import RULES
@@ -25,7 +25,7 @@ _FLAGS: Final = {
 }
 
 
-def determinism_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def determinism_findings(tables: Tables) -> list[Finding]:
     """Return a finding for each flag that kernels of the run carry.
 
     Args:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, grouped, records, severity_of, window_of
+from nsys_llm.report.records import Record, Tables, grouped, records, severity_of, window_of
 from nsys_llm.view.text import (
     counted,
     format_bytes,
@@ -35,7 +33,7 @@ _RULES: Final = {
 _Device = tuple[Any, ...]
 
 
-def copy_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def copy_findings(tables: Tables) -> list[Finding]:
     """Return what is to be said about copies and fills.
 
     Args:

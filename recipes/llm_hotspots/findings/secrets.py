@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, quoted
 
 from .texts import RULES
@@ -15,7 +13,7 @@ from .texts import RULES
 _MOST_NAMED: Final = 6
 
 
-def secret_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def secret_findings(tables: Tables) -> list[Finding]:
     """Return a finding if reports store variables that look like secrets; by name only."""
     files = tables["files"]
     with_secrets = files[files["secret_variables"].notna()]

@@ -9,7 +9,7 @@ from typing import Final
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
 from .attribution_coverage import coverage_findings
 from .phases import phase_findings
@@ -40,7 +40,7 @@ def answer(tables: Tables) -> str:
     ]
     first = f"Of {format_ns(gpu_ns)} of GPU time ({where}), "
     if shares:
-        first += f"{_listed(shares)}"
+        first += f"{listed(shares)}"
         first += f" ({'; '.join(lost)})." if lost else "; no GPU time is without a phase."
     else:
         first += f"none is in a range that the phase map knows: {'; '.join(lost)}."
@@ -75,8 +75,4 @@ def _steps(tables: Tables) -> str:
         f"{quoted(row['label'])} {format_percent(row['self_pct'])}"
         for row in top.to_dict("records")
     ]
-    return f"The ranges with most GPU time of their own are {_listed(named)}."
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"The ranges with most GPU time of their own are {listed(named)}."

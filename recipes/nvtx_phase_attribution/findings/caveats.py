@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
-
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
-
-_Tables = Mapping[str, pd.DataFrame]
 
 #: Ways to a range that infer, or that stand for many runs of one capture.
 _INDIRECT: Final = ("start_end", "graph_launch", "graph_capture", "handed_over")
@@ -25,12 +21,12 @@ _WORDS: Final = {
 }
 
 
-def caveats(tables: _Tables) -> list[str]:
+def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
     return [*_methods(tables), *_open_ranges(tables), *_steps(tables)]
 
 
-def _methods(tables: _Tables) -> list[str]:
+def _methods(tables: Tables) -> list[str]:
     rows = tables["attribution"]
     total_ns = int(rows["gpu_ns"].sum())
     lines = []
@@ -42,7 +38,7 @@ def _methods(tables: _Tables) -> list[str]:
     return lines
 
 
-def _open_ranges(tables: _Tables) -> list[str]:
+def _open_ranges(tables: Tables) -> list[str]:
     marks = tables["marks"]
     without_end_n = int(marks["without_end_n"].sum())
     if not without_end_n:
@@ -54,7 +50,7 @@ def _open_ranges(tables: _Tables) -> list[str]:
     ]
 
 
-def _steps(tables: _Tables) -> list[str]:
+def _steps(tables: Tables) -> list[str]:
     marks, ranks = tables["marks"], tables["rank_steps"]
     if not len(marks) or not (marks["push_pop_n"] + marks["start_end_n"]).sum():
         return []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted, shortened
 
 from .apis import api_findings
@@ -15,10 +14,8 @@ from .kernels import UNEVEN_RATIO, tail_findings
 from .ranks import rank_findings
 from .shapes import shape_findings
 
-_Tables = Mapping[str, pd.DataFrame]
 
-
-def answer(tables: _Tables) -> str:
+def answer(tables: Tables) -> str:
     """Return what makes the tail, in two sentences."""
     tails = tables["tails"]
     launches_n = int(tails["launches_n"].sum())
@@ -81,7 +78,7 @@ def _where(rank_tails: pd.DataFrame, rest: pd.DataFrame) -> str:
     return f"; {share} of it on rank {by_rank.idxmax()}"
 
 
-def findings(tables: _Tables) -> list[Finding]:
+def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     return [
         *tail_findings(tables),

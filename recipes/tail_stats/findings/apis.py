@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records, severity_of
+from nsys_llm.report.records import Record, Tables, records, severity_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from .texts import API_COST_PCT, MOST, RULES
@@ -19,10 +18,8 @@ _WORTH_A_WORD: Final = 0.1
 #: Classes whose calls are as long as what they wait for; their tails are the GPU's or a peer's.
 _WAITING: Final = ("host_block", "sync_memop")
 
-_Tables = Mapping[str, pd.DataFrame]
 
-
-def api_findings(tables: _Tables) -> list[Finding]:
+def api_findings(tables: Tables) -> list[Finding]:
     """Return the findings on api_tails and rank_api_tails."""
     window_ns = int(tables["tail_ranks"].groupby("rank")["window_ns"].max().sum())
     if not window_ns:
@@ -34,7 +31,7 @@ def api_findings(tables: _Tables) -> list[Finding]:
     ]
 
 
-def _tails(tables: _Tables, window_ns: int) -> list[Finding]:
+def _tails(tables: Tables, window_ns: int) -> list[Finding]:
     found = []
     first_ns = _first_calls_ns(tables["rank_api_tails"])
     for row in records(tables["api_tails"]):
@@ -60,7 +57,7 @@ def _first_calls_ns(ranks: pd.DataFrame) -> dict[str, int]:
     return {str(name): round(value) for name, value in sums.items()}
 
 
-def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: int) -> Finding:
+def _tail(tables: Tables, row: Record, severity: str, lost_ns: int, window_ns: int) -> Finding:
     ranks = tables["rank_api_tails"]
     own = ranks[ranks["api"] == row["api"]]
     own = own.sort_values("net_max_ns", ascending=False, kind="stable")
@@ -87,7 +84,7 @@ def _tail(tables: _Tables, row: Record, severity: str, lost_ns: int, window_ns: 
     )
 
 
-def _first_calls(tables: _Tables, window_ns: int) -> list[Finding]:
+def _first_calls(tables: Tables, window_ns: int) -> list[Finding]:
     """Return the function whose first calls cost most; mostly it is the one that sets CUDA up."""
     lost_ns = _first_calls_ns(tables["rank_api_tails"])
     name = max(lost_ns, key=lambda one: (lost_ns[one], one), default=None)
@@ -112,7 +109,7 @@ def _first_calls(tables: _Tables, window_ns: int) -> list[Finding]:
     ]
 
 
-def _loading(tables: _Tables, window_ns: int) -> list[Finding]:
+def _loading(tables: Tables, window_ns: int) -> list[Finding]:
     apis = tables["api_tails"]
     lost_ns, calls_n = int(apis["loading_excess_ns"].sum()), int(apis["loading_n"].sum())
     severity = severity_of(100.0 * lost_ns / window_ns, API_COST_PCT)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
@@ -15,10 +15,8 @@ _FEW_PCT: Final = 50.0
 #: Share of the windows from which the profiler's part of API calls is said, as in llm_hotspots.
 _PROFILER_PCT: Final = 0.1
 
-_Tables = Mapping[str, pd.DataFrame]
 
-
-def caveats(tables: _Tables) -> list[str]:
+def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
     return [
         *_few_launches(tables["tails"]),
@@ -40,7 +38,7 @@ def _few_launches(tails: pd.DataFrame) -> list[str]:
     ]
 
 
-def _profiler(tables: _Tables) -> list[str]:
+def _profiler(tables: Tables) -> list[str]:
     apis, ranks = tables["api_tails"], tables["tail_ranks"]
     held_ns, window_ns = int(apis["profiler_ns"].sum()), int(ranks["window_ns"].sum())
     if not window_ns or 100 * held_ns < _PROFILER_PCT * window_ns:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, grouped, records, severity_of
+from nsys_llm.report.records import Record, Tables, grouped, records, severity_of
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.view.text import (
     counted,
@@ -33,8 +33,6 @@ from .pipelines import find_pipelines, pipeline_findings, stage_pairs
 from .profiler import WORTH_A_WORD_PCT, of_the_profiler, profiler_findings, program_ns
 from .texts import RULES, TRANSFER_PCT, UNMATCHED_PCT, WAIT_PCT
 
-_Tables = Mapping[str, pd.DataFrame]
-
 #: Share of sends and receives without a sure peer from which the answer says so, in percent; ours.
 _OPEN_PCT: Final = 2.0
 #: Rules by the pattern of a rank.
@@ -45,13 +43,13 @@ _STRAGGLERS: Final = {
 _THIRDS: Final = ("first", "second", "last")
 
 
-def waiting_words(tables: _Tables) -> str:
+def waiting_words(tables: Tables) -> str:
     """Return clauses: what in collectives is waiting, for whom, and what is not known of it."""
     parts = [_share_words(tables), *_bubble_words(tables), *_open_words(tables)]
     return "; ".join(part for part in parts if part)
 
 
-def _bubble_words(tables: _Tables) -> list[str]:
+def _bubble_words(tables: Tables) -> list[str]:
     return [
         f"the bubble of the pipeline of ranks {one.ranks} is {format_percent(one.bubble_pct)} of "
         "its window"
@@ -59,7 +57,7 @@ def _bubble_words(tables: _Tables) -> list[str]:
     ]
 
 
-def _open_words(tables: _Tables) -> list[str]:
+def _open_words(tables: Tables) -> list[str]:
     """Return how many sends and receives have no peer that is sure, where that is many."""
     coverage, sequences = tables["collective_coverage"], tables["communicators"]
     mine = coverage[coverage["operation"] == SEND_RECV]
@@ -74,7 +72,7 @@ def _open_words(tables: _Tables) -> list[str]:
     ]
 
 
-def _share_words(tables: _Tables) -> str:
+def _share_words(tables: Tables) -> str:
     every = tables["communicators"]
     every = every[~every["communicator"].isin(stage_pairs(tables))]
     found, ranks = every[_sure(every)], _surely_matched(tables["stragglers"], every)
@@ -124,7 +122,7 @@ def _surely_matched(ranks: pd.DataFrame, sequences: pd.DataFrame) -> pd.DataFram
     return ranks[ranks["communicator"].isin(told[told].index)]
 
 
-def collective_findings(tables: _Tables) -> list[Finding]:
+def collective_findings(tables: Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
     every = tables["communicators"]
     every = every[~every["communicator"].isin(stage_pairs(tables))]
@@ -141,7 +139,7 @@ def collective_findings(tables: _Tables) -> list[Finding]:
     ]
 
 
-def _stragglers(tables: _Tables, ranks: pd.DataFrame) -> list[Finding]:
+def _stragglers(tables: Tables, ranks: pd.DataFrame) -> list[Finding]:
     """Name each rank that is late throughout or for a while, where that costs time."""
     found = []
     for row in records(ranks[ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):

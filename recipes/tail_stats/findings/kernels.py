@@ -6,14 +6,14 @@ Reads finished tables only. Communication is left out: it is long because it wai
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records, severity_of
+from nsys_llm.report.records import Record, Tables, records, severity_of
 from nsys_llm.taxonomy.names import normalise_range
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
@@ -27,10 +27,8 @@ UNEVEN_RATIO: Final = 1.5
 _UNEVEN_SIGMAS: Final = 3.0
 _NS_PER_S: Final = 1e9
 
-_Tables = Mapping[str, pd.DataFrame]
 
-
-def tail_findings(tables: _Tables) -> list[Finding]:
+def tail_findings(tables: Tables) -> list[Finding]:
     """Return the findings on tails, outliers, rank_tails and tail_ranks."""
     tails = [row for row in records(tables["tails"]) if not row["communication"]]
     return [
@@ -40,7 +38,7 @@ def tail_findings(tables: _Tables) -> list[Finding]:
     ]
 
 
-def _lost_time(tables: _Tables, lost_ns: int) -> str:
+def _lost_time(tables: Tables, lost_ns: int) -> str:
     """Return a time over all ranks as that of a rank, by second and, where known, by step."""
     ranks = tables["tail_ranks"]
     window_ns = int(ranks["window_ns"].sum())
@@ -54,7 +52,7 @@ def _lost_time(tables: _Tables, lost_ns: int) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _costly_tails(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
+def _costly_tails(tables: Tables, tails: Sequence[Record]) -> list[Finding]:
     """Return configurations whose outliers cost most, apart from first launches."""
     whole_ns = int(tables["tails"]["total_ns"].sum())
     found = []
@@ -68,7 +66,7 @@ def _costly_tails(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
     return [_costly_tail(tables, *one) for one in worst]
 
 
-def _costly_tail(tables: _Tables, row: Record, severity: str, lost_ns: int) -> Finding:
+def _costly_tail(tables: Tables, row: Record, severity: str, lost_ns: int) -> Finding:
     own = of_configuration(tables["rank_tails"], row)
     by_rank = own.groupby("rank", sort=True)["outliers_n"].sum()
     listed = records(of_configuration(tables["outliers"], row))
@@ -138,7 +136,7 @@ def _case(listed: Sequence[Record]) -> str | None:
     return "beside" if cause.startswith("shared the device") else None
 
 
-def _first_launches(tables: _Tables) -> list[Finding]:
+def _first_launches(tables: Tables) -> list[Finding]:
     """Return what slow first launches cost on the GPU, of configurations that are else even."""
     whole_ns = int(tables["tails"]["total_ns"].sum())
     rows = tables["rank_tails"]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.records import Record, records
+from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import format_ns, format_percent
 
 from .paces import Pace, pace_of
 from .texts import SLOW_RATIO
-
-_Tables = Mapping[str, pd.DataFrame]
 
 #: What a cause says: for the title, ahead of the evidence, and what to look at.
 Cause = tuple[str, str, str]
@@ -27,7 +24,7 @@ _ANYTHING: Final = (
 )
 
 
-def late_cause(tables: _Tables, row: Record) -> Cause:
+def late_cause(tables: Tables, row: Record) -> Cause:
     """Return what the tables show about a row of stragglers.
 
     Args:
@@ -58,7 +55,7 @@ def _uneven(pace: Pace) -> Cause:
     )
 
 
-def _late_host(tables: _Tables, row: Record) -> Cause | None:
+def _late_host(tables: Tables, row: Record) -> Cause | None:
     """Return the cause where the GPU of the late rank has nothing to run while the others wait."""
     devices = records(tables["tail_ranks"])
     place = (row["rank"], row["device_id"])

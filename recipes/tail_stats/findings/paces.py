@@ -5,18 +5,15 @@ A slow GPU is slow in most kernels; more work shows in those that do it. Reads f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.records import Record
+from nsys_llm.report.records import Record, Tables
 from nsys_llm.view.text import counted, quoted, shortened
 
 from .texts import MOST_KERNELS, SLOW_RATIO
-
-_Tables = Mapping[str, pd.DataFrame]
 
 #: Kernels with less than this share of the rank's time are left out; ours.
 _TELLING_SHARE: Final = 0.005
@@ -51,7 +48,7 @@ class Pace:
         return f"{quoted(shortened(name))}{more}"
 
 
-def pace_of(tables: _Tables, rank: Record) -> Pace:
+def pace_of(tables: Tables, rank: Record) -> Pace:
     """Return the pace of a row that has rank and device_id.
 
     Args:

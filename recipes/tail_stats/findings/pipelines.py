@@ -17,16 +17,13 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-import pandas as pd
-
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import records, severity_of
+from nsys_llm.report.records import Tables, records, severity_of
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
 from .texts import BUBBLE_PCT, RULES, SLOW_STAGE_RATIO
 
-_Tables = Mapping[str, pd.DataFrame]
 #: Rank and device.
 _Stage = tuple[int, int]
 
@@ -69,7 +66,7 @@ class Pipeline:
         return ", ".join(str(rank) for rank, _ in self.stages)
 
 
-def stage_pairs(tables: _Tables) -> frozenset[str]:
+def stage_pairs(tables: Tables) -> frozenset[str]:
     """Return the communicators in which coming last blames nobody.
 
     Those of pipelines, and of chains that a capture without warm-up and cool-down shows.
@@ -81,7 +78,7 @@ def stage_pairs(tables: _Tables) -> frozenset[str]:
     return frozenset(open_pairs).union(*(one.pairs for one in find_pipelines(tables)))
 
 
-def find_pipelines(tables: _Tables) -> list[Pipeline]:
+def find_pipelines(tables: Tables) -> list[Pipeline]:
     """Return all pipelines, in the order of their first ranks."""
     pairs = _pairs(tables)
     found = []
@@ -94,14 +91,14 @@ def find_pipelines(tables: _Tables) -> list[Pipeline]:
     return found
 
 
-def pipeline_findings(tables: _Tables) -> list[Finding]:
+def pipeline_findings(tables: Tables) -> list[Finding]:
     """Return the bubble of each pipeline, and its slow stage if there is one."""
     return [
         finding for one in find_pipelines(tables) for finding in (_bubble(one), *_slow_stage(one))
     ]
 
 
-def _pairs(tables: _Tables) -> dict[str, tuple[_Stage, _Stage]]:
+def _pairs(tables: Tables) -> dict[str, tuple[_Stage, _Stage]]:
     """Return the communicators of two devices that do nothing but send and receive."""
     sequences, members = tables["communicators"], tables["stragglers"]
     mine = sequences[(sequences["ranks_n"] == 2) & (sequences["collectives_n"] > 0)]
@@ -145,7 +142,7 @@ def _joined(stage: _Stage, near: Mapping[_Stage, set[_Stage]]) -> set[_Stage]:
     return found
 
 
-def _is_staggered(along: Sequence[str], tables: _Tables) -> bool:
+def _is_staggered(along: Sequence[str], tables: Tables) -> bool:
     """Tell whether each pair begins later and ends earlier than the one before, or after."""
     found = tables["collectives"]
     found = found[found["operation"] == SEND_RECV].groupby("communicator")["last_end_ns"]
@@ -156,7 +153,7 @@ def _is_staggered(along: Sequence[str], tables: _Tables) -> bool:
     return down or bool((begins <= -least_ns).all() and (ends >= least_ns).all())
 
 
-def _pipeline(stages: tuple[_Stage, ...], pairs: frozenset[str], tables: _Tables) -> Pipeline:
+def _pipeline(stages: tuple[_Stage, ...], pairs: frozenset[str], tables: Tables) -> Pipeline:
     devices = {(row["rank"], row["device_id"]): row for row in records(tables["tail_ranks"])}
     window_ns = max(devices[stage]["window_ns"] for stage in stages)
     compute_ns = tuple(int(devices[stage]["total_ns"]) for stage in stages)
@@ -171,7 +168,7 @@ def _pipeline(stages: tuple[_Stage, ...], pairs: frozenset[str], tables: _Tables
     return Pipeline(stages, pairs, transfers_n, int(window_ns), compute_ns, bubble_ns)
 
 
-def _communication(tables: _Tables) -> tuple[dict[_Stage, int], dict[_Stage, int]]:
+def _communication(tables: Tables) -> tuple[dict[_Stage, int], dict[_Stage, int]]:
     """Return the time of each device in collectives, and in sends and receives."""
     other_ns: dict[_Stage, int] = {}
     p2p_ns: dict[_Stage, int] = {}
@@ -182,7 +179,7 @@ def _communication(tables: _Tables) -> tuple[dict[_Stage, int], dict[_Stage, int
     return other_ns, p2p_ns
 
 
-def _transfers(pairs: frozenset[str], tables: _Tables) -> tuple[dict[_Stage, int], int]:
+def _transfers(pairs: frozenset[str], tables: Tables) -> tuple[dict[_Stage, int], int]:
     """Return how long each stage transfers, and how many transfers there are."""
     sequences = tables["communicators"]
     transfer_ns: dict[_Stage, int] = {}

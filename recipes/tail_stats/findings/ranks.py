@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import pandas as pd
+from collections.abc import Sequence
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records, severity_of, window_of
+from nsys_llm.report.records import Record, Tables, records, severity_of, window_of
 from nsys_llm.view.text import (
     counted,
     format_count,
@@ -29,10 +27,8 @@ from .texts import (
     SLOW_RATIO,
 )
 
-_Tables = Mapping[str, pd.DataFrame]
 
-
-def rank_findings(tables: _Tables) -> list[Finding]:
+def rank_findings(tables: Tables) -> list[Finding]:
     """Return the findings on tail_ranks and outlier_clusters."""
     ranks = records(tables["tail_ranks"])
     slow = _longer(tables, ranks)
@@ -40,7 +36,7 @@ def rank_findings(tables: _Tables) -> list[Finding]:
     return [*slow, *_concentrated(ranks, slow_ones), *_clusters(tables)]
 
 
-def _longer(tables: _Tables, ranks: Sequence[Record]) -> list[Finding]:
+def _longer(tables: Tables, ranks: Sequence[Record]) -> list[Finding]:
     """Return ranks whose launches are longer than the others': slow GPUs, and uneven work."""
     if len(ranks) < 2:
         return []
@@ -119,7 +115,7 @@ def _concentrated(
     ]
 
 
-def _clusters(tables: _Tables) -> list[Finding]:
+def _clusters(tables: Tables) -> list[Finding]:
     rows = records(tables["outlier_clusters"].head(MOST))
     total_ns = int(tables["tail_ranks"]["total_ns"].sum())
     return [_cluster(row, total_ns) for row in rows]

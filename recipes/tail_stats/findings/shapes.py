@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import pandas as pd
+from collections.abc import Sequence
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO, SYSTEMATIC_RATIO
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records
+from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 from .kernels import common_ranges, of_configuration
 from .texts import MOST, RULES
 
-_Tables = Mapping[str, pd.DataFrame]
 
-
-def shape_findings(tables: _Tables) -> list[Finding]:
+def shape_findings(tables: Tables) -> list[Finding]:
     """Return the findings on kernels whose durations differ because their work does."""
     tails = [row for row in records(tables["tails"]) if not row["communication"]]
     return [*_second_heaps(tables, tails), *_shape_mixes(tails)]
 
 
-def _second_heaps(tables: _Tables, tails: Sequence[Record]) -> list[Finding]:
+def _second_heaps(tables: Tables, tails: Sequence[Record]) -> list[Finding]:
     """Return configurations whose outliers are a kind of work of their own."""
     rows = [row for row in tails if row["second_heap"]]
     rows.sort(key=lambda row: -row["outlier_excess_ns"])
     return [_second_heap(tables, row) for row in rows[:MOST]]
 
 
-def _second_heap(tables: _Tables, row: Record) -> Finding:
+def _second_heap(tables: Tables, row: Record) -> Finding:
     listed = records(of_configuration(tables["outliers"], row))
     most = common_ranges(listed).most_common(1)
     where = (

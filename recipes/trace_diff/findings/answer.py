@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from nsys_llm.report.records import Tables
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
@@ -13,7 +14,7 @@ from .change import Clue, changed, matters
 from .changes import find_clues
 from .diagnosis import conclusive
 from .kernels import alike_ratio
-from .normalization import Basis, Tables, basis_of, both_sides
+from .normalization import Basis, basis_of, both_sides
 from .work_words import work_sentence
 
 #: Changes that are told: the rest stands in the findings.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted
 
 from ..tables.checks import DIFFERS, SAME, UNKNOWN
-from .normalization import Tables, both_sides
+from .normalization import both_sides
 
 
 def caveats(tables: Tables) -> list[str]:

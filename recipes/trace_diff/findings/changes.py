@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
 
 from .change import Clue, changed, matters
 from .kernels import kernel_clues, work_ratio
-from .normalization import Basis, Tables
+from .normalization import Basis
 from .ranks import with_rank
 from .texts import COPIES_PCT, IDLE_POINTS, LEAST_COPIES
 

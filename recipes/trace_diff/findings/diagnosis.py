@@ -9,11 +9,12 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import format_percent, quoted
 
 from .change import Clue
 from .kernels import work_ratio
-from .normalization import Basis, Tables
+from .normalization import Basis
 from .texts import (
     GRAPHS_LOST,
     HOST_BOUND,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.report.records import Tables
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import NOT_KNOWN, quoted
 
@@ -21,8 +22,6 @@ _MOVED_SHARE: Final = 0.05
 #: A kernel runs at other sizes throughout if less than this share of the launches of a side has a
 #: size that the other side has too; ours.
 _LEAST_COMMON: Final = 0.5
-
-Tables = Mapping[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)

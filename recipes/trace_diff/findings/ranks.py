@@ -8,10 +8,11 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, quoted
 
 from .change import Clue, changed
-from .normalization import Basis, Tables
+from .normalization import Basis
 from .texts import RANK_POINTS
 
 #: A change of a kernel is that of one rank if it has so much of it; ours.

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Final
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import severity_of
+from nsys_llm.report.records import Tables, severity_of
 from nsys_llm.view.text import format_ns, format_percent, quoted
 
 from ..tables.checks import ALL, BLOCKING
 from .change import Clue
 from .changes import find_clues
 from .diagnosis import Conclusion, conclusive
-from .normalization import Basis, Tables, basis_of, both_sides
+from .normalization import Basis, basis_of, both_sides
 from .texts import RULES, SEVERITY_PCT
 
 #: What says that more or less was done.

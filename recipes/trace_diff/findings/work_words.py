@@ -6,10 +6,11 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import format_ns, format_percent
 
 from ..tables.checks import WORK
-from .normalization import Basis, Tables, both_sides
+from .normalization import Basis, both_sides
 from .sizes import split_kernels
 
 #: Share of the baseline's kernel time at other sizes, from which this is said first; ours.

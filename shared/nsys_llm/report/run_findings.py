@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.records import Tables
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.view.text import cleaned, counted, format_count, format_ns, format_percent, quoted
 
@@ -15,7 +15,7 @@ _MOST_NAMED: Final = 5
 _RANKS: Final = "ranks or reports"
 
 
-def run_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def run_findings(tables: Tables) -> list[Finding]:
     """Return findings about the tables `files` and `coverage`."""
     return [
         *_missing_ranks(tables["files"]),

@@ -39,6 +39,11 @@ def counted(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
+def listed(parts: list[str]) -> str:
+    """Return parts as a sentence has them: `a, b and c`; there is at least one."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+
+
 def format_ns(value_ns: float | None) -> str:
     """Return a time in the unit that suits it, with three figures: `1.23 ms`; `-` for null."""
     return NOT_KNOWN if _is_null(value_ns) else _scaled(value_ns, _NS_STEPS)
