@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.inputs import ReportInput
+from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.trace.identity import Rank, RankEntry, RankKey, number_ranks, read_rank_map
 from nsys_llm.trace.outcomes import MapResult
 
@@ -14,7 +14,7 @@ from nsys_llm.trace.outcomes import MapResult
 RankMaps = Mapping[str, Mapping[tuple[str, int | None], int]]
 
 
-def read_rank_maps(path: str | None, inputs: Sequence[ReportInput]) -> RankMaps:
+def read_rank_maps(path: str | None, inputs: Sequence[ProfileInput]) -> RankMaps:
     """Read the rank map for each side; nothing without a path.
 
     Raises:
@@ -31,7 +31,7 @@ def read_rank_maps(path: str | None, inputs: Sequence[ReportInput]) -> RankMaps:
 
 def number_sides(result: MapResult, rank_maps: RankMaps) -> list[Rank]:
     """Return the ranks of all sides: sides in order of name, each in order of number."""
-    sides = sorted({report.side for report in result.reports})
+    sides = sorted({report.side for report in result.profiles})
     return [
         rank for side in sides for rank in number_ranks(_entries(result, side), rank_maps.get(side))
     ]
@@ -73,7 +73,7 @@ def wanted_ranks(ranks: Sequence[Rank], numbers: Sequence[int]) -> list[Rank]:
 def _entries(result: MapResult, side: str) -> list[RankEntry]:
     """Return what is to be numbered: each rank, and each report without any."""
     entries = []
-    for report in result.reports:
+    for report in result.profiles:
         if report.side != side:
             continue
         entries += [RankEntry(rank.key, report.label, report.facts, True) for rank in report.ranks]
