@@ -9,7 +9,7 @@ from typing import Any
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
-from nsys_llm.report.report import find, findings_table
+from nsys_llm.report.report import all_findings, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.worker import load_analysis, map_profiles
@@ -44,4 +44,4 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
         ranks=tuple(number_sides(result, {})),
     )
     tables = run_tables(run)
-    return {**tables, "findings": findings_table(run.manifest, find(run, tables))}
+    return {**tables, "findings": findings_table(run.manifest, all_findings(run, tables))}

@@ -23,7 +23,7 @@ from .findings.answer import answer
 from .findings.caveats import caveats
 from .findings.regressions import findings
 from .partials import DiffPartial, merged
-from .per_rank.sums import map_rank
+from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(

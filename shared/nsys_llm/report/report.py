@@ -46,7 +46,7 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def find(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
     return ranked([*run_findings(tables), *run.analysis.findings(tables)])
 
@@ -64,7 +64,7 @@ def build_report(
     Args:
         run: What was read.
         tables: All of its tables.
-        findings: In order, see `find`.
+        findings: In order, see `all_findings`.
     """
     sided, analysis = run.manifest.sided, run.analysis
     facts = sided_facts(run, tables) if sided else capture_facts(run, tables)

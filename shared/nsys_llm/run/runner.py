@@ -11,7 +11,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report import drawing
-from nsys_llm.report.report import build_report, find, findings_table
+from nsys_llm.report.report import all_findings, build_report, findings_table
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
@@ -61,7 +61,7 @@ def run_recipe(
         tables = run_tables(run)
         if manifest.metrics:
             code = gated(code, tables["gates"])
-        findings = find(run, tables)
+        findings = all_findings(run, tables)
         tables["findings"] = findings_table(manifest, findings)
         report = build_report(run, tables, findings)
         with folder.writing():
