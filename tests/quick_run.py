@@ -13,8 +13,7 @@ from nsys_llm.report.report import all_findings, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.worker import load_analysis, map_profiles
-from nsys_llm.trace.rank_sets import number_sides
-from nsys_llm.trace.sides import entries_by_side
+from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
 
 def resolved(recipe: str, *words: str) -> dict[str, Any]:

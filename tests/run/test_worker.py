@@ -19,7 +19,8 @@ from nsys_llm.recipes.llm_hotspots import analysis
 from nsys_llm.recipes.llm_hotspots.analysis import ANALYSIS
 from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_profiles, merge_results
-from nsys_llm.testing.trace_builder import TraceBuilder, global_tid
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_metadata import global_tid
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult
 

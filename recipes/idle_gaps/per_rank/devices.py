@@ -6,12 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.intervals import IntArray, covered_ns, intersect_intervals, total_length_ns
 from nsys_llm.numeric.time_bins import bin_edges
-from nsys_llm.taxonomy.collective_names import SEND_RECV, operation_of
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
 
 from ..partials import DeviceIdle, IdleTimes
@@ -21,7 +20,7 @@ _PARTS: Final = 50
 
 
 def map_device(
-    ops: DeviceOps, spans: IntArray, names: OpNames, host: HostLine, known: bool
+    ops: DeviceOps, spans: IntArray, names: OpNames, host: HostTimeline, known: bool
 ) -> DeviceIdle:
     """Reduce one device to all but its `sums`."""
     windows = ops.windows_ns

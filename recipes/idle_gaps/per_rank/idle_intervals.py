@@ -15,16 +15,16 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.trace.device_ops import DeviceOps
 
-from ..partials import Spells
+from ..partials import IdleIntervals
 from .gap_rows import longest_gaps
 
 #: Idle stretches that a rank keeps for the comparison with others: 32 kB.
-_SPELLS_KEPT: Final = 2_000
+_INTERVALS_KEPT: Final = 2_000
 
 
-def map_spells(
+def map_idle_intervals(
     devices: Sequence[DeviceOps], gaps_ns: Sequence[IntArray], profiler: IntArray, least_ns: int
-) -> Spells:
+) -> IdleIntervals:
     """Return when all devices of a rank were idle, where their windows overlap.
 
     Args:
@@ -42,7 +42,7 @@ def map_spells(
         gaps = intersect_intervals(gaps, windows)
     idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps
     kept = _longest(idle, least_ns)
-    return Spells(
+    return IdleIntervals(
         idle_ns=kept,
         unwatched_ns=_longest(intersect_intervals(profiler, gaps), least_ns),
         left_out_n=len(idle) - len(kept),
@@ -52,4 +52,4 @@ def map_spells(
 
 
 def _longest(spans: IntArray, least_ns: int) -> IntArray:
-    return spans[np.sort(longest_gaps(spans[:, 1] - spans[:, 0], _SPELLS_KEPT, least_ns))]
+    return spans[np.sort(longest_gaps(spans[:, 1] - spans[:, 0], _INTERVALS_KEPT, least_ns))]

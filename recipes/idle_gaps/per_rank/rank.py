@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from nsys_llm.analyses.device.gap_sums import sum_gaps
-from nsys_llm.analyses.device.host_timeline import HostLine
-from nsys_llm.analyses.device.missing_work import find_unseen
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
@@ -18,7 +18,7 @@ from ..partials import IdlePartial, RankIdle
 from .devices import gap_spans, map_device
 from .gap_rows import GapRow, top_gaps
 from .gap_timelines import GapTimeline, few_longest, map_timelines
-from .idle_intervals import map_spells
+from .idle_intervals import map_idle_intervals
 from .patterns import map_patterns
 
 
@@ -30,28 +30,30 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
         rank: Its key.
         options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth a row.
     """
-    unseen = find_unseen(trace, whole_capture=options["whole_capture"])
-    known = unseen.opaque_launches_n == 0
-    (names, lined_up), host = side_by_side(
+    missing = find_missing_work(trace, whole_capture=options["whole_capture"])
+    known = missing.opaque_launches_n == 0
+    (names, lined_up), host = concurrently(
         sum(map(len, trace.unfiltered.values())),
         lambda: _lined_up(trace, options),
-        lambda: HostLine.of(trace),
+        lambda: HostTimeline.of(trace),
     )
     gaps_n = sum(len(ops.gaps) for ops in lined_up)
     spans = [gap_spans(ops) for ops in lined_up]
-    sums, devices = side_by_side(
+    sums, devices = concurrently(
         gaps_n,
         lambda: [sum_gaps(ops.gaps, ops.launch_row, host) for ops in lined_up if known],
         lambda: [map_device(*one, names, host, known) for one in zip(lined_up, spans, strict=True)],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
     named = [(ops, one.named) for ops, one in zip(lined_up, sums, strict=False)]
-    (patterns, lengths), (gaps, drawn), spells = side_by_side(
+    (patterns, lengths), (gaps, drawn), intervals = concurrently(
         gaps_n,
         lambda: map_patterns(named, names),
         lambda: _longest_gaps(trace, rank, [ops for ops, _ in named], names, host, options),
         lambda: (
-            map_spells(lined_up, spans, host.profiler, options["min_gap_ns"]) if known else None
+            map_idle_intervals(lined_up, spans, host.profiler, options["min_gap_ns"])
+            if known
+            else None
         ),
     )
     if known:
@@ -60,7 +62,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
             for device, one in zip(devices, sums, strict=True)
         ]
     one = RankIdle(
-        devices=tuple(devices), gaps=gaps, patterns=patterns, spells=spells, unseen=unseen
+        devices=tuple(devices), gaps=gaps, patterns=patterns, intervals=intervals, missing=missing
     )
     return IdlePartial({rank: one}, few_longest(drawn), lengths)
 
@@ -80,7 +82,7 @@ def _longest_gaps(
     rank: RankKey,
     devices: Sequence[DeviceOps],
     names: OpNames,
-    host: HostLine,
+    host: HostTimeline,
     options: Mapping[str, Any],
 ) -> tuple[tuple[GapRow, ...], list[GapTimeline]]:
     """Return the longest gaps of each device, and what was around them."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.device.device_overlap import DeviceOverlap, map_overlap, map_spans
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import total_length_ns
 from nsys_llm.trace.coded_names import coded_names
@@ -33,7 +33,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
     """
     kernels = trace.tables["kernels"]
     names = named_kernels(kernels, trace.strings, options)
-    census, (overlap, memops, memop_counts), details, _ = side_by_side(
+    census, (overlap, memops, memop_counts), details, _ = concurrently(
         len(kernels),
         lambda: map_kernels(trace, names),
         lambda: _beside_kernels(trace, names, rank),

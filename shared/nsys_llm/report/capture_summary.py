@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import Run
-from nsys_llm.trace.sides import BASELINE, INPUT
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 _ORDER: Final = {BASELINE: 0, INPUT: 1}

@@ -19,12 +19,12 @@ from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.rank_sets import (
     RankMaps,
+    entries_by_side,
     number_sides,
     read_rank_maps,
     unused_maps,
     wanted_ranks,
 )
-from nsys_llm.trace.sides import entries_by_side
 
 
 @dataclass(frozen=True)

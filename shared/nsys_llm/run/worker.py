@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from nsys_llm.core.errors import ReportError
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.manifest.reads import TableRead
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
