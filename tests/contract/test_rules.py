@@ -14,12 +14,15 @@ from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report import run_findings, run_texts
 from nsys_llm.report.findings import SCOPES, SEVERITIES, Finding
 from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
-from nsys_llm.run.recipe_module import load_rules
+from nsys_llm.run.worker import load_analysis
 
 ROOT = Path(__file__).parents[2]
 #: Rules of each recipe, and the modules that fire them.
 BOOKS = {
-    recipe: (load_rules(recipe), sorted((ROOT / "recipes" / recipe / "findings").glob("*.py")))
+    recipe: (
+        load_analysis(recipe).rules,
+        sorted((ROOT / "recipes" / recipe / "findings").glob("*.py")),
+    )
     for recipe in recipe_names()
 } | {"all recipes": (run_texts.RULES, [Path(run_findings.__file__)])}
 RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]

@@ -14,7 +14,7 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.run.cli import main
-from nsys_llm.run.worker import map_reports, merge_results
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.taxonomy.names import normalise_range, step_key
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.ranges import typed_name
@@ -39,7 +39,7 @@ STEPS = [*((f"step {number}", "") for number in range(4)), ("comm", "NCCL")]
 def mapped(recipe, *words):
     options = resolved(recipe, "--input", *words)
     inputs, _ = expand_sides(entries_by_side(options))
-    parts = [map_reports([one], recipe=recipe, options=options) for one in inputs]
+    parts = [map_profiles([one], recipe=recipe, options=options) for one in inputs]
     return parts, options
 
 
@@ -70,7 +70,7 @@ def test_a_name_that_nothing_matches_comes_back_with_the_nearest(
 ):
     path = rank(tmp_path / "rank0.sqlite", *STEPS)
     (part,), options = mapped(recipe, str(path), flag, text)
-    (outcome,) = part.reports[0].ranks
+    (outcome,) = part.profiles[0].ranks
     assert outcome.unmatched == (Unmatched(flag[2:].replace("-", "_"), tuple(nearest)),)
     assert any(text in note for note in outcome.notes)
     message = refused([outcome.unmatched], options)
@@ -89,7 +89,7 @@ def test_a_name_that_nothing_matches_comes_back_with_the_nearest(
 def test_a_name_that_something_matches_is_left_alone(tmp_path, text):
     path = rank(tmp_path / "rank0.sqlite", *STEPS)
     (part,), options = mapped("llm_hotspots", str(path), "--filter-nvtx", text)
-    assert part.reports[0].ranks[0].unmatched == ()
+    assert part.profiles[0].ranks[0].unmatched == ()
     refuse_unmatched([()], options)
 
 
@@ -99,8 +99,8 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
     flags = ["--filter-nvtx", "step 1", "--step", "step 1", "--steps", "0:1"]
     parts, options = mapped(recipe, *map(str, paths), *flags)
     merged = {
-        tuple(one.label for one in result.reports): [
-            rank.unmatched for report in result.reports for rank in report.ranks
+        tuple(one.label for one in result.profiles): [
+            rank.unmatched for report in result.profiles for rank in report.ranks
         ]
         for order in itertools.permutations(parts)
         for result in (merge_results(order, recipe=recipe),)
@@ -110,7 +110,7 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
     both = ("filter_nvtx", "step")
     assert [tuple(one.option for one in of_rank) for of_rank in unmatched] == [both, both, ()]
     refuse_unmatched(unmatched, options)
-    notes = [note for part in parts for note in part.reports[0].notes if "'step 1'" in note]
+    notes = [note for part in parts for note in part.profiles[0].notes if "'step 1'" in note]
     assert len(notes) >= 2
     assert len(refused(unmatched[:2], options).split("; no")) == 1
 
@@ -118,8 +118,8 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
 def test_ranks_without_ranges_say_what_to_record(tmp_path):
     path = rank(tmp_path / "rank0.sqlite")
     (part,), options = mapped("llm_hotspots", str(path), "--filter-nvtx", "step")
-    assert part.reports[0].ranks[0].unmatched == (Unmatched("filter_nvtx", ()),)
-    assert "--trace=nvtx" in refused([part.reports[0].ranks[0].unmatched], options)
+    assert part.profiles[0].ranks[0].unmatched == (Unmatched("filter_nvtx", ()),)
+    assert "--trace=nvtx" in refused([part.profiles[0].ranks[0].unmatched], options)
 
 
 def test_without_ranks_there_is_nothing_to_refuse():

@@ -8,7 +8,7 @@ from typing import Final
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.run_texts import RULES
-from nsys_llm.run.recipe_module import load_rules
+from nsys_llm.run.worker import load_analysis
 
 _TITLE: Final = """# Findings
 
@@ -31,7 +31,7 @@ def findings_page() -> str:
     """Return the page as Markdown."""
     parts = [_TITLE, "## All recipes\n", *_section(RULES.values())]
     for recipe in recipe_names():
-        parts += [f"## {recipe}\n", *_section(load_rules(recipe).values())]
+        parts += [f"## {recipe}\n", *_section(load_analysis(recipe).rules.values())]
     return "\n".join(parts)
 
 
