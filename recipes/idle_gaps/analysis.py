@@ -166,12 +166,20 @@ def _device(
         transfers_n=_transfers_n(ops, names),
         gap_ns=int(length.sum()),
         overhead_ns=total_length_ns(overhead),
+        early_ns=_early_ns(ops, spans, overhead),
         kernel_busy_ns=ops.computing_ns,
         sums=None,
         lengths=counts.moments(1) if known else None,
         order=counts.order_statistics(1) if known else None,
         times=_times(windows, spans, overhead) if known and len(windows) else None,
     )
+
+
+def _early_ns(ops: DeviceOps, spans: IntArray, overhead: IntArray) -> int:
+    """Return the idle time before operations that were launched before the capture began."""
+    after = ops.gaps.after
+    early = spans[(after >= 0) & ops.early[after]] if ops.early.any() else spans[:0]
+    return total_length_ns(early) - total_length_ns(intersect_intervals(overhead, early))
 
 
 def _transfers_n(ops: DeviceOps, names: OpNames) -> int:

@@ -45,7 +45,11 @@ def _low_coverage(tables: _Tables) -> list[Finding]:
     lost = rows[(rows["rank"] == rank) & ~rows["attributed"]]
     worst = lost.loc[lost["gpu_ns"].idxmax()]
     cut_ns = int(cut.get((rank, file), 0))
-    without = f" (without {format_ns(cut_ns)} that the begin of the capture cut)" if cut_ns else ""
+    without = (
+        f" (without {format_ns(cut_ns)} launched before the capture began, or in a range pushed by then)"
+        if cut_ns
+        else ""
+    )
     return [
         Finding(
             rule="low_range_coverage",
