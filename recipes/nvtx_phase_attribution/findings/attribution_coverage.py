@@ -46,7 +46,8 @@ def _low_coverage(tables: _Tables) -> list[Finding]:
     worst = lost.loc[lost["gpu_ns"].idxmax()]
     cut_ns = int(cut.get((rank, file), 0))
     without = (
-        f" (without {format_ns(cut_ns)} launched before the capture began, or in a range pushed by then)"
+        f" (without {format_ns(cut_ns)} launched before the capture began, or in a range that "
+        "was pushed by then)"
         if cut_ns
         else ""
     )
