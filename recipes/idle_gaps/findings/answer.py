@@ -22,11 +22,16 @@ def answer(tables: Tables) -> str:
     devices, sums = tables["devices"], tables["cause_sums"]
     known = devices[devices["known"] & (devices["window_ns"] > 0)]
     if known.empty:
-        if (~devices["known"]).any():
-            return (
-                "Idle time is not known: CUDA graphs were launched whose work is not in the "
-                "reports. Record them with `--cuda-graph-trace=node`."
+        if (unknown := devices[~devices["known"]]).size:
+            cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
+            why = (
+                "the window reaches beyond the last operation, and CUDA graphs were running when "
+                "the capture ended. Leave out `--whole-capture`, or end the window there."
+                if cut
+                else "CUDA graphs were launched whose work is not in the reports. Record them with "
+                "`--cuda-graph-trace=node`."
             )
+            return f"Idle time is not known: {why}"
         return (
             "Nothing ran on a GPU in what was looked at. `coverage` says what the reports hold, "
             "and what a filter left of it."

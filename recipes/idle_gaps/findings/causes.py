@@ -74,6 +74,7 @@ def cause_findings(tables: Tables) -> list[Finding]:
         *(one for one in kinds if one is not None),
         *_profiler(tables),
         *_unknown_launches(tables),
+        *_cut_graphs(tables),
         *_missing_copies(tables),
     ]
 
@@ -190,20 +191,46 @@ def _profiler(tables: Tables) -> list[Finding]:
 
 
 def _unknown_launches(tables: Tables) -> list[Finding]:
-    sums = tables["cause_sums"]
-    row = sums[(sums["cause"] == "no_api") & (sums["idle_pct"] >= NO_API_PCT)]
-    row = row[row["idle_ns"] >= LEAST_NS]
-    if row.empty:
+    causes, devices = tables["rank_causes"], tables["devices"]
+    own = causes[causes["cause"] == "no_api"].groupby("rank")["idle_ns"].sum()
+    known = devices[devices["known"]].groupby("rank")[["idle_ns", "before_capture_ns"]].sum()
+    # What was launched before the capture began is cut off: no setting records its launch.
+    known["open_ns"] = own.reindex(known.index).fillna(0) - known["before_capture_ns"]
+    cut_ns, open_ns = (int(known[name].sum()) for name in ("before_capture_ns", "open_ns"))
+    share = 100.0 * open_ns / max(int(known["idle_ns"].sum()) - cut_ns, 1)
+    if open_ns < LEAST_NS or share < NO_API_PCT:
         return []
-    one = row.iloc[0]
+    rank = known["open_ns"].idxmax()
+    cut = f" Without {format_ns(cut_ns)} that the begin of the capture cut." if cut_ns else ""
     return [
         RULES["idle_without_launch"].finding(
             severity="note",
-            evidence=f"{format_ns(one['idle_ns'])} before operations whose API call is not "
-            f"recorded; rank {one['most_rank']} has most of it ({format_ns(one['most_ns'])}).",
-            fields={"share": format_percent(one["idle_pct"])},
-            rank=int(one["most_rank"]),
-            impact_ns=int(one["idle_ns"]),
+            evidence=f"{format_ns(open_ns)} before operations whose API call is not "
+            f"recorded; rank {rank} has most of it ({format_ns(known['open_ns'][rank])}).{cut}",
+            fields={"share": format_percent(share)},
+            rank=int(rank),
+            impact_ns=open_ns,
+        )
+    ]
+
+
+def _cut_graphs(tables: Tables) -> list[Finding]:
+    """Say why idle time is not known where only the end of the capture cut graphs."""
+    columns = ["rank", "file", "opaque_launches_n", "graphs_cut_n"]
+    ranks = tables["devices"][columns].drop_duplicates()
+    cut = ranks[ranks["graphs_cut_n"] > 0]
+    cut = cut[cut["graphs_cut_n"] == cut["opaque_launches_n"]]  # else opaque_graphs says it
+    if cut.empty:
+        return []
+    row = cut.loc[cut["graphs_cut_n"].idxmax()]
+    return [
+        RULES["graphs_cut_at_end"].finding(
+            severity="medium",
+            evidence=f"{counted(row['graphs_cut_n'], 'launch', 'launches')} of CUDA graphs on rank "
+            f"{row['rank']} had left nothing when the capture ended, and the window reaches beyond "
+            "the last recorded operation, where they may run.",
+            fields={"ranks": counted(len(cut), "rank")},
+            rank=int(row["rank"]),
         )
     ]
 

@@ -74,7 +74,17 @@ RULES: Final = rules_by_id(
         source=f"the coverage below which {EXPLAINER} warns",
         recommendation="Do not read the other causes as shares of the whole.",
         record="--trace=cuda,nvtx",
-        tables=("cause_sums", "coverage"),
+        tables=("cause_sums", "devices", "coverage"),
+    ),
+    Rule(
+        "graphs_cut_at_end",
+        scope="rank",
+        title="Idle time is not known on {ranks}: graphs were running when the capture ended",
+        threshold="medium where all graphs without GPU work were cut by the end of the capture",
+        source=OURS,
+        recommendation="Leave out --whole-capture, or end --filter-time with the last operation: "
+        "up to there the idle time is known.",
+        tables=("devices", "coverage"),
     ),
     Rule(
         "copies_not_traced",

@@ -21,12 +21,21 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 from ..tables.balance import COMPUTE
 from .launch_split import (
     LaunchSplit,
+    compute_kernels,
     hosts_beyond_chance,
     mix_words,
     split_beyond_chance,
+    split_host,
     split_words,
 )
-from .longer_kernels import longer_kernels, more_words, named, slow_words
+from .longer_kernels import (
+    host_words,
+    longer_kernels,
+    longer_on_host,
+    more_words,
+    named,
+    slow_words,
+)
 from .overlap import exposed_communication
 from .texts import (
     LATE_PCT,
@@ -63,7 +72,7 @@ def balance_findings(tables: Tables) -> list[Finding]:
         *_slow_rank(processes, imbalance, tables["rank_kernels"]),
         *([] if staged else _late_rank(imbalance, processes)),
         *_uneven_kernels(imbalance, processes, tables["rank_kernels"]),
-        *_slow_host(hosts, processes),
+        *_slow_host(hosts, processes, imbalance, tables["rank_kernels"]),
     ]
 
 
@@ -236,7 +245,12 @@ def _alike(processes: Sequence[Record]) -> bool:
     return 2 * len(near) > len(counts)
 
 
-def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator[Finding]:
+def _slow_host(
+    hosts: Sequence[Record],
+    processes: Sequence[Record],
+    imbalance: Sequence[Record],
+    rank_kernels: pd.DataFrame,
+) -> Iterator[Finding]:
     """Return the finding on the machine whose ranks compute longest at as many launches."""
     launches = {
         host: median(one["launches_n"] for one in processes if one["host"] == host)
@@ -259,13 +273,27 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         return
     if not hosts_beyond_chance(worst["mean_ns"] - worst["p50_ns"], worst["host"], processes):
         return
+    mine = [row["rank"] for row in processes if row["host"] == worst["host"]]
+    times = {row["rank"]: row["compute_total_ns"] for row in processes}
+    names = compute_kernels(imbalance)
+    split = split_host(rank_kernels, names, mine, times, len(compute))
+    if not (split.mixed or split.sure):
+        return
+    longer = [] if split.mixed else longer_on_host(rank_kernels, names, mine)
+    why, case = host_words(longer, split, launches[worst["host"]])
     more = format_percent(100.0 * (worst["mean_over_p50"] - 1))
-    yield RULES["slow_host"].finding(
+    machine = {"host": quoted(worst["host"]), "more": more}
+    if longer:
+        machine["kernels"] = quoted(shortened(longer[0]))
+    yield RULES["uneven_work" if longer else "slow_host"].finding(
         severity=severity,
         evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
         f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
-        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out.",
-        fields={"host": quoted(worst["host"]), "more": more},
+        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out. {why}"
+        f"{split_words(split, len(mine))}",
+        fields=machine,
+        case=case,
+        tables=("host_imbalance", "rank_kernels"),
         name=worst["host"],
         impact_ns=round((worst["mean_ns"] - worst["p50_ns"]) * worst["ranks_n"]),
     )

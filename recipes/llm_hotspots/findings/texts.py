@@ -153,7 +153,13 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Compare that machine's clocks, power limits and cooling with the others, "
         "and look for other jobs on it.",
-        tables=("host_imbalance",),
+        cases={
+            "other_mix": Case(
+                recommendation="Look for work that only the ranks of this machine have: that "
+                "kernel is not slower, it runs more often."
+            )
+        },
+        tables=("host_imbalance", "rank_kernels"),
     ),
     Rule(
         "bandwidth_pattern_unused",
@@ -430,6 +436,15 @@ RULES: Final = rules_by_id(
         recommendation="This is uneven work: look at what decides the size of that kernel's input "
         "(experts that get most tokens, the longer sequences of a batch), and spread it over the "
         "ranks.",
+        cases={
+            "machine": Case(
+                scope="run",
+                title="Ranks of machine {host} have {more} more to compute, in {kernels}",
+                recommendation="This is uneven work: look at what decides the size of that "
+                "kernel's input on these ranks (experts, sequence lengths), and spread it over the "
+                "machines.",
+            )
+        },
         window_shows="all of that rank",
         tables=("processes", "imbalance", "rank_kernels"),
     ),

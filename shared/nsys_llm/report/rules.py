@@ -28,6 +28,7 @@ class Case:
 
     title: str | None = None
     recommendation: str | None = None
+    scope: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,16 @@ class Rule:
         if case is not None and case not in self.cases:
             raise ManifestError(f"rule {self.id}: there is no case {case}.")
         said = Case() if case is None else self.cases[case]
+        shows = self.window_shows if window_ns is not None else None
         return Finding(
             rule=self.id,
             severity=severity,
-            scope=self.scope,
+            scope=said.scope or self.scope,
             title=self._filled(said.title or self.title, fields),
             evidence=evidence,
             tables=tables or self.tables,
             recommendation=self._filled(said.recommendation or self.recommendation, fields),
-            window_shows=self.window_shows and self._filled(self.window_shows, fields),
+            window_shows=shows and self._filled(shows, fields),
             capture=self.record if record == OF_RULE else record,
             rank=rank,
             device_id=device_id,
