@@ -1,4 +1,4 @@
-"""Who is late throughout, for a while, or by chance: simulated ranks of which the truth is known."""
+"""Who is late throughout, for a while, or by chance: simulated ranks, the truth is known."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ def test_a_part_of_the_run_is_found_with_its_ends(seed, n, long):
     found = lateness_patterns(lasts_of(start_ns))
     assert [one.pattern for one in found] == ["none"] * 5 + ["transient"] + ["none"] * 2
     low, high = found[5].burst
-    assert abs(low - first) <= 1
-    assert abs(high - (first + long - 1)) <= 1
+    # One of 8 is last right before or after by chance.
+    assert first - 3 <= low <= first
+    assert first + long - 1 <= high <= first + long + 2
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -98,7 +99,7 @@ def test_too_few_collectives_or_too_uncertain_clocks_show_no_pattern():
     late[1, 2:] = 0
     assert words(late, unclear_n=[0, 13, 0, 0])[1] == "inconclusive"
     # Now and then unclear does not hide what is clear otherwise.
-    late[1, :12] = 50_000
+    late[1, :13] = 50_000
     assert words(late, unclear_n=[0, 3, 0, 0])[1] == "persistent"
 
 
