@@ -16,7 +16,7 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 
 from ..partials import MICRO_GAP_NS
 from .advice import KINDS, LONG, SHORT, Kind
-from .ranks import ends_of_pipeline, rank_findings
+from .ranks import ends_of_pipeline, or_by_schedule, rank_findings
 from .severity import severity_of
 
 _Tables = Mapping[str, pd.DataFrame]
@@ -82,6 +82,7 @@ def findings(tables: _Tables) -> list[Finding]:
     found = [one for one in kinds if one is not None]
     if ends_of_pipeline(tables):
         found = [_of_stages(one) if one.rule == _WAITS_FOR_INPUT else one for one in found]
+    found = [or_by_schedule(one, tables) if one.rule == _WAITS_FOR_INPUT else one for one in found]
     return [
         *found,
         *_profiler(tables),
