@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
-from nsys_llm.analyses.device.missing_work import Unseen
-from nsys_llm.numeric.distributions import Moments, OrderStatistics
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.analyses.device.missing_work import MissingWork
+from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
@@ -63,6 +62,7 @@ class DeviceIdle:
     """One device of one rank. See the table `devices` of the manifest.
 
     Attributes:
+        early_ns: Idle time before operations that were launched before the capture began.
         transfers_n: Kernels that send to or receive from single peers, as stages do.
         sums: Gaps by cause; None where the idle time is not known, as are the next three.
         lengths: Of its gaps, one group.
@@ -79,6 +79,7 @@ class DeviceIdle:
     transfers_n: int
     gap_ns: int
     overhead_ns: int
+    early_ns: int
     kernel_busy_ns: int
     sums: GapSums | None
     lengths: Moments | None
@@ -87,7 +88,7 @@ class DeviceIdle:
 
 
 @dataclass(frozen=True)
-class Spells:
+class IdleIntervals:
     """When all devices of a rank were idle.
 
     Attributes:
@@ -112,8 +113,8 @@ class RankIdle:
     devices: tuple[DeviceIdle, ...]
     gaps: tuple[GapRow, ...]
     patterns: RankPatterns
-    spells: Spells | None
-    unseen: Unseen
+    intervals: IdleIntervals | None
+    missing: MissingWork
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class IdlePartial:
 
     ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
     timelines: tuple[GapTimeline, ...] = ()
-    pattern_lengths: NamedCounts = field(default_factory=NamedCounts)
+    pattern_lengths: HistogramByName = field(default_factory=HistogramByName)
 
 
 def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
@@ -137,5 +138,5 @@ def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
     return IdlePartial(
         {key: ranks[key] for key in sorted(ranks)},
         few_longest(one for part in parts for one in part.timelines),
-        NamedCounts.merge([part.pattern_lengths for part in parts]),
+        HistogramByName.merge([part.pattern_lengths for part in parts]),
     )

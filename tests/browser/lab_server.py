@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Lab"]
-
 #: No news from the network, and all cells in the page at once, so that figures can be counted.
 _SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},

@@ -15,7 +15,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
-from nsys_llm.taxonomy.collective_names import SEND_RECV
+from nsys_llm.taxonomy.communication import SEND_RECV
 
 from .collective_classes import classes, confidence
 from .turns import turns_pct

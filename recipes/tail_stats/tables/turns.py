@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import Device, MatchedCollectives, Sequenced
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.collective_names import SEND_RECV
+from nsys_llm.taxonomy.communication import SEND_RECV
 
 #: Between two transfers it is one device's turn if it launches so many times as many kernels as the
 #: other, and more by this part of what a device launches where it launches most (the 90th

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.taxonomy.collective_names import SEND_RECV
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
 
 from .change import Clue, changed, matters
