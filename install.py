@@ -37,9 +37,10 @@ NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "buil
 CHECKS = (
     ("ruff check", ("ruff", "check", ".")),
     ("ruff format", ("ruff", "format", "--check", ".")),
+    ("import contracts", ("tests.import_contracts",)),
     ("mypy", ("mypy", "shared/nsys_llm", "recipes", "install.py")),
     ("derived files", ("nsys_llm.install.derive", "--check")),
-    ("pytest", ("pytest", "-n", "auto")),
+    ("pytest", ("pytest", *"-n auto --dist loadfile --hypothesis-profile ci".split())),
 )
 
 ARCHIVE, DEMO = "nsys-llm-recipes.tar.gz", Path("nsys-llm-demo")

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import plotly
+
 __all__ = ["Lab"]
 
 #: No news from the network, and all cells in the page at once, so that figures can be counted.
@@ -25,6 +27,8 @@ _OPTIONS = (
     "--LabApp.expose_app_in_browser=True",
     "--LabApp.extension_manager=readonly",
 )
+#: Seconds to start in, on a machine that is busy.
+_START_S = 120
 
 
 class Lab:
@@ -46,6 +50,8 @@ class Lab:
             name: str(scratch / name.lower())
             for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "HOME")
         }
+        # What draws in the page lies beside plotly, which may not be in this environment itself.
+        places["JUPYTER_PATH"] = str(Path(plotly.__file__).parents[4] / "share" / "jupyter")
         command = [sys.executable, "-m", "jupyterlab", f"--port={port}", *_OPTIONS]
         command += [f"--ServerApp.root_dir={folder}", f"--LabApp.app_settings_dir={settings}"]
         self._log = (scratch / "lab.log").open("wb")
@@ -57,7 +63,7 @@ class Lab:
         self._port = port
 
     def __enter__(self) -> Lab:
-        end_s = time.monotonic() + 40
+        end_s = time.monotonic() + _START_S
         while time.monotonic() < end_s and self._process.poll() is None:
             try:
                 socket.create_connection(("127.0.0.1", self._port), 1).close()
