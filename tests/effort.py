@@ -24,14 +24,19 @@ def examples(in_ci: int, **others: Any) -> settings:
     return settings(max_examples=max(in_ci * scale // PROFILES["ci"], 1), **others)
 
 
-def nightly_but(cases: Iterable[Sequence[Any]], in_ci: Iterable[Sequence[Any]]) -> list[Any]:
-    """Return the cases as parameters, those that CI leaves out marked `nightly`."""
-    chosen = [tuple(case) for case in in_ci]
-    given = [tuple(case) for case in cases]
+def nightly_but(cases: Iterable[Any], in_ci: Iterable[Any]) -> list[Any]:
+    """Return the cases as parameters, those that CI leaves out marked `nightly`.
+
+    Args:
+        cases: A string, or a sequence of values, each.
+        in_ci: Which of them CI takes.
+    """
+    chosen = [_values(case) for case in in_ci]
+    given = [_values(case) for case in cases]
     assert chosen
     assert set(chosen) <= set(given)
     return [
-        case if case in chosen else pytest.param(*case, marks=pytest.mark.nightly) for case in given
+        pytest.param(*case, marks=() if case in chosen else pytest.mark.nightly) for case in given
     ]
 
 
@@ -49,3 +54,7 @@ def pairwise(cases: Iterable[Sequence[Any]]) -> list[Any]:
 
 def _pairs(case: tuple[Any, ...]) -> set[Any]:
     return set(combinations(enumerate(case), 2))
+
+
+def _values(case: Any) -> tuple[Any, ...]:
+    return (case,) if isinstance(case, str) else tuple(case)

@@ -300,8 +300,8 @@ _TAILS: Final = (
         "tail_stats",
         "offsets between clocks have the wrong sign",
         "shared/nsys_llm/analyses/collectives/clocks.py",
-        "        apart = theirs - ends\n",
-        "        apart = ends - theirs\n",
+        "fitted_line(theirs, theirs - ends)",
+        "fitted_line(theirs, ends - theirs)",
         ("analyses/test_collective_clocks.py",),
     ),
     Bug(
@@ -316,8 +316,8 @@ _TAILS: Final = (
         "tail_stats",
         "events spread by chance are a burst",
         "recipes/tail_stats/tables/bursts.py",
-        "if size < _LEAST_EVENTS or chance >= LARGEST_CHANCE:",
-        "if size < _LEAST_EVENTS:",
+        "np.flatnonzero((log < np.log(LARGEST_CHANCE)) & (count >= _LEAST_EVENTS))",
+        "np.flatnonzero(count >= _LEAST_EVENTS)",
         ("recipes/tail_stats/test_bursts.py",),
     ),
 )
@@ -400,8 +400,8 @@ _GAPS: Final = (
         "idle_gaps",
         "clocks of ranks are compared as they are",
         "recipes/idle_gaps/tables/cross_rank_idle.py",
-        "            spells.idle_ns + at\n",
-        "            spells.idle_ns + 0 * at\n",
+        "        spells.idle_ns + at\n",
+        "        spells.idle_ns + 0 * at\n",
         ("recipes/idle_gaps/test_idle_gaps.py",),
     ),
     Bug(
