@@ -40,7 +40,7 @@ CHECKS = (
     ("import contracts", ("tests.import_contracts",)),
     ("mypy", ("mypy", "shared/nsys_llm", "recipes", "install.py")),
     ("derived files", ("nsys_llm.install.derive", "--check")),
-    ("pytest", ("pytest", *"-n auto --dist loadfile --hypothesis-profile ci".split())),
+    ("pytest", ("pytest", *["-n", "auto", "--dist", "loadfile", "--hypothesis-profile", "ci"])),
 )
 
 ARCHIVE, DEMO = "nsys-llm-recipes.tar.gz", Path("nsys-llm-demo")

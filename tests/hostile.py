@@ -8,8 +8,6 @@ from rendered import HOSTILE_NAMES
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
-__all__ = ["hostile_inputs", "write_hostile"]
-
 #: Labels of ranks follow from names of files; no slash and no null can be in one.
 _FILES = ("rank0 <b>`$x$|[a](b)&amp;", 'rank1 "&#60;i&#62; =1+1 %{x}')
 _BROKEN = "rank2 `<img src=x>|$y$ www.evil.example\n\n# head\u202e\x1b[31m.sqlite"

@@ -13,8 +13,7 @@ from nsys_llm.report.report import find, findings_table
 from nsys_llm.report.run_record import run_tables
 from nsys_llm.run.recipe_module import load_analysis
 from nsys_llm.run.worker import map_reports
-from nsys_llm.trace.rank_sets import number_sides
-from nsys_llm.trace.sides import entries_by_side
+from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
 
 def resolved(recipe: str, *words: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
-from nsys_llm.manifest.sections import Section
+from nsys_llm.manifest.declared import Column, Section, TableWrite
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.outputs import declared_frame, write_tables
 from nsys_llm.report.report import Report

@@ -25,9 +25,9 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.device.gap_sums import sum_gaps
-from nsys_llm.analyses.device.host_timeline import HostLine
-from nsys_llm.analyses.device.missing_work import find_unseen
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -37,15 +37,14 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
 )
 from nsys_llm.numeric.time_bins import bin_edges
-from nsys_llm.taxonomy.collective_names import SEND_RECV, operation_of
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .findings.answer import answer, findings
 from .findings.caveats import caveats
-from .partials import DeviceIdle, IdlePartial, IdleTimes, RankIdle, Spells, merged
+from .partials import DeviceIdle, IdleIntervals, IdlePartial, IdleTimes, RankIdle, merged
 from .per_rank.gap_rows import GapRow, longest_gaps, top_gaps
 from .per_rank.gap_timelines import GapTimeline, few_longest, map_timelines
 from .per_rank.patterns import map_patterns
@@ -56,7 +55,7 @@ __all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabul
 #: Parts of a device's window: rows of a heat map of which each rank is a column.
 _PARTS: Final = 50
 #: Idle stretches that a rank keeps for the comparison with others: 32 kB.
-_SPELLS_KEPT: Final = 2_000
+_INTERVALS_KEPT: Final = 2_000
 
 
 def empty() -> IdlePartial:
@@ -72,27 +71,31 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
         rank: Its key.
         options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth a row.
     """
-    unseen = find_unseen(trace, whole_capture=options["whole_capture"])
-    known = unseen.opaque_launches_n == 0
-    (names, lined_up), host = side_by_side(
+    missing = find_missing_work(trace, whole_capture=options["whole_capture"])
+    known = missing.opaque_launches_n == 0
+    (names, lined_up), host = concurrently(
         sum(map(len, trace.unfiltered.values())),
         lambda: _lined_up(trace, options),
-        lambda: HostLine.of(trace),
+        lambda: HostTimeline.of(trace),
     )
     gaps_n = sum(len(ops.gaps) for ops in lined_up)
     spans = [_spans(ops) for ops in lined_up]
-    sums, devices = side_by_side(
+    sums, devices = concurrently(
         gaps_n,
         lambda: [sum_gaps(ops.gaps, ops.launch_row, host) for ops in lined_up if known],
         lambda: [_device(*one, names, host, known) for one in zip(lined_up, spans, strict=True)],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
     named = [(ops, one.named) for ops, one in zip(lined_up, sums, strict=False)]
-    (patterns, lengths), (gaps, drawn), spells = side_by_side(
+    (patterns, lengths), (gaps, drawn), intervals = concurrently(
         gaps_n,
         lambda: map_patterns(named, names),
         lambda: _longest_gaps(trace, rank, [ops for ops, _ in named], names, host, options),
-        lambda: _spells(lined_up, spans, host.profiler, options["min_gap_ns"]) if known else None,
+        lambda: (
+            _idle_intervals(lined_up, spans, host.profiler, options["min_gap_ns"])
+            if known
+            else None
+        ),
     )
     if known:
         devices = [
@@ -100,7 +103,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
             for device, one in zip(devices, sums, strict=True)
         ]
     one = RankIdle(
-        devices=tuple(devices), gaps=gaps, patterns=patterns, spells=spells, unseen=unseen
+        devices=tuple(devices), gaps=gaps, patterns=patterns, intervals=intervals, missing=missing
     )
     return IdlePartial({rank: one}, few_longest(drawn), lengths)
 
@@ -132,7 +135,7 @@ def _longest_gaps(
     rank: RankKey,
     devices: Sequence[DeviceOps],
     names: OpNames,
-    host: HostLine,
+    host: HostTimeline,
     options: Mapping[str, Any],
 ) -> tuple[tuple[GapRow, ...], list[GapTimeline]]:
     """Return the longest gaps of each device, and what was around them."""
@@ -146,7 +149,7 @@ def _longest_gaps(
 
 
 def _device(
-    ops: DeviceOps, spans: IntArray, names: OpNames, host: HostLine, known: bool
+    ops: DeviceOps, spans: IntArray, names: OpNames, host: HostTimeline, known: bool
 ) -> DeviceIdle:
     """Reduce one device to all but its `sums`."""
     windows = ops.windows_ns
@@ -194,9 +197,9 @@ def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
     return IdleTimes(edges, window_ns, gap_ns, overhead_ns)
 
 
-def _spells(
+def _idle_intervals(
     devices: Sequence[DeviceOps], gaps_ns: Sequence[IntArray], profiler: IntArray, least_ns: int
-) -> Spells:
+) -> IdleIntervals:
     """Return when all devices of a rank were idle, where their windows overlap.
 
     Args:
@@ -214,7 +217,7 @@ def _spells(
         gaps = intersect_intervals(gaps, windows)
     idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps
     kept = _longest(idle, least_ns)
-    return Spells(
+    return IdleIntervals(
         idle_ns=kept,
         unwatched_ns=_longest(intersect_intervals(profiler, gaps), least_ns),
         left_out_n=len(idle) - len(kept),
@@ -224,4 +227,4 @@ def _spells(
 
 
 def _longest(spans: IntArray, least_ns: int) -> IntArray:
-    return spans[np.sort(longest_gaps(spans[:, 1] - spans[:, 0], _SPELLS_KEPT, least_ns))]
+    return spans[np.sort(longest_gaps(spans[:, 1] - spans[:, 0], _INTERVALS_KEPT, least_ns))]

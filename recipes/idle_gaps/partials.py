@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
-from nsys_llm.analyses.device.missing_work import Unseen
-from nsys_llm.numeric.distributions import Moments, OrderStatistics
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.analyses.device.missing_work import MissingWork
+from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
@@ -87,7 +86,7 @@ class DeviceIdle:
 
 
 @dataclass(frozen=True)
-class Spells:
+class IdleIntervals:
     """When all devices of a rank were idle.
 
     Attributes:
@@ -112,8 +111,8 @@ class RankIdle:
     devices: tuple[DeviceIdle, ...]
     gaps: tuple[GapRow, ...]
     patterns: RankPatterns
-    spells: Spells | None
-    unseen: Unseen
+    intervals: IdleIntervals | None
+    missing: MissingWork
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class IdlePartial:
 
     ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
     timelines: tuple[GapTimeline, ...] = ()
-    pattern_lengths: NamedCounts = field(default_factory=NamedCounts)
+    pattern_lengths: HistogramByName = field(default_factory=HistogramByName)
 
 
 def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
@@ -137,5 +136,5 @@ def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
     return IdlePartial(
         {key: ranks[key] for key in sorted(ranks)},
         few_longest(one for part in parts for one in part.timelines),
-        NamedCounts.merge([part.pattern_lengths for part in parts]),
+        HistogramByName.merge([part.pattern_lengths for part in parts]),
     )

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.analyses.device.device_overlap import DeviceOverlap, map_overlap, map_spans
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.exclusive import exclusive_ns
@@ -61,7 +61,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
     """
     kernels = trace.tables["kernels"]
     names = _named(kernels, trace.strings, options)
-    census, (overlap, memops, memop_counts), details, _ = side_by_side(
+    census, (overlap, memops, memop_counts), details, _ = concurrently(
         len(kernels),
         lambda: _census(trace, names),
         lambda: _beside_kernels(trace, names, rank),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.device.device_overlap import DeviceOverlap
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.analyses.device.overlap import DeviceOverlap
+from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
@@ -119,12 +118,12 @@ class HotspotsPartial:
     durations: ValueCounts = field(default_factory=ValueCounts.empty)
     all_names: tuple[str, ...] = ()
     memops: MemopCounts = field(default_factory=MemopCounts)
-    api_durations: NamedCounts = field(default_factory=NamedCounts)
+    api_durations: HistogramByName = field(default_factory=HistogramByName)
 
 
 def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    kernels = NamedCounts.merge([NamedCounts(part.names, part.durations) for part in parts])
+    kernels = HistogramByName.merge([HistogramByName(part.names, part.durations) for part in parts])
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     all_names = tuple(sorted({name for part in parts for name in part.all_names}))
     return HotspotsPartial(
@@ -133,5 +132,5 @@ def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
         kernels.counts,
         all_names,
         MemopCounts.merge([part.memops for part in parts]),
-        NamedCounts.merge([part.api_durations for part in parts]),
+        HistogramByName.merge([part.api_durations for part in parts]),
     )

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.identity import Rank, RankKey
@@ -66,7 +66,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Pha
         options: See the manifest.
     """
     ops = RankOps.of(trace, options)
-    ranges, sums, idle, instances, steps, attribution = side_by_side(
+    ranges, sums, idle, instances, steps, attribution = concurrently(
         len(ops.name),
         lambda: map_ranges(trace, ops, options),
         lambda: map_phases(trace, ops),
@@ -114,15 +114,15 @@ def missing_ranges(partial: PhasePartial, rank: RankKey) -> Mapping[str, tuple[i
 
 
 def _marks(ops: RankOps) -> Marks:
-    forest = ops.ranged.forest
-    pushed = forest.first[: forest.pushed_n]
+    tree = ops.ranged.tree
+    pushed = tree.first[: tree.pushed_n]
     return Marks(
         push_pop_n=int(pushed.sum()),
-        start_end_n=len(forest) - forest.pushed_n,
-        threads_n=forest.threads.size,
+        start_end_n=len(tree) - tree.pushed_n,
+        threads_n=tree.threads.size,
         domains=ops.ranged.names.domains,
-        without_end_n=forest.without_end_n,
-        empty_n=forest.empty_n,
-        interleaved_n=int(np.unique(forest.event[: forest.pushed_n][~pushed]).size),
+        without_end_n=tree.without_end_n,
+        empty_n=tree.empty_n,
+        interleaved_n=int(np.unique(tree.event[: tree.pushed_n][~pushed]).size),
         graph_captures_n=int((ops.ranged.every.method == GRAPH_CAPTURE).sum()),
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.idle_sums import RankIdle
 from .per_rank.phases import InstanceRow
 from .per_rank.ranges import RangeSums
 from .per_rank.steps import StepRows
-from .per_rank.sums_by_key import KeyedSums
+from .per_rank.sums_by_key import SumsByKey
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class RankPhases:
         marks: What ranges there are.
     """
 
-    phases: KeyedSums
-    collectives: KeyedSums
+    phases: SumsByKey
+    collectives: SumsByKey
     ranges: RangeSums
     steps: StepRows | None
     idle: RankIdle
-    attribution: KeyedSums
+    attribution: SumsByKey
     instances: tuple[InstanceRow, ...]
     missing: Mapping[str, tuple[int, int]]
     marks: Marks
@@ -70,8 +70,8 @@ class PhasePartial:
     """
 
     ranks: Mapping[RankKey, RankPhases] = field(default_factory=dict)
-    kernels: KeyedSums = field(default_factory=KeyedSums)
-    instances: NamedCounts = field(default_factory=NamedCounts)
+    kernels: SumsByKey = field(default_factory=SumsByKey)
+    instances: HistogramByName = field(default_factory=HistogramByName)
     uncounted: frozenset[str] = frozenset()
     all_names: tuple[str, ...] = ()
 
@@ -81,8 +81,8 @@ def merged(parts: Sequence[PhasePartial]) -> PhasePartial:
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return PhasePartial(
         ranks={key: ranks[key] for key in sorted(ranks)},
-        kernels=KeyedSums.merge([part.kernels for part in parts]),
-        instances=NamedCounts.merge([part.instances for part in parts]),
+        kernels=SumsByKey.merge([part.kernels for part in parts]),
+        instances=HistogramByName.merge([part.instances for part in parts]),
         uncounted=frozenset(name for part in parts for name in part.uncounted),
         all_names=tuple(sorted({name for part in parts for name in part.all_names})),
     )

@@ -20,7 +20,7 @@ import pandas as pd
 
 from nsys_llm.analyses.collectives.lanes import map_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank, RankKey
@@ -57,7 +57,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
     """
     launched = coded_launches(trace, options)
     _, every = launched
-    steps, apis, collectives = side_by_side(
+    steps, apis, collectives = concurrently(
         len(every.rows),
         lambda: kernel_steps(trace, every, options),
         lambda: map_apis(trace, rank, every),

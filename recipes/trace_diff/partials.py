@@ -9,8 +9,7 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.profiler import HeldDevices
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
@@ -42,7 +41,7 @@ class MoveSums:
     """Copies and fills of one rank by kind; arrays of shape (kinds,).
 
     Attributes:
-        kind: Packed code, see `nsys_llm.taxonomy.memory_kinds.MoveKind`.
+        kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
         moves_n: Operations that start in the window.
         total_ns: Time in them inside the window.
         size_bytes: What the first of these move, as far as sizes are recorded.
@@ -125,12 +124,12 @@ class SidePart:
     keys: tuple[Key, ...] = ()
     total_ns: IntArray = field(default_factory=_none)
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
-    phase_steps: NamedCounts = field(default_factory=NamedCounts)
+    phase_steps: HistogramByName = field(default_factory=HistogramByName)
 
 
 @dataclass(frozen=True)
 class DiffPartial:
-    """All sides; see `nsys_llm.trace.sides`."""
+    """All sides; see `nsys_llm.trace.rank_sets`."""
 
     sides: Mapping[str, SidePart] = field(default_factory=dict)
 
@@ -164,5 +163,5 @@ def _merged_side(parts: Sequence[SidePart]) -> SidePart:
         keys,
         total_ns,
         ValueCounts.merge(counts),
-        NamedCounts.merge([part.phase_steps for part in parts]),
+        HistogramByName.merge([part.phase_steps for part in parts]),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.analyses.nvtx.delegated_launches import handed_over
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.delegated_launches import delegated
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.ranges import PUSH_POP
 
@@ -48,15 +48,15 @@ class Process:
         start, end, tid = (np.array(values) for values in zip(*self.ranges, strict=True))
         kind = np.full(start.shape, PUSH_POP)
         events = Table({"start_ns": start, "end_ns": end, "event_type": kind, "global_tid": tid})
-        forest = RangeForest.of(events, int(end.max()))
+        tree = NvtxTree.of(events, int(end.max()))
         # Calls stand in any order in a report.
         at, who, kernel, truth = np.array(self.calls)[self.random.permutation(len(self.calls))].T
         calls = Table({"start_ns": at, "global_tid": who})
         kernels = np.flatnonzero(kernel)
-        inside = forest.innermost(forest.thread_codes(who), at) >= 0
+        inside = tree.innermost(tree.thread_codes(who), at) >= 0
         rows = kernels[~inside[kernels]]
-        found = handed_over(forest, calls, rows, kernels)
-        return np.append(forest.event, -1)[found], truth[rows], who[rows]
+        found = delegated(tree, calls, rows, kernels)
+        return np.append(tree.event, -1)[found], truth[rows], who[rows]
 
 
 def engine(process, until, *, tid=ENGINE, rhythm="random", at=0):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
 
@@ -25,12 +25,12 @@ def events(*ranges):
     return Table(dict(zip(names, columns, strict=True)))
 
 
-def forest(*ranges):
-    return RangeForest.of(events(*ranges), CAPTURE_END)
+def tree(*ranges):
+    return NvtxTree.of(events(*ranges), CAPTURE_END)
 
 
 def test_pieces_of_nested_ranges_are_the_ranges():
-    found = forest((0, 9, 11), (2, 5, 11), (2, 4, 11), (6, 8, 11), (20, 30, 11))
+    found = tree((0, 9, 11), (2, 5, 11), (2, 4, 11), (6, 8, 11), (20, 30, 11))
     assert found.event.tolist() == [0, 1, 2, 3, 4]
     assert found.parent.tolist() == [-1, 0, 1, 0, -1]
     assert found.depth.tolist() == [0, 1, 2, 1, 0]
@@ -40,7 +40,7 @@ def test_pieces_of_nested_ranges_are_the_ranges():
 
 def test_a_range_that_outlives_the_one_around_it_is_cut_there():
     # Two domains: 0-10 and 5-15.
-    found = forest((0, 10, 11), (5, 15, 11))
+    found = tree((0, 10, 11), (5, 15, 11))
     pieces = zip(found.event, found.start_ns, found.end_ns, found.parent, strict=True)
     assert [tuple(map(int, one)) for one in pieces] == [
         (0, 0, 10, -1),
@@ -52,7 +52,7 @@ def test_a_range_that_outlives_the_one_around_it_is_cut_there():
 
 def test_what_began_first_stays_the_outer_one_behind_a_cut():
     # At 12, the ranges from 5 and from 7 are open; the later one is the innermost.
-    found = forest((0, 10, 11), (5, 15, 11), (7, 20, 11))
+    found = tree((0, 10, 11), (5, 15, 11), (7, 20, 11))
     at = found.innermost(np.zeros(2, dtype=np.int64), np.array([12, 15]))
     assert found.event[at].tolist() == [2, 2]
     assert found.parent[at[0]] >= 0
@@ -61,13 +61,13 @@ def test_what_began_first_stays_the_outer_one_behind_a_cut():
 
 
 def test_ranges_without_an_end_last_to_the_end_of_the_capture_and_are_counted():
-    found = forest((0, NULL_INT, 11), (3, 3, 11), (5, 4, 11), (7, 9, 11))
+    found = tree((0, NULL_INT, 11), (3, 3, 11), (5, 4, 11), (7, 9, 11))
     assert found.end_ns.tolist() == [CAPTURE_END, 9]
     assert (found.without_end_n, found.empty_n) == (1, 2)
 
 
 def test_start_end_ranges_stand_apart_and_nest_in_nothing():
-    found = forest((0, 9, 12, 60), (1, 5, 11), (2, 20, 11, 60))
+    found = tree((0, 9, 12, 60), (1, 5, 11), (2, 20, 11, 60))
     assert found.threads.tolist() == [11]
     assert found.pushed_n == 1
     free = np.full(3, found.free)
@@ -76,7 +76,7 @@ def test_start_end_ranges_stand_apart_and_nest_in_nothing():
 
 
 def test_without_ranges_nothing_is_open():
-    for found in (RangeForest.of(None, 9), forest(), forest((0, 9, 11, 34))):
+    for found in (NvtxTree.of(None, 9), tree(), tree((0, 9, 11, 34))):
         assert len(found) == 0
         assert found.thread_codes(np.array([11])).tolist() == [-1]
         assert found.innermost(np.array([found.free, -1]), np.array([3, 4])).tolist() == [-1, -1]
@@ -86,7 +86,7 @@ def test_without_ranges_nothing_is_open():
 def test_more_pieces_than_can_be_are_not_made(monkeypatch):
     monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_EACH", 1)
     monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_MORE", 0)
-    found = forest((0, 10, 11), (5, 15, 11))
+    found = tree((0, 10, 11), (5, 15, 11))
     assert (found.end_ns.tolist(), found.parent.tolist()) == ([10, 10], [-1, 0])
 
 
@@ -126,7 +126,7 @@ def open_at(table, tid, at, kind=59):
 @given(RANGES)
 def test_the_path_of_every_instant_is_what_is_open_there(ranges):
     table = as_events(ranges)
-    found = RangeForest.of(table, CAPTURE_END)
+    found = NvtxTree.of(table, CAPTURE_END)
     instants = np.arange(CAPTURE_END + 1)
     for tid in THREADS:
         code = found.thread_codes(np.full(instants.shape, tid))
@@ -145,7 +145,7 @@ def test_the_path_of_every_instant_is_what_is_open_there(ranges):
 @examples(150)
 @given(RANGES, st.data())
 def test_trees_are_sound(ranges, data):
-    found = RangeForest.of(as_events(ranges), CAPTURE_END)
+    found = NvtxTree.of(as_events(ranges), CAPTURE_END)
     inner = np.flatnonzero(found.parent >= 0)
     above = found.parent[inner]
     assert (above < inner).all()
@@ -168,7 +168,7 @@ def test_trees_are_sound(ranges, data):
 @given(RANGES)
 def test_the_short_way_for_few_launches_finds_the_same(ranges):
     table = as_events(ranges)
-    found = RangeForest.of(table, CAPTURE_END)
+    found = NvtxTree.of(table, CAPTURE_END)
     instants = np.arange(CAPTURE_END)
     for tid in THREADS:
         thread = np.full(instants.shape, tid)
@@ -181,5 +181,5 @@ def test_the_short_way_for_few_launches_finds_the_same(ranges):
 
 @pytest.mark.parametrize("depth", [1, 7, 40])
 def test_depth_counts_what_is_around(depth):
-    found = forest(*((level, 200 - level, 11) for level in range(depth)))
+    found = tree(*((level, 200 - level, 11) for level in range(depth)))
     assert found.depth.tolist() == list(range(depth))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS
 from nsys_llm.analyses.nvtx.phase_times import phase_codes, phase_times, ranged_ops
-from nsys_llm.manifest.reads import TableRead
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.inputs import open_report
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.taxonomy.phase_maps import phase_map
@@ -188,7 +188,7 @@ def test_launches_for_a_thread_that_waits_go_to_its_range(tmp_path):
     ],
     ids=["too few", "does not wait", "two threads", "two threads once"],
 )
-def test_nothing_is_handed_over_that_is_not_certain(tmp_path, trace):
+def test_nothing_is_delegated_that_is_not_certain(tmp_path, trace):
     found = methods(trace, tmp_path)
     assert [name for name, _ in found].count("no_range") >= 2
     assert found[1] == ("no_range", None) or found[2] == ("no_range", None)

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["VARIABLE", "Browser", "Page", "find_chromium"]
-
 #: Names the program, where it is not on PATH under one of the usual names.
 VARIABLE = "NSYS_LLM_TEST_CHROMIUM"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

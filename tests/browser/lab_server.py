@@ -12,8 +12,6 @@ from pathlib import Path
 
 import plotly
 
-__all__ = ["Lab"]
-
 #: No news from the network, and all cells in the page at once, so that figures can be counted.
 _SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},

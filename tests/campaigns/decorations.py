@@ -8,8 +8,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
-__all__ = ["DECORATIONS", "decorate", "remake"]
-
 _RESERVED_BYTES = (1, 8, 12, 32, 100)
 
 

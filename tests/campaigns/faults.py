@@ -39,8 +39,6 @@ from results import RECIPES_FOLDER, differences, read_results  # noqa: E402
 from nsys_llm.manifest.manifest import recipe_names  # noqa: E402
 from nsys_llm.testing.trace_builder import TraceBuilder  # noqa: E402
 
-__all__ = ["FAULTS", "inject"]
-
 RANKS = 4
 _LIMIT_SECONDS = 150
 _TOLD_EVERY = 10

@@ -28,8 +28,6 @@ if str(TESTS) not in sys.path:
 
 from campaigns.targets import TARGETS, Case  # noqa: E402
 
-__all__ = ["run_case"]
-
 #: Processor time of one case; the largest takes some 3 s.
 _CASE_SECONDS = 40
 #: Wall time after which nothing but ending the child helps.

@@ -16,8 +16,8 @@ import numpy as np
 with atheris.instrument_imports(include=["nsys_llm"]):
     from nsys_llm.core.errors import UsageError
     from nsys_llm.core.patterns import parse_pattern
-    from nsys_llm.core.units import parse_duration_ns
-    from nsys_llm.manifest.gate_texts import gate_texts
+    from nsys_llm.manifest.gates import gate_texts
+    from nsys_llm.manifest.options import parse_duration_ns
     from nsys_llm.manifest.range_choice import parse_choice
     from nsys_llm.profile.sqlite.cells import (
         PADDING_BYTES,
@@ -25,12 +25,10 @@ with atheris.instrument_imports(include=["nsys_llm"]):
         UnexpectedCell,
         leaf_integers,
     )
-    from nsys_llm.taxonomy.collective_names import operation_of
+    from nsys_llm.taxonomy.communication import operation_of
     from nsys_llm.taxonomy.names import decode_nvjet, normalise_range, step_key
     from nsys_llm.taxonomy.secret_names import names_in, secret_names
     from nsys_llm.view.text import quoted, shortened, spans
-
-__all__ = ["one_page", "one_text"]
 
 _PAGE_BYTES = 512
 

@@ -12,8 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["EVENT_TABLES", "damage_bytes", "mutate_parquet", "mutate_sqlite"]
-
 #: What may stand in any cell of a SQLite table, whatever its column is declared as.
 _CELLS: tuple[Any, ...] = (
     None,

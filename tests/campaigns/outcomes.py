@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 
 from nsys_llm.run.cli import main
 
-__all__ = ["Ended", "differs_from_rows", "problems", "run_recipe", "signed"]
-
 _NULL_TEXT = str(-(2**63))
 #: Beyond this, a time cannot be added up (see `nsys_llm.trace.rank_trace`).
 _LARGEST_TIME_NS = 1 << 53

@@ -8,8 +8,6 @@ from rendered import HOSTILE_NAMES
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
-__all__ = ["sample_report"]
-
 _SCHEMAS = ("3.7.2", "3.24.14", "3.25.0", "3.30.1")
 _KERNELS = (
     "void gemvx::kernel<int, float>(float *)",

@@ -44,12 +44,10 @@ from nsys_llm.profile.tables import table_names, table_source
 from nsys_llm.report.markdown import markdown_prose
 from nsys_llm.run import runner
 from nsys_llm.taxonomy.categories import ENGINES, load_rules
-from nsys_llm.taxonomy.collective_names import operation_of
+from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.taxonomy.names import decode_nvjet, normalise_range, step_key, strip_api_version
 from nsys_llm.taxonomy.phase_maps import phase_map, read_phase_map
 from nsys_llm.view.text import quoted, shortened, spans
-
-__all__ = ["TARGETS", "Case"]
 
 Case = tuple[str, list[str]]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FAILING_NSYS"]
-
 FAILING_NSYS = """#!{python}
 import sys
 report, made = sys.argv[-1], sys.argv[sys.argv.index("--output") + 1]

@@ -14,7 +14,8 @@ import pytest
 from command_line import Run, row, rows, run, snapshot
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.testing.trace_builder import TraceBuilder, global_tid
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_metadata import global_tid
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"

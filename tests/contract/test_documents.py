@@ -8,18 +8,27 @@ from pathlib import Path
 import pytest
 from command_line import run
 
+from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.testing.demo import write_demo
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(document):
     links = re.findall(r"\]\(([^)#\s]+)", document.read_text("utf-8"))
     inside = [link for link in links if "://" not in link]
     missing = [link for link in inside if not (document.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_a_recipes_page_leads_to_all_of_its_options_and_tables(recipe):
+    page = (ROOT / "docs" / f"{recipe}.md").read_text("utf-8")
+    assert page.startswith(f"# {recipe}")
+    for name in (recipe, "common"):
+        assert f"](reference/{name}.md)" in page
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.png")), ids=lambda one: one.name)

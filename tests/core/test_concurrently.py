@@ -6,31 +6,31 @@ import threading
 
 import pytest
 
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.core.concurrently import concurrently
 
 LARGE = 1_000_000
 
 
 @pytest.mark.parametrize("rows_n", [0, LARGE])
 def test_results_come_in_the_order_of_the_parts(rows_n):
-    assert side_by_side(rows_n, lambda: "a", lambda: 1, lambda: None) == ["a", 1, None]
+    assert concurrently(rows_n, lambda: "a", lambda: 1, lambda: None) == ["a", 1, None]
 
 
 def test_of_many_rows_two_parts_run_at_a_time():
     # Each waits for the other: one after the other, they would never meet.
     meeting = threading.Barrier(2, timeout=10)
-    assert sorted(side_by_side(LARGE, meeting.wait, meeting.wait)) == [0, 1]
+    assert sorted(concurrently(LARGE, meeting.wait, meeting.wait)) == [0, 1]
 
 
 def test_of_few_rows_the_parts_run_in_the_calling_thread():
     here = threading.get_ident()
-    assert side_by_side(3, threading.get_ident, threading.get_ident) == [here, here]
+    assert concurrently(3, threading.get_ident, threading.get_ident) == [here, here]
 
 
 @pytest.mark.parametrize("rows_n", [0, LARGE])
 def test_an_error_of_a_part_is_that_of_the_whole(rows_n):
     with pytest.raises(ZeroDivisionError):
-        side_by_side(rows_n, lambda: 1, lambda: 1 // 0)
+        concurrently(rows_n, lambda: 1, lambda: 1 // 0)
 
 
 def test_after_a_failure_what_has_not_begun_never_does():
@@ -44,5 +44,5 @@ def test_after_a_failure_what_has_not_begun_never_does():
         ended.wait(0.3)
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(LARGE, fails, *[works] * 8)
+        concurrently(LARGE, fails, *[works] * 8)
     assert len(begun) < 8

@@ -18,7 +18,7 @@ from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.worker import map_reports, merge_results
 from nsys_llm.trace.identity import RankEntry, number_ranks
 
-RAISED = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
+RAISED = [one for name, one in vars(errors).items() if name.endswith("Error")]
 DESIGNED = {
     "UsageError": 2,
     "ReportError": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +12,14 @@ import pytest
 from results import run
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.install.derive import derived_files, main, metadata, options_table, tables_glossary
+from nsys_llm.install.derive import (
+    common_page,
+    derived_files,
+    main,
+    metadata,
+    recipe_page,
+    versions_table,
+)
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +51,11 @@ def test_the_derived_files_of_this_checkout_are_fresh():
     assert stale == []
 
 
-def test_every_recipe_has_derived_metadata():
+def test_every_recipe_has_derived_metadata_and_a_page():
     paths = {path.relative_to(ROOT) for path, _ in derived_files(ROOT)}
     assert {Path("recipes", name, "metadata.json") for name in recipe_names()} <= paths
-    assert Path("README.md") in paths
+    pages = {Path("docs", "reference", f"{name}.md") for name in ("common", *recipe_names())}
+    assert pages | {Path("README.md")} <= paths
 
 
 def test_a_stale_metadata_file_is_found_left_alone_and_mended(checkout):
@@ -84,12 +93,12 @@ def test_a_fresh_checkout_passes_the_check_in_silence(checkout, monkeypatch, cap
 
 def test_a_section_of_a_page_is_rewritten_between_its_marks_only(checkout, monkeypatch):
     page = checkout / "README.md"
-    mark = "<!-- derived: options of llm_hotspots -->\n"
+    mark = "<!-- derived: versions -->\n"
     page.write_text(f"before\n{mark}old\n<!-- end -->\nafter\n<!-- end -->\n")
     monkeypatch.chdir(checkout)
     assert main(["--check"]) == 1
     assert main([]) == 0
-    table = options_table(MANIFEST)
+    table = versions_table()
     assert page.read_text() == f"before\n{mark}\n{table}\n<!-- end -->\nafter\n<!-- end -->\n"
     assert main(["--check"]) == 0
 
@@ -118,15 +127,31 @@ def test_metadata_is_what_the_manifest_says():
     }
 
 
-def test_the_tables_of_options_and_columns_name_all_of_them_in_whole_rows():
-    options, glossary = options_table(MANIFEST), tables_glossary(MANIFEST)
-    for option in MANIFEST.options:
-        assert f"`{option.flag}`" in options
-    for table in MANIFEST.writes:
-        assert f"`{table.file}.parquet`" in glossary
-        for column in table.columns:
-            assert f"| `{column.name}` | {column.dtype}" in glossary
+def test_a_missing_page_is_written_with_its_folder(checkout, monkeypatch, capsys):
+    shutil.rmtree(checkout / "docs" / "reference")
+    monkeypatch.chdir(checkout)
+    assert main(["--check"]) == 1
+    assert main([]) == 0
+    assert (checkout / "docs/reference/common.md").read_text() == common_page()
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_option_and_column_stands_once_in_the_reference_in_whole_rows(name):
+    manifest = load_manifest(name)
+    common, own = common_page(), recipe_page(manifest)
+    text = f"{common}\n{own}"
+    for option in manifest.options:
+        assert text.count(f"| `{option.flag}`") == 1
+    for table in manifest.writes:
+        (part,) = re.findall(rf"\*\*`{table.file}\.parquet`.*?(?=\n\*\*|\n#|\Z)", text, re.DOTALL)
+        shown = re.findall(r"^\| `([^`]+)` \| (\w+)", part, re.MULTILINE)
+        expected = [(column.name, column.dtype) for column in table.columns]
+        # The page of all recipes shows what only some of them write, too.
+        assert [row for row in shown if row in expected] == expected
+        assert {name for name, _ in shown} - {name for name, _ in expected} <= {"side"}
+    for metric in manifest.metrics:
+        assert f"| `{metric.typed}` | {metric.unit} |" in own
+    assert all(f"| `{key}` |" in own for key in manifest.verdict)
     # A bar inside a cell would split it.
-    for text, cells_n in ((options, 2), (glossary, 4)):
-        rows = [line for line in text.splitlines() if line.startswith("|")]
-        assert {row.replace("\\|", "").count("|") for row in rows} == {cells_n + 1}
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({row.replace("\\|", "").count("|") for row in block.splitlines()}) == 1

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.gate_texts import gate_texts
-from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE, PASS, judge, parse_gates
-from nsys_llm.manifest.manifest import Metric, load_manifest
+from nsys_llm.manifest.declared import Metric
+from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE, PASS, gate_texts, judge, parse_gates
+from nsys_llm.manifest.manifest import load_manifest
 
 METRICS = (
     Metric("gpu_time", "ns", "Time."),

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import csv
-import json
+import re
 from importlib import resources
-from types import SimpleNamespace
 
+import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from manifest_faults import CHARTS, SCHEMA, document_of, faults
 from results import analyse, plain, read_frames
 
-from nsys_llm.core.errors import ManifestError, UsageError
-from nsys_llm.core.units import COLUMN_SUFFIXES
-from nsys_llm.manifest import manifest as module
+from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest import gates, options
+from nsys_llm.manifest.declared import Section, section_of
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.profile.tables import table_names, table_source
+from nsys_llm.report import outputs
 from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.view.figures import KINDS
 from nsys_llm.view.tables import Field, headings
 
+SUFFIXES = {"ns": "_ns", "bytes": "_bytes", "%": "_pct", "pp": "_pp", "ppm": "_ppm"}
 TYPES = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
 RECIPES = recipe_names()
 MANIFESTS = [load_manifest(name) for name in RECIPES]
@@ -94,7 +98,7 @@ def test_names_and_units_agree_in_both_directions(manifest):
         for column in table.columns:
             if table.index is not None and column.name[0].isupper():
                 continue  # NVIDIA's names carry no unit
-            for unit, suffix in COLUMN_SUFFIXES.items():
+            for unit, suffix in SUFFIXES.items():
                 where = f"{table.file}.{column.name}"
                 assert (column.unit == unit) == column.name.endswith(suffix), where
             assert column.unit != "count" or column.dtype == "int64", column.name
@@ -138,80 +142,159 @@ def test_an_unknown_recipe_is_told_with_those_there_are():
         load_manifest("cuda_sum")
 
 
-@pytest.fixture
-def planted(tmp_path, monkeypatch):
-    """Return a function that plants a fault in a copy of a manifest and loads it."""
-    source = resources.files("nsys_llm.manifests")
-    for name in ("common", "llm_hotspots"):
-        text = source.joinpath(f"{name}.json").read_text("utf-8")
-        (tmp_path / f"{name}.json").write_text(text)
-    monkeypatch.setattr(module, "resources", SimpleNamespace(files=lambda _: tmp_path))
-
-    def plant(fault):
-        path = tmp_path / "llm_hotspots.json"
-        document = json.loads(path.read_text())
-        fault(document)
-        path.write_text(json.dumps(document))
-        return load_manifest("llm_hotspots")
-
-    load_manifest.cache_clear()
-    yield plant
-    load_manifest.cache_clear()
+def manifest_with(fault):
+    """Return what is wrong with the manifests of trace_diff after a change of them."""
+    document, common = document_of("trace_diff"), document_of("common")
+    fault(document, common)
+    return faults("trace_diff", document, common)
 
 
-def test_without_a_fault_the_copy_is_valid(planted):
-    assert planted(lambda document: None) in MANIFESTS
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_manifest_has_no_fault(recipe):
+    assert faults(recipe, document_of(recipe), document_of("common")) == []
+
+
+def test_the_schema_is_one_and_knows_what_the_product_knows():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    parts = SCHEMA["$defs"]
+    assert set(parts["option_type"]["enum"]) == {*options._PARSERS, "flag"}
+    assert set(parts["dtype"]["enum"]) == outputs._PANDAS_TYPES.keys() == TYPES.keys()
+    assert set(parts["metric"]["properties"]["unit"]["enum"]) == gates._UNITS.keys()
+    assert set(parts["chart"]["properties"]["kind"]["enum"]) == KINDS.keys() == CHARTS.keys()
 
 
 def kernels(document):
     return next(table for table in document["writes"] if table["file"] == "kernels")
 
 
+def option(document):
+    return next(one for one in document["options"] if one["name"] == "engine")
+
+
+def column(document):
+    return kernels(document)["columns"][0]
+
+
+def section(document):
+    return next(one for one in document["sections"] if one["table"] == "kernels")
+
+
+def without(mapping, key):
+    return {name: value for name, value in mapping.items() if name != key}
+
+
 FAULTS = {
-    "name is 'other'": lambda doc: doc.update(name="other"),
-    "option 'engine' twice": lambda doc: doc["options"].append(doc["options"][0]),
-    "option 'csv' twice": lambda doc: doc["options"].append({**doc["options"][0], "name": "csv"}),
-    "table 'kernels' twice": lambda doc: doc["writes"].append(kernels(doc)),
-    "table 'files' twice": lambda doc: kernels(doc).update(file="files"),
-    "option 'engine' has the unknown type 'word'": lambda doc: doc["options"][0].update(
-        type="word"
+    "name is 'other'": lambda doc, _: doc.update(name="other"),
+    "option 'engine' twice": lambda doc, _: doc["options"].append(option(doc)),
+    "option 'csv' twice": lambda doc, _: option(doc).update(name="csv"),
+    "option 'top' twice": lambda _, common: common["options"].append(
+        next(one for one in common["options"] if one["name"] == "top")
     ),
-    "option 'engine' has the unknown unit 'days'": lambda doc: doc["options"][0].update(
-        unit="days"
+    "table 'kernels' twice": lambda doc, _: doc["writes"].append(kernels(doc)),
+    "table 'files' twice": lambda doc, _: kernels(doc).update(file="files"),
+    "'word' is not one of": lambda doc, _: option(doc).update(type="word"),
+    "'days' is not one of": lambda doc, _: option(doc).update(unit="days"),
+    "excludes 'motor', which does not exist": lambda doc, _: option(doc).update(excludes="motor"),
+    "kernels: column 'category' twice": lambda doc, _: kernels(doc)["columns"].append(
+        next(one for one in kernels(doc)["columns"] if one["name"] == "category")
     ),
-    "option 'engine' excludes 'motor', which does not exist": lambda doc: doc["options"][0].update(
-        excludes="motor"
+    "kernels has no column 'Name' for its index": lambda doc, _: kernels(doc).update(index="Name"),
+    "'text' is not one of": lambda doc, _: column(doc).update(dtype="text"),
+    "'ms' is not one of": lambda doc, _: column(doc).update(unit="ms"),
+    "does not match '_ns$'": lambda doc, _: column(doc).update(unit="ns"),
+    "does not match '_bytes$'": lambda doc, _: column(doc).update(unit="bytes"),
+    "does not match '_pct$'": lambda doc, _: column(doc).update(unit="%"),
+    "does not match '_pp$'": lambda doc, _: column(doc).update(unit="pp"),
+    "does not match '_ppm$'": lambda doc, _: column(doc).update(unit="ppm"),
+    "'title' is a required property": lambda doc, _: doc.pop("title"),
+    "'reads' is a required property": lambda doc, _: doc.pop("reads"),
+    "'report' is a required property": lambda _, common: common.pop("report"),
+    "'lost' is a required property": lambda doc, _: doc["reads"][0].pop("lost"),
+    "'meaning' is a required property": lambda doc, _: column(doc).pop("meaning"),
+    "'colour' was unexpected": lambda doc, _: column(doc).update(colour="red"),
+    "'helpp' was unexpected": lambda doc, _: option(doc).update(helpp="typo"),
+    "'tabel' was unexpected": lambda doc, _: doc["reads"][0].update(tabel="typo"),
+    "'colums' was unexpected": lambda doc, _: section(doc).update(colums=[]),
+    "'gate' was unexpected": lambda doc, _: doc["metrics"][0].update(gate="typo"),
+    "'metric' was unexpected": lambda doc, _: doc.update(metric=[]),
+    "'reads' was unexpected": lambda _, common: common.update(reads=[]),
+    "section 'Ranks and reports' twice": lambda doc, _: section(doc).update(
+        title="Ranks and reports"
     ),
-    "kernels.total_ns twice": lambda doc: kernels(doc)["columns"].append(
-        next(one for one in kernels(doc)["columns"] if one["name"] == "total_ns")
-    ),
-    "kernels has no column 'Name' for its index": lambda doc: kernels(doc).update(index="Name"),
-    "kernels.name has the unknown dtype 'text'": lambda doc: kernels(doc)["columns"][0].update(
-        dtype="text"
-    ),
-    "kernels.name has the unknown unit 'ms'": lambda doc: kernels(doc)["columns"][0].update(
-        unit="ms"
-    ),
-    "kernels.name must end in _ns": lambda doc: kernels(doc)["columns"][0].update(unit="ns"),
-    "kernels.name must end in _pct": lambda doc: kernels(doc)["columns"][0].update(unit="%"),
-    "title": lambda doc: doc.pop("title"),
-    "meaning": lambda doc: kernels(doc)["columns"][0].pop("meaning"),
-    "colour": lambda doc: kernels(doc)["columns"][0].update(colour="red"),
-    "helpp": lambda doc: doc["options"][0].update(helpp="typo"),
+    "shows 'nothing', which is not written": lambda doc, _: section(doc).update(table="nothing"),
+    "kernels has no column mane": lambda doc, _: section(doc).update(columns=["name", "mane"]),
+    "kernels has no column some": lambda doc, _: section(doc).update(summary=["some"]),
+    "kernels has no column why": lambda doc, _: section(doc).update(by="why"),
+}
+FAULTS |= {
+    f"'{key}' is a required property (section)": lambda doc, _, key=key: section(doc).pop(key)
+    for key in ("table", "title", "shows", "columns")
 }
 
 
 @pytest.mark.parametrize("said", FAULTS)
-def test_a_planted_fault_is_caught_and_named(planted, said):
-    with pytest.raises(ManifestError) as caught:
-        planted(FAULTS[said])
-    assert said in caught.value.message
-    assert "manifests/llm_hotspots.json" in caught.value.message
+def test_a_planted_fault_is_caught_and_named(said):
+    found = manifest_with(FAULTS[said])
+    assert any(said.removesuffix(" (section)") in text for text in found), found
 
 
-def test_all_faults_of_a_manifest_are_told_at_once(planted):
-    with pytest.raises(ManifestError, match=r"name is 'other'; .*option 'engine' twice"):
-        planted(lambda doc: [FAULTS[said](doc) for said in list(FAULTS)[:2]])
+CHART_OF = {
+    kind: {"kind": kind, "title": "A chart"}
+    | {
+        key: ["category"] if key == "parts" else "category"
+        for key in SCHEMA["$defs"][f"chart_{kind}"]["required"]
+    }
+    for kind in KINDS
+}
+each_chart = pytest.mark.parametrize("chart", CHART_OF.values(), ids=CHART_OF)
+
+
+def with_chart(chart):
+    return manifest_with(lambda doc, _: section(doc).update(charts=[chart]))
+
+
+@each_chart
+def test_a_chart_of_every_kind_that_can_be_drawn_may_stand_in_a_manifest(chart):
+    assert with_chart(chart) == []
+    whole = {"top": 5, "where": {"category": "gemm"}, "menu": "category", "log": False}
+    assert with_chart({**chart, **whole}) == []
+
+
+@each_chart
+def test_what_a_chart_lacks_is_caught(chart):
+    for key in chart:
+        said = f"'{key}' is a required property"
+        assert any(said in text for text in with_chart(without(chart, key)))
+
+
+@each_chart
+def test_what_a_chart_does_not_know_is_caught(chart):
+    (found,) = with_chart({**chart, "colour": "name", "z": 1})
+    assert "'colour', 'z' were unexpected" in found
+
+
+@pytest.mark.parametrize("kind", ["pie", ""])
+def test_an_unknown_kind_of_chart_is_caught(kind):
+    assert any(
+        f"'{kind}' is not one of" in text for text in with_chart({"kind": kind, "title": "T"})
+    )
+
+
+@each_chart
+def test_columns_that_the_table_lacks_are_caught_wherever_a_chart_uses_them(chart):
+    charts = [{**chart, "menu": "pick"}, {**chart, "where": {"op": "copy"}}]
+    for key in without(without(chart, "kind"), "title"):
+        charts.append({**chart, key: ["hue"] if key == "parts" else "hue"})
+    for odd in charts:
+        (found,) = with_chart(odd)
+        assert re.search("kernels has no column (hue|op|pick)$", found)
+
+
+def test_reading_a_section_keeps_its_defaults():
+    read = section_of({"table": "t", "title": "T", "shows": "S.", "columns": ["a", "b"]})
+    assert read == Section(table="t", title="T", shows="S.", columns=("a", "b"))
+    assert (read.rows_n, read.charts, read.summary) == (15, (), ())
+    assert (read.in_report, read.optional) == (True, False)
 
 
 def test_the_common_part_is_no_recipe():

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["PLANTED", "Bug"]
-
 
 class Bug(NamedTuple):
     """One mistake.
@@ -111,7 +109,7 @@ _ALL: Final = (
         "shared/nsys_llm/trace/selection.py",
         '    return graphs.take(~(twice & (graphs["correlation_id"] != NULL_INT)))',
         "    return graphs",
-        ("profile/test_schema_versions.py", "trace/test_selection.py"),
+        ("contract/test_schema_versions.py", "trace/test_selection.py"),
     ),
     Bug(
         "all",
@@ -151,7 +149,7 @@ _HOTSPOTS: Final = (
     Bug(
         "llm_hotspots",
         "copies are no busy time: a device that copies is idle",
-        "shared/nsys_llm/analyses/device/device_overlap.py",
+        "shared/nsys_llm/analyses/device/overlap.py",
         'copies=_union(trace, ("memcpys", "memsets"), device),',
         'copies=_union(trace, ("memsets",), device),',
         ("recipes/llm_hotspots/test_memops.py", "recipes/llm_hotspots/test_llm_hotspots.py"),
@@ -210,7 +208,7 @@ _HOTSPOTS: Final = (
         "nodes of graphs are no kernels",
         "recipes/llm_hotspots/per_rank/launches.py",
         "        kernels_n=len(kernels),\n",
-        '        kernels_n=int((~is_set(kernels["graph_node_id"])).sum()),\n',
+        "        kernels_n=int((~is_graph_node(kernels)).sum()),\n",
         ("recipes/llm_hotspots/test_launches.py",),
     ),
     Bug(
@@ -400,8 +398,8 @@ _GAPS: Final = (
         "idle_gaps",
         "clocks of ranks are compared as they are",
         "recipes/idle_gaps/tables/cross_rank_idle.py",
-        "        spells.idle_ns + at\n",
-        "        spells.idle_ns + 0 * at\n",
+        "intervals.idle_ns + at\n",
+        "intervals.idle_ns + 0 * at\n",
         ("recipes/idle_gaps/test_idle_gaps.py",),
     ),
     Bug(
@@ -467,7 +465,7 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "the phase is that of the innermost range, though only one around it has one",
         "shared/nsys_llm/analyses/nvtx/phase_times.py",
-        "    owner = np.append(forest.nearest(chosen), -1)[every.piece]\n",
+        "    owner = np.append(tree.nearest(chosen), -1)[every.piece]\n",
         "    owner = np.where(np.append(chosen, False)[every.piece], every.piece, -1)\n",
         ("analyses/test_phase_times.py", "recipes/nvtx_phase_attribution/test_phases.py"),
     ),

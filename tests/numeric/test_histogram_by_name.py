@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.longest import longest_starts
 from nsys_llm.recipes.llm_hotspots.per_rank.peak_rate import busiest_window
 from nsys_llm.taxonomy.names import strip_api_version
@@ -26,7 +25,7 @@ def named(values):
     group = [index for index, name in enumerate(names) for _ in values[name]]
     value = [one for name in names for one in values[name]]
     ints = np.array(group, dtype=np.int64), np.array(value, dtype=np.int64)
-    return NamedCounts(names, ValueCounts.from_values(*ints))
+    return HistogramByName(names, ValueCounts.from_values(*ints))
 
 
 def plain(counts):
@@ -43,11 +42,11 @@ def test_counts_of_ranks_add_up_under_their_names_in_any_order(ranks, random):
     for rank in ranks:
         for name, values in rank.items():
             expected[name] = sorted([*expected.get(name, []), *values])
-    together = NamedCounts.merge([named(rank) for rank in ranks])
+    together = HistogramByName.merge([named(rank) for rank in ranks])
     assert plain(together) == expected
     random.shuffle(ranks)
-    pieces = [NamedCounts.merge([named(rank), NamedCounts()]) for rank in ranks]
-    assert plain(NamedCounts.merge(pieces)) == expected
+    pieces = [HistogramByName.merge([named(rank), HistogramByName()]) for rank in ranks]
+    assert plain(HistogramByName.merge(pieces)) == expected
 
 
 @given(starts=st.lists(st.integers(0, 40), max_size=12), length=st.integers(1, 15))

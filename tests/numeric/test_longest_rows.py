@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.longest_rows import candidate_rows, longest_of_each
+from nsys_llm.numeric.longest import candidate_rows, longest_of_each
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=40

@@ -19,7 +19,7 @@ from nsys_llm.numeric.tails import (
     tail_score,
     twice_medians,
 )
-from nsys_llm.recipes.tail_stats.per_rank.compact_histogram import NarrowCounts
+from nsys_llm.recipes.tail_stats.per_rank.compact_histogram import CompactHistogram
 
 
 def counted(*groups):
@@ -121,14 +121,14 @@ def test_a_heap_is_many_alike_and_apart(values, heap):
 def test_narrow_counts_are_the_counts_again(pairs):
     group, value = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in (0, 1))
     counts = ValueCounts.from_values(group, value)
-    again = NarrowCounts.of(counts).widened()
+    again = CompactHistogram.of(counts).widened()
     for name in ("group", "value", "count"):
         assert getattr(again, name).dtype == np.int64
         assert getattr(again, name).tolist() == getattr(counts, name).tolist()
 
 
 def test_small_counts_take_few_bytes():
-    narrow = NarrowCounts.of(counted([3, 3, 70_000]))
+    narrow = CompactHistogram.of(counted([3, 3, 70_000]))
     kinds = [one.dtype for one in (narrow.group, narrow.value, narrow.count)]
     assert kinds == [np.uint8, np.uint32, np.uint8]
 

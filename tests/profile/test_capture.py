@@ -16,7 +16,8 @@ from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts, read_facts
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.sqlite.report import SqliteReport
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder, global_tid
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_metadata import global_tid
 
 TOKEN = "hf_SECRET0123456789"
 PIN = "98765432109"

@@ -11,7 +11,8 @@ import pytest
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.manifest.manifest import TableRead, load_manifest
+from nsys_llm.manifest.declared import TableRead
+from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.sqlite.report import SqliteReport

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
+from nsys_llm.manifest.declared import Column, TableWrite
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.outputs import declared_frame, write_tables
 
 NAME = Column("name", "string", "Kernel name.", nullable=False)

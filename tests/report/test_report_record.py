@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -11,13 +13,14 @@ import pytest
 from command_line import run
 from results import demo_inputs, read_report
 
-from nsys_llm.manifest.manifest import load_manifest, recipe_names, report_schema
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.findings import SCOPES, SEVERITIES
 from nsys_llm.report.run_record import FORMAT
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
 
-SCHEMA = report_schema()
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "manifests" / "common.json").read_text("utf-8"))["report"]
 
 
 @pytest.fixture(scope="module")

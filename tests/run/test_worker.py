@@ -17,7 +17,8 @@ from nsys_llm.profile.inputs import ReportInput, expand_inputs
 from nsys_llm.recipes.llm_hotspots import analysis
 from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_reports, merge_results, probe_reports
-from nsys_llm.testing.trace_builder import TraceBuilder, global_tid
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_metadata import global_tid
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult
 

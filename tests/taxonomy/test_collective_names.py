@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.taxonomy.collective_names import OTHER, operation_of
+from nsys_llm.taxonomy.communication import OTHER, operation_of
 
 ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 NAMES = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.taxonomy.memory_kinds import (
+from nsys_llm.taxonomy.cuda_codes import (
     COPY_KINDS,
     MEMORY_KINDS,
     MoveKind,

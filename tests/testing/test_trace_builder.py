@@ -18,7 +18,9 @@ import pytest
 
 from nsys_llm.core.errors import OutputError, UsageError
 from nsys_llm.profile.trace_schema import ExportSchema, schema_versions
-from nsys_llm.testing.trace_builder import TraceBuilder, base_name, global_tid
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_bulk import base_name
+from nsys_llm.testing.trace_metadata import global_tid
 
 VERSIONS = schema_versions()
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

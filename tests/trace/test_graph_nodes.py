@@ -6,7 +6,7 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.graph_nodes import NodeCaptures, is_node
+from nsys_llm.trace.graph_nodes import NodeCaptures, is_graph_node
 
 
 def captures(*rows):
@@ -43,4 +43,13 @@ def test_a_circle_ends():
 
 
 def test_operations_without_a_node_are_none():
-    assert is_node(np.array([NULL_INT, 0, 5])).tolist() == [False, False, True]
+    ids = np.array([NULL_INT, 0, 1, -1, 2**62], dtype=np.int64)
+    op = Table({"graph_node_id": ids})
+    assert is_graph_node(op).tolist() == [False, False, True, True, True]
+    assert is_graph_node(op, np.array([3, 1])).tolist() == [True, False]
+
+
+def test_of_a_table_without_nodes_nothing_is_one():
+    op = Table({"start_ns": np.arange(3)})
+    assert is_graph_node(op).tolist() == [False] * 3
+    assert is_graph_node(op, np.array([2])).tolist() == [False]

@@ -8,8 +8,13 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.outcomes import MapResult, ReportOutcome
-from nsys_llm.trace.rank_sets import number_sides, read_rank_maps, unused_maps, wanted_ranks
-from nsys_llm.trace.sides import entries_by_side
+from nsys_llm.trace.rank_sets import (
+    entries_by_side,
+    number_sides,
+    read_rank_maps,
+    unused_maps,
+    wanted_ranks,
+)
 
 
 def given(inputs, baseline=None, baselines=None):

@@ -11,7 +11,6 @@ import pytest
 from quick_run import resolved
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.core.nearest_names import nearest_names
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.run.cli import main
@@ -19,8 +18,8 @@ from nsys_llm.run.worker import map_reports, merge_results
 from nsys_llm.taxonomy.names import normalise_range, step_key
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.ranges import typed_name
-from nsys_llm.trace.sides import entries_by_side
-from nsys_llm.trace.unmatched import Unmatched, refuse_unmatched
+from nsys_llm.trace.rank_sets import entries_by_side
+from nsys_llm.trace.unmatched import Unmatched, nearest_names, refuse_unmatched
 
 
 def rank(path, *names, kernel="gemm"):

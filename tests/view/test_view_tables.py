@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rendered import HOSTILE_NAMES, INVISIBLE, Markup
 
-from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
+from nsys_llm.manifest.declared import Column, TableWrite
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.outputs import declared_frame, write_tables
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import (

@@ -18,7 +18,8 @@ _Tables = Mapping[str, pd.DataFrame]
 
 #: Percentage points of the window above the median rank; ranks that do the same differ by less.
 _MORE_IDLE_POINTS: Final = 5.0
-#: Spells in a clock as exact as NTP (1 to tens of ms between hosts) mean something from here on.
+#: Idle intervals in a clock as exact as NTP (1 to tens of ms between hosts) mean something from
+#: here on.
 _NTP_NS: Final = 10_000_000
 _NTP_CLOCK: Final = "utcEpochNs"
 #: Common idle time in all, below which it is not worth a word; see `findings`.

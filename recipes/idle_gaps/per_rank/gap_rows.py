@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import Situations, situate, split_gaps
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import IntArray, union_intervals
@@ -22,7 +22,7 @@ from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .gap_context import Marks
-from .thread_scheduling import Cores
+from .thread_scheduling import ThreadScheduling
 
 _THREAD_BITS: Final = 0xFFFFFF
 
@@ -90,7 +90,7 @@ def top_gaps(
     trace: RankTrace,
     ops: DeviceOps,
     names: OpNames,
-    host: HostLine,
+    host: HostTimeline,
     options: Mapping[str, Any],
 ) -> list[GapRow]:
     """Describe the longest gaps of a device."""
@@ -100,7 +100,10 @@ def top_gaps(
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
     named = split.time_ns.argmax(axis=0)
-    marks, cores = Marks.of(trace, _spans(gaps, where, host)), Cores.of(trace.tables)
+    marks, scheduling = (
+        Marks.of(trace, _spans(gaps, where, host)),
+        ThreadScheduling.of(trace.tables),
+    )
     found = []
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
@@ -115,7 +118,7 @@ def top_gaps(
                 cause=cause,
                 time_ns=tuple(split.time_ns[:, at].tolist()),
                 certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
-                **_launch(trace, host, marks, cores, call, int(where.other[at]), gap, cause),
+                **_launch(trace, host, marks, scheduling, call, int(where.other[at]), gap, cause),
             )
         )
     return found
@@ -158,7 +161,7 @@ def _name(ops: DeviceOps, names: OpNames, op: int) -> str | None:
     return names.texts[int(ops.name[op])] if op >= 0 else None
 
 
-def _spans(gaps: Gaps, where: Situations, host: HostLine) -> IntArray:
+def _spans(gaps: Gaps, where: Situations, host: HostTimeline) -> IntArray:
     """Return the gaps and the begins of their launches, as spans that may be looked at."""
     begins = host.calls.start_ns[where.call[where.call >= 0]]
     starts = np.concatenate((gaps.start_ns, begins))
@@ -167,9 +170,9 @@ def _spans(gaps: Gaps, where: Situations, host: HostLine) -> IntArray:
 
 def _launch(
     trace: RankTrace,
-    host: HostLine,
+    host: HostTimeline,
     marks: Marks,
-    cores: Cores,
+    scheduling: ThreadScheduling,
     call: int,
     other: int,
     gap: tuple[int, int],
@@ -196,17 +199,17 @@ def _launch(
         "launch_range": marks.innermost(thread, begin_ns),
         "os_call": os_call,
         "os_call_ns": os_call_ns,
-        "on_core_ns": cores.on_core_ns(thread, *gap),
+        "on_core_ns": scheduling.on_core_ns(thread, *gap),
     }
 
 
-def _api(trace: RankTrace, host: HostLine, call: int) -> str:
+def _api(trace: RankTrace, host: HostTimeline, call: int) -> str:
     name_id = int(trace.tables["api_calls"]["name_id"][host.calls.row[call]])
     return strip_api_version(text_of(name_id, trace.strings))
 
 
 def _stretch(
-    host: HostLine, call: int, other: int, gap: tuple[int, int], cause: int
+    host: HostTimeline, call: int, other: int, gap: tuple[int, int], cause: int
 ) -> tuple[int | None, tuple[int, int] | None]:
     """Return the call with most time of the cause, and that time; or the longest without a call."""
     calls, last = host.calls, np.array([call])

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -68,7 +68,7 @@ def map_timelines(
     key: RankKey,
     ops: DeviceOps,
     names: OpNames,
-    host: HostLine,
+    host: HostTimeline,
     gaps: Sequence[GapRow],
 ) -> tuple[GapTimeline, ...]:
     """Draw the longest of the gaps of a device that are told one by one."""
@@ -143,7 +143,9 @@ def _op_kind(names: OpNames, code: int) -> str:
     return "kernel" if names.computing[code] else names.texts[code].partition(" ")[0]
 
 
-def _call_bars(trace: RankTrace, host: HostLine, thread: int, view: tuple[int, int]) -> list[Bar]:
+def _call_bars(
+    trace: RankTrace, host: HostTimeline, thread: int, view: tuple[int, int]
+) -> list[Bar]:
     """Return the longest CUDA calls of a thread, by what they are as a cause of idle time."""
     calls = host.calls
     code = int(np.searchsorted(calls.threads, thread))

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.distributions import ValueCounts, interpolate
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts, interpolate
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -31,7 +30,7 @@ _BETWEEN: Final = "\x1f"
 
 def map_patterns(
     devices: Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]], names: OpNames
-) -> tuple[RankPatterns, NamedCounts]:
+) -> tuple[RankPatterns, HistogramByName]:
     """Return the patterns of one rank, and how often a gap of each had which length.
 
     Args:
@@ -72,7 +71,7 @@ def map_patterns(
 
 
 def pattern_columns(
-    parts: Sequence[tuple[Rank, RankPatterns]], lengths: NamedCounts, top: int
+    parts: Sequence[tuple[Rank, RankPatterns]], lengths: HistogramByName, top: int
 ) -> Columns:
     """Return the table patterns: those with most time over all ranks, then all others in a row."""
     pairs = sorted({pair for _, part in parts for pair in part.pairs})
@@ -122,16 +121,16 @@ def _key(pair: tuple[str, str]) -> str:
     return _BETWEEN.join(pair)
 
 
-def _named(keys: Sequence[str], counts: ValueCounts) -> NamedCounts:
+def _named(keys: Sequence[str], counts: ValueCounts) -> HistogramByName:
     """Return counts under names in the order that merging needs."""
     order = sorted(range(len(keys)), key=lambda at: keys[at])
     rank = np.empty(len(keys), dtype=np.int64)
     rank[order] = np.arange(len(keys))
-    return NamedCounts(tuple(keys[at] for at in order), counts.regrouped(rank))
+    return HistogramByName(tuple(keys[at] for at in order), counts.regrouped(rank))
 
 
 def _medians(
-    lengths: NamedCounts, pairs: Sequence[tuple[str, str]]
+    lengths: HistogramByName, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[float], list[int]]:
     place = {name: index for index, name in enumerate(lengths.names)}
     rows = np.array([place[_key(pair)] for pair in pairs], dtype=np.int64)

@@ -13,14 +13,14 @@ from nsys_llm.profile.tables import Table
 
 
 @dataclass(frozen=True)
-class Cores:
+class ThreadScheduling:
     """The switches of one rank; None where none are recorded."""
 
     switches: Table | None
     _spans: dict[int, IntArray | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tables: Mapping[str, Table]) -> Cores:
+    def of(cls, tables: Mapping[str, Table]) -> ThreadScheduling:
         """Return those of a rank's tables."""
         return cls(tables.get("thread_switches"))
 

@@ -1,4 +1,4 @@
-"""Idle time of all ranks together: the job stands still, or waits for one late rank.
+"""Idle time of all ranks aligned: the job stands still, or waits for one late rank.
 
 A rank that waits inside a collective runs its kernel and is busy: what is seen here is ranks that
 have nothing to run at all.
@@ -16,10 +16,10 @@ from nsys_llm.numeric.intervals import IntArray, subtract_intervals, total_lengt
 from nsys_llm.report.columns import Columns
 from nsys_llm.trace.identity import Rank, clock_offsets
 
-from ..partials import RankIdle, Spells
-from .idle_intervals import Chance, spells_by_chance, spells_together
+from ..partials import IdleIntervals, RankIdle
+from .idle_intervals import Chance, common_intervals, intervals_by_chance
 
-#: Kinds of spells: nobody runs anything, or one rank does.
+#: Kinds of intervals: nobody runs anything, or one rank does.
 ALL_IDLE: Final = "all idle"
 ONE_BUSY: Final = "one busy"
 
@@ -27,12 +27,12 @@ ONE_BUSY: Final = "one busy"
 ONE_REPORT: Final = "one report"
 
 _RankRows = Sequence[tuple[Rank, RankIdle]]
-#: Kind, position of the late rank, its spells, and what chance would give.
+#: Kind, position of the late rank, its intervals, and what chance would give.
 _Kind = tuple[str, int | None, IntArray, Chance]
 
 
 @dataclass(frozen=True)
-class _Together:
+class _AlignedRanks:
     """Ranks in one clock.
 
     Attributes:
@@ -42,26 +42,26 @@ class _Together:
         span: When all of them were watched.
     """
 
-    ranks: Sequence[tuple[Rank, Spells]]
+    ranks: Sequence[tuple[Rank, IdleIntervals]]
     offset_ns: Sequence[int]
     clock: str
     span: tuple[int, int]
 
 
-def together_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[str, Columns]:
+def cross_rank_idle_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[str, Columns]:
     """Return the tables common_idle and common_gaps; without rows where there is no one clock."""
-    together = _aligned(rows, bool(options["disable_alignment"]))
-    if together is None:
+    aligned = _aligned(rows, bool(options["disable_alignment"]))
+    if aligned is None:
         return {"common_idle": _sum_columns(None, []), "common_gaps": _gap_columns(None, [])}
     idle = [
-        spells.idle_ns + at
-        for (_, spells), at in zip(together.ranks, together.offset_ns, strict=True)
+        intervals.idle_ns + at
+        for (_, intervals), at in zip(aligned.ranks, aligned.offset_ns, strict=True)
     ]
-    every, alone = spells_together(idle, together.span)
-    chances = spells_by_chance(idle, together.span)
+    every, alone = common_intervals(idle, aligned.span)
+    chances = intervals_by_chance(idle, aligned.span)
     kinds: list[_Kind] = [(ALL_IDLE, None, every, chances.every)]
     kinds += [
-        (ONE_BUSY, late, _working(together, late, alone[late]), chances.alone[late])
+        (ONE_BUSY, late, _working(aligned, late, alone[late]), chances.alone[late])
         for late in sorted(alone)
     ]
     found = [
@@ -71,15 +71,15 @@ def together_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[str, Co
     ]
     found.sort(key=lambda one: (one[2] - one[3], one[2], one[0]))
     return {
-        "common_idle": _sum_columns(together, kinds),
-        "common_gaps": _gap_columns(together, found[: options["top"]]),
+        "common_idle": _sum_columns(aligned, kinds),
+        "common_gaps": _gap_columns(aligned, found[: options["top"]]),
     }
 
 
-def _aligned(rows: _RankRows, own_clocks: bool) -> _Together | None:
+def _aligned(rows: _RankRows, own_clocks: bool) -> _AlignedRanks | None:
     """Bring ranks into one clock; None where that cannot be, or where there is one rank only."""
-    ranks = [(rank, one.spells) for rank, one in rows if one.spells is not None]
-    ranks = [(rank, spells) for rank, spells in ranks if spells.span_ns is not None]
+    ranks = [(rank, one.intervals) for rank, one in rows if one.intervals is not None]
+    ranks = [(rank, intervals) for rank, intervals in ranks if intervals.span_ns is not None]
     # A rank that is not known may have run what the others waited for.
     if len(ranks) < 2 or len(ranks) < len(rows):
         return None
@@ -94,17 +94,17 @@ def _aligned(rows: _RankRows, own_clocks: bool) -> _Together | None:
         if clock is None or offsets.keys() != paths:
             return None
     at = [offsets[rank.key.path] for rank, _ in ranks]
-    spans = [spells.span_ns or (0, 0) for _, spells in ranks]
+    spans = [intervals.span_ns or (0, 0) for _, intervals in ranks]
     low = max(span[0] + shift for span, shift in zip(spans, at, strict=True))
     high = min(span[1] + shift for span, shift in zip(spans, at, strict=True))
     if high <= low:
         return None
-    return _Together(ranks, at, clock or ONE_REPORT, (low, high))
+    return _AlignedRanks(ranks, at, clock or ONE_REPORT, (low, high))
 
 
-def _working(together: _Together, rank: int, spans: IntArray) -> IntArray:
+def _working(aligned: _AlignedRanks, rank: int, spans: IntArray) -> IntArray:
     """Leave out when it is the profiler that kept a rank from being idle: nothing ran there."""
-    unwatched = together.ranks[rank][1].unwatched_ns + together.offset_ns[rank]
+    unwatched = aligned.ranks[rank][1].unwatched_ns + aligned.offset_ns[rank]
     return subtract_intervals(spans, unwatched)
 
 
@@ -113,10 +113,10 @@ def _longest(spans: IntArray, most_n: int) -> IntArray:
     return spans[order[:most_n]]
 
 
-def _place(together: _Together, late: int | None, start_ns: int, end_ns: int) -> dict[str, Any]:
+def _place(aligned: _AlignedRanks, late: int | None, start_ns: int, end_ns: int) -> dict[str, Any]:
     """Return where to look: in the clock of the late rank's report, else of the first rank's."""
     at = 0 if late is None else late
-    rank, shift = together.ranks[at][0], together.offset_ns[at]
+    rank, shift = aligned.ranks[at][0], aligned.offset_ns[at]
     return {
         "window_rank": rank.number,
         "window_start_ns": start_ns - shift,
@@ -127,31 +127,31 @@ def _place(together: _Together, late: int | None, start_ns: int, end_ns: int) ->
 _SHARES: Final = ("total_pct", "chance_pct", "chance_most_pct", "possible_pct")
 
 
-def _sum_columns(together: _Together | None, kinds: Sequence[_Kind]) -> Columns:
+def _sum_columns(aligned: _AlignedRanks | None, kinds: Sequence[_Kind]) -> Columns:
     names = ("kind", "rank", "file", "clock", "ranks_n", "span_ns", "spells_n", "total_ns")
     more = (*_SHARES, "longest_ns", "window_rank", "window_start_ns", "window_end_ns")
-    rows = [_sum_row(together, *one) for one in kinds] if together is not None else []
+    rows = [_sum_row(aligned, *one) for one in kinds] if aligned is not None else []
     # All ranks first, then those that the others wait for most.
     rows.sort(key=lambda row: (row["kind"] != ALL_IDLE, -row["total_ns"]))
     return {name: [row[name] for row in rows] for name in (*names, *more, "left_out_ns")}
 
 
 def _sum_row(
-    together: _Together, kind: str, late: int | None, spans: IntArray, chance: Chance
+    aligned: _AlignedRanks, kind: str, late: int | None, spans: IntArray, chance: Chance
 ) -> dict[str, Any]:
-    length = together.span[1] - together.span[0]
+    length = aligned.span[1] - aligned.span[0]
     total_ns = total_length_ns(spans)
     nowhere = dict.fromkeys(("longest_ns", "window_rank", "window_start_ns", "window_end_ns"))
     longest = nowhere
     if len(spans):
         start, end = _longest(spans, 1)[0].tolist()
-        longest = {"longest_ns": end - start, **_place(together, late, start, end)}
+        longest = {"longest_ns": end - start, **_place(aligned, late, start, end)}
     return {
         "kind": kind,
-        "rank": None if late is None else together.ranks[late][0].number,
-        "file": None if late is None else together.ranks[late][0].file,
-        "clock": together.clock,
-        "ranks_n": len(together.ranks),
+        "rank": None if late is None else aligned.ranks[late][0].number,
+        "file": None if late is None else aligned.ranks[late][0].file,
+        "clock": aligned.clock,
+        "ranks_n": len(aligned.ranks),
         "span_ns": length,
         "spells_n": len(spans),
         "total_ns": total_ns,
@@ -159,21 +159,21 @@ def _sum_row(
         "chance_pct": 100.0 * chance.share,
         "chance_most_pct": 100.0 * chance.largest,
         "possible_pct": 100.0 * chance.possible,
-        "left_out_ns": max(spells.left_out_ns for _, spells in together.ranks),
+        "left_out_ns": max(intervals.left_out_ns for _, intervals in aligned.ranks),
         **longest,
     }
 
 
 def _gap_columns(
-    together: _Together | None, found: Sequence[tuple[str, int | None, int, int]]
+    aligned: _AlignedRanks | None, found: Sequence[tuple[str, int | None, int, int]]
 ) -> Columns:
     names = ("kind", "rank", "start_ns", "duration_ns")
     places = ("window_rank", "window_start_ns", "window_end_ns")
     rows: list[dict[str, Any]] = []
     for kind, late, start, end in found:
-        if together is None:
+        if aligned is None:
             break
-        rank = None if late is None else together.ranks[late][0].number
+        rank = None if late is None else aligned.ranks[late][0].number
         row = {"kind": kind, "rank": rank, "start_ns": start, "duration_ns": end - start}
-        rows.append({**row, **_place(together, late, start, end)})
+        rows.append({**row, **_place(aligned, late, start, end)})
     return {name: [row[name] for row in rows] for name in (*names, *places)}

@@ -51,7 +51,7 @@ class Chances:
     alone: Sequence[Chance]
 
 
-def spells_together(
+def common_intervals(
     intervals: Sequence[IntArray], span: tuple[int, int]
 ) -> tuple[IntArray, dict[int, IntArray]]:
     """Return when every rank is in the state, and when every rank but one is.
@@ -89,11 +89,11 @@ def spells_together(
     return union_intervals(starts[every], ends[every]), alone
 
 
-def spells_by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) -> Chances:
-    """Return how much of `spells_together` ranks would give that know nothing of each other.
+def intervals_by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) -> Chances:
+    """Return how much of `common_intervals` ranks would give that know nothing of each other.
 
     Args:
-        intervals: As for `spells_together`.
+        intervals: As for `common_intervals`.
         span: Likewise; not empty.
     """
     length = span[1] - span[0]
@@ -124,7 +124,7 @@ def _largest(intervals: Sequence[IntArray], length: int) -> tuple[float, float] 
     found = []
     for _ in range(turns_n):
         turned = [_turned(one, int(rng.integers(length)), length) for one in intervals]
-        every, alone = spells_together(turned, (0, length))
+        every, alone = common_intervals(turned, (0, length))
         most_ns = max((total_length_ns(spans) for spans in alone.values()), default=0)
         found.append((total_length_ns(every) / length, most_ns / length))
     return (max(one for one, _ in found), max(one for _, one in found)) if found else None

@@ -22,7 +22,7 @@ from ..partials import DeviceIdle, IdlePartial, RankIdle
 from ..per_rank.gap_rows import gap_columns
 from ..per_rank.gap_timelines import timeline_columns
 from ..per_rank.patterns import pattern_columns
-from .cross_rank_idle import together_tables
+from .cross_rank_idle import cross_rank_idle_tables
 
 _RECIPE: Final = "idle_gaps"
 _LOWS_NS: Final = (0, *BUCKET_EDGES_NS)
@@ -56,7 +56,7 @@ def tabulate(
         "gap_timelines": timeline_columns(partial.timelines, {rank.key: rank for rank in ranks}),
         "gap_lengths": _length_columns(devices),
         "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
-        **together_tables(rows, options),
+        **cross_rank_idle_tables(rows, options),
         "idle_map": _map_columns(devices),
     }
     manifest = load_manifest(_RECIPE)
@@ -89,10 +89,10 @@ def _device_row(rank: Rank, one: RankIdle, device: DeviceIdle) -> dict[str, Any]
         "copy_only_ns": busy_ns - device.kernel_busy_ns,
         "overhead_ns": device.overhead_ns,
         "known": known,
-        "opaque_launches_n": one.unseen.opaque_launches_n,
-        "copy_calls_n": one.unseen.copy_calls_n,
-        "copies_seen_n": one.unseen.copies_seen_n,
-        "copies_cut_n": one.unseen.copies_cut_n,
+        "opaque_launches_n": one.missing.opaque_launches_n,
+        "copy_calls_n": one.missing.copy_calls_n,
+        "copies_seen_n": one.missing.copies_seen_n,
+        "copies_cut_n": one.missing.copies_cut_n,
         "idle_ns": idle_ns if known else None,
         "idle_pct": _pct(idle_ns, window_ns) if known else None,
         "kernel_only_idle_ns": kernel_only_ns if known else None,

@@ -15,8 +15,7 @@ import pandas as pd
 from nsys_llm.analyses.collectives.stages import end_stages
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, records, severity_of, window_of
-from nsys_llm.taxonomy.collective_names import SEND_RECV, operation_of
-from nsys_llm.taxonomy.communication import COMMUNICATION, is_communication
+from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 from ..tables.balance import COMPUTE

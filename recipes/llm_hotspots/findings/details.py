@@ -10,7 +10,7 @@ from nsys_llm.report.findings import Finding
 
 from .determinism import determinism_findings
 from .measured import measured_findings
-from .watched_kernels import stakeout_findings
+from .watched_kernels import watched_kernel_findings
 
 
 def detail_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
@@ -21,6 +21,6 @@ def detail_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """
     return [
         *measured_findings(tables),
-        *stakeout_findings(tables),
+        *watched_kernel_findings(tables),
         *determinism_findings(tables),
     ]

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.trace.device_links import BY_ORDER
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted, shortened
 
+from ..tables.measured import BY_ORDER
 from .rows import first_row, other_ranks, place
 
 #: vLLM and SGLang reserve 88 to 92 % by default (gpu_memory_utilization, mem_fraction_static), so

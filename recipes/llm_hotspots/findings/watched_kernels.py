@@ -22,7 +22,7 @@ MOST_MIXED: Final = 3
 _CONFIG: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
-def stakeout_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def watched_kernel_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings on stakeout_configs and rank_stakeout_configs."""
     return [*_changed_configuration(tables), *_mixed_configurations(tables)]
 

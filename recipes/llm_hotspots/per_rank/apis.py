@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_idle
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import summed
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
@@ -102,7 +101,7 @@ class RankApis:
 
 def map_apis(
     trace: RankTrace, calls: Table, broken: Table, held: HeldCalls
-) -> tuple[RankApis, NamedCounts]:
+) -> tuple[RankApis, HistogramByName]:
     """Reduce the API calls of one rank.
 
     Args:
@@ -141,7 +140,7 @@ def map_apis(
     drained = _drained(trace, calls, code, of_name)
     profiler = _profiler_ns(trace, calls, of_name[code], held)
     classes = ApiClasses(_by_class(moments.n, of_name), class_times, *steady, *drained, profiler)
-    return RankApis(rows, classes), NamedCounts(names, counts)
+    return RankApis(rows, classes), HistogramByName(names, counts)
 
 
 def _by_class(values: IntArray, of_name: IntArray) -> IntArray:

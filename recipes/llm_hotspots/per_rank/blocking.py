@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.memory_kinds import MANAGED, MEMORY_KINDS, PINNED, MoveKind
+from nsys_llm.taxonomy.cuda_codes import MANAGED, MEMORY_KINDS, PINNED, MoveKind
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -38,7 +38,7 @@ class BlockingRows:
         device_id: CUDA device id.
         rule: Position in `RULES`.
         api: Names without version, one a row.
-        kind: Packed code, see `nsys_llm.taxonomy.memory_kinds.MoveKind`.
+        kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
         ops_n: Operations that start in the windows.
         size_bytes: Their bytes.
         total_ns: Sum of their durations.

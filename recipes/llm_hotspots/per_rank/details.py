@@ -14,7 +14,7 @@ from .gpu_metrics import DeviceMetrics, map_gpu_metrics
 from .memory import MemorySeries, map_memory
 from .rates import DeviceRates, map_rates
 from .timeline import TimelineRow, map_timeline
-from .watched_kernels import RankStakeout, map_stakeout
+from .watched_kernels import RankWatchedKernels, map_watched_kernels
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RankDetails:
     """One rank; each part is described where it is made."""
 
     rates: tuple[DeviceRates, ...] = ()
-    stakeout: RankStakeout = field(default_factory=RankStakeout)
+    watched: RankWatchedKernels = field(default_factory=RankWatchedKernels)
     timeline: tuple[TimelineRow, ...] = ()
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
@@ -47,7 +47,7 @@ def map_details(
     names, name = shown
     return RankDetails(
         rates=map_rates(trace),
-        stakeout=map_stakeout(trace, options, *pairs),
+        watched=map_watched_kernels(trace, options, *pairs),
         timeline=map_timeline(trace, options, names, name),
         memory=map_memory(trace, rank.global_pid, options),
         metrics=map_gpu_metrics(trace, rank.global_pid, len(names), name),

@@ -7,7 +7,7 @@ longer than most kernels of a decode step: then a sample is shared, and `own_pct
 the sampled time was the kernel's own.
 
 Limits. Only metrics in percent. Samples belong to a physical GPU; which CUDA device that is, newer
-exports list by process, older ones do not (see `nsys_llm.trace.device_links`).
+exports list by process, older ones do not (see `device_links`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy.typing as npt
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.device_links import GpuLink, gpu_links
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
+from .device_links import GpuLink, gpu_links
 from .sampling import overlaps, sample_windows, weighted_sums
 
 #: The low bits of a metric's type id are the number of its GPU.

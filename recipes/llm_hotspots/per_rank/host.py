@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from nsys_llm.analyses.device.profiler_time import held_calls
-from nsys_llm.core.concurrently import side_by_side
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.core.concurrently import concurrently
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.trace.rank_trace import RankTrace
@@ -41,7 +40,7 @@ def map_host(
     durations: ValueCounts,
     devices: IntArray,
     options: Mapping[str, Any],
-) -> tuple[RankHost, NamedCounts]:
+) -> tuple[RankHost, HistogramByName]:
     """Reduce the host's part of one rank.
 
     Args:
@@ -56,7 +55,7 @@ def map_host(
     """
     calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
     held = held_calls(trace, calls)
-    (apis, api_durations), stages, launches = side_by_side(
+    (apis, api_durations), stages, launches = concurrently(
         len(calls),
         lambda: map_apis(trace, calls, broken, held),
         lambda: map_stages(trace, kernel_name),

@@ -20,8 +20,9 @@ from nsys_llm.numeric.intervals import (
     starts_inside,
     union_intervals,
 )
-from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .launch_stages import Spread
@@ -165,7 +166,7 @@ def _device(
         long_gaps_n=int((gaps_ns >= LONG_GAP_NS).sum()),
         long_gaps_ns=int(gaps_ns[gaps_ns >= LONG_GAP_NS].sum()),
         kernels_n=len(kernels),
-        graph_nodes_n=int(is_set(kernels["graph_node_id"]).sum()),
+        graph_nodes_n=int(is_graph_node(kernels).sum()),
         peak_n=peak[0] if peak else 0,
         peak_start_ns=peak[1] if peak else None,
         short_n=tuple(int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS),

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.device_overlap import longest_ns
-from nsys_llm.analyses.device.memop_rows import LARGEST_SIZE_BYTES, memop_table
-from nsys_llm.analyses.device.overlap import Spans
+from nsys_llm.analyses.device.overlap import Spans, longest_ns
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, summed
@@ -27,6 +25,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
+from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .blocking import BlockingRows, blocking_rows
@@ -39,7 +38,7 @@ class MemopRows:
 
     Attributes:
         device_id: CUDA device id.
-        kind: Packed code, see `nsys_llm.taxonomy.memory_kinds.MoveKind`.
+        kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
         total_ns: Time inside the windows.
         union_ns: Time inside the windows in which at least one of them runs.
         exposed_ns: That part of `union_ns` in which no kernel and no whole graph runs.

@@ -24,9 +24,9 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
-from nsys_llm.trace.device_links import gpu_links, gpu_total_bytes
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
+from .device_links import gpu_links, gpu_total_bytes
 from .watermarks import NEVER, level_at, levels, matched_frees, notable_steps
 
 #: Equal parts of time of which `memory` keeps the highest and the last step.

@@ -10,9 +10,10 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns
-from nsys_llm.taxonomy.cuda_codes import MEMORY_KIND_NAMES, copy_kind_name
+from nsys_llm.taxonomy.cuda_codes import copy_kind_name, memory_kind_name
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -132,7 +133,7 @@ def _row(
         op=OP_TABLES[table],
         name=shown[name[row]] if table == "kernels" else _operation_name(table, rows, row),
         stream_id=_known(rows, "stream_id", row),
-        graph_node="graph_node_id" in rows and bool(is_set(rows["graph_node_id"][row])),
+        graph_node=bool(is_graph_node(rows, np.array([row]))[0]),
         size_bytes=_known(rows, "size_bytes", row),
         memory=_memory(rows, row),
     )
@@ -153,9 +154,7 @@ def _memory(rows: Table, row: int) -> str | None:
     kinds = [_known(rows, name, row) for name in ("source_memory_kind", "target_memory_kind")]
     if None in kinds:
         return None
-    return " to ".join(
-        MEMORY_KIND_NAMES.get(kind, f"kind {kind}") for kind in kinds if kind is not None
-    )
+    return " to ".join(memory_kind_name(kind) for kind in kinds if kind is not None)
 
 
 def _known(rows: Table, column: str, row: int) -> int | None:

@@ -20,8 +20,9 @@ from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, distribution_columns, percent, sorted_columns
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -33,7 +34,7 @@ _LAUNCH: Final = ("device_id", "stream_id", "start_ns", "duration_ns", "register
 
 
 @dataclass(frozen=True)
-class RankStakeout:
+class RankWatchedKernels:
     """The chosen kernels on one rank.
 
     Attributes:
@@ -61,12 +62,12 @@ class RankStakeout:
         return int(self.durations.count.sum())
 
 
-def map_stakeout(
+def map_watched_kernels(
     trace: RankTrace,
     options: Mapping[str, Any],
     pairs: Sequence[tuple[str, str]],
     source: IntArray,
-) -> RankStakeout:
+) -> RankWatchedKernels:
     """Reduce the launches of the chosen kernels of one rank.
 
     Args:
@@ -76,11 +77,11 @@ def map_stakeout(
         source: Shape (kernels,), each kernel's position in `pairs`.
     """
     if not options.get("kernel"):
-        return RankStakeout()
+        return RankWatchedKernels()
     pattern = parse_pattern(options["kernel"])
     chosen = np.array([pattern.matches(*pair) for pair in pairs], dtype=bool)
     if not chosen.any():
-        return RankStakeout()
+        return RankWatchedKernels()
     rows = np.flatnonzero(chosen[source])
     kernels = trace.tables["kernels"].take(rows)
     keys, key = _keyed(kernels, pairs, source[rows])
@@ -92,10 +93,10 @@ def map_stakeout(
     kept = order[_evenly(order.size, options["top"])]
     launches = {name: whole[name][kept] for name in _LAUNCH if name in whole}
     launches |= {"duration_ns": durations[kept], "key": key[inside][kept]}
-    launches["graph_node"] = is_set(whole["graph_node_id"][kept]).astype(np.int64)
+    launches["graph_node"] = is_graph_node(whole, kept).astype(np.int64)
     launches["launch"] = _evenly(order.size, options["top"])
     first_ns, last_ns = _extremes(key[inside], starts, len(keys))
-    return RankStakeout(
+    return RankWatchedKernels(
         keys=keys,
         durations=ValueCounts.from_values(key[inside], durations),
         total_ns=summed(key, trace.clipped_ns(kernels), len(keys)),
@@ -106,7 +107,7 @@ def map_stakeout(
     )
 
 
-def stakeout_columns(parts: Sequence[tuple[Rank, RankStakeout]]) -> dict[str, Columns]:
+def watched_kernel_columns(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> dict[str, Columns]:
     """Return the tables stakeout, stakeout_configs and rank_stakeout_configs."""
     parts = [(rank, one) for rank, one in parts if one.keys]
     return {
@@ -160,7 +161,7 @@ def _longest(key: IntArray, starts: IntArray, durations: IntArray, keys_n: int) 
     return longest
 
 
-def _launch_rows(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
+def _launch_rows(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
     def column(name: str) -> IntArray:
         return joined([one.launches[name] for _, one in parts])
 
@@ -177,7 +178,7 @@ def _launch_rows(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
     }
 
 
-def _over_all_ranks(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
+def _over_all_ranks(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
     keys = sorted({key for _, one in parts for key in one.keys})
     place = {key: index for index, key in enumerate(keys)}
     codes = [np.array([place[key] for key in one.keys], dtype=np.int64) for _, one in parts]
@@ -193,7 +194,7 @@ def _over_all_ranks(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
     return sorted_columns(columns, "-total_ns", "name")
 
 
-def _per_rank(parts: Sequence[tuple[Rank, RankStakeout]]) -> Columns:
+def _per_rank(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
     keys_n = [len(one.keys) for _, one in parts]
     offsets = np.cumsum([0, *keys_n])[: len(parts)]
     counts = ValueCounts(
@@ -238,7 +239,7 @@ def _config_columns(keys: Sequence[tuple[Any, ...]]) -> Columns:
     return {name: _nullable([key[i] for key in keys]) for i, name in enumerate(CONFIG, start=1)}
 
 
-def _repeated(parts: Sequence[tuple[Rank, RankStakeout]], rows_n: Sequence[int]) -> Columns:
+def _repeated(parts: Sequence[tuple[Rank, RankWatchedKernels]], rows_n: Sequence[int]) -> Columns:
     """Return rank and file, each as often as it has rows."""
     ranks = [rank for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)]
     return {"rank": [rank.number for rank in ranks], "file": [rank.file for rank in ranks]}

@@ -8,9 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.numeric.distributions import Moments, OrderStatistics
+from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, distribution_columns, nullable, percent, sorted_columns
 from nsys_llm.taxonomy.api_classes import classify_api
@@ -26,7 +25,7 @@ _SUMS: Final = ("total_ns", "thread_union_ns", "union_ns", "hidden_ns", "outside
 
 
 def api_tables(
-    rows: HostRows, durations: NamedCounts, options: Mapping[str, Any]
+    rows: HostRows, durations: HistogramByName, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
     """Return the tables about calls on the host.
 
@@ -74,7 +73,7 @@ def _rank_apis(rows: HostRows) -> Columns:
     }
 
 
-def _apis(rank_apis: Columns, durations: NamedCounts) -> Columns:
+def _apis(rank_apis: Columns, durations: HistogramByName) -> Columns:
     """Return the functions over all ranks: sums of the ranks', percentiles of all calls."""
     names = list(durations.names)
     frame = pd.DataFrame({name: rank_apis[name] for name in ("api", "broken_n", *_SUMS)})

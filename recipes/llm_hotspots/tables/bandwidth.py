@@ -14,11 +14,12 @@ import numpy as np
 
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.weights import Weight
-from nsys_llm.numeric.distributions import PERCENTS, ValueCounts, interpolate
+from nsys_llm.numeric.distributions import MEDIAN, ValueCounts, interpolate
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 
 from ..per_rank.memops import RankMemops
+from .memops import BYTES_PER_GB
 
 #: Above: the hardware limit is near, and smaller weights or larger batches are what is left. Below:
 #: a better kernel can gain. Source: the profiling guide that this recipe follows (GEMV in decode).
@@ -30,9 +31,6 @@ _LARGE_BYTES: Final = 20_000_000
 _SMALL_BYTES: Final = 5_000_000
 _LARGE_PCT: Final = (85.0, 90.0)
 _SMALL_PCT: Final = (60.0, 70.0)
-
-_P50: Final = PERCENTS.index(50)
-_BYTES_PER_GB: Final = 1e9
 
 
 def bandwidth_columns(
@@ -54,7 +52,7 @@ def bandwidth_columns(
         durations.regrouped(np.where(owner < 0, len(weights), owner)) if len(names) else durations
     )
     times = used.moments(len(weights) + 1)
-    p50_ns = interpolate(used.order_statistics(len(weights) + 1))[:-1, _P50]
+    p50_ns = interpolate(used.order_statistics(len(weights) + 1))[:-1, MEDIAN]
     launches_n, total_ns = times.n[:-1], times.total[:-1]
     none = launches_n == 0
     size_bytes = np.array([size for _, size in weights], dtype=np.int64)
@@ -110,7 +108,7 @@ def _peak_gb_s(memops: Iterable[RankMemops]) -> float:
     """Return the peak that all devices share; NaN where they differ or a report has none."""
     peaks = {peak for one in memops for peak in one.peaks.values()}
     peak = next(iter(peaks)) if len(peaks) == 1 else None
-    return np.nan if peak is None else peak / _BYTES_PER_GB
+    return np.nan if peak is None else peak / BYTES_PER_GB
 
 
 def _typical_pct(size_bytes: int) -> tuple[float | None, float | None]:

@@ -15,7 +15,7 @@ from nsys_llm.trace.identity import Rank
 from ..per_rank.details import RankDetails
 from ..per_rank.rates import duration_columns, rate_columns
 from ..per_rank.timeline import timeline_columns
-from ..per_rank.watched_kernels import stakeout_columns
+from ..per_rank.watched_kernels import watched_kernel_columns
 from .measured import gpu_metric_columns, memory_columns
 
 
@@ -41,7 +41,7 @@ def detail_columns(
     return {
         "launch_rate": rate_columns([(rank, one.rates) for rank, _, one in parts]),
         "durations": duration_columns(names, top, durations),
-        **stakeout_columns([(rank, one.stakeout) for rank, _, one in parts]),
+        **watched_kernel_columns([(rank, one.watched) for rank, _, one in parts]),
         "timeline": timeline_columns([(rank, one.timeline) for rank, _, one in parts]),
         **memory_columns([(rank, one.memory) for rank, _, one in parts]),
         "gpu_metrics": gpu_metric_columns(

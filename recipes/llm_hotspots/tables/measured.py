@@ -13,6 +13,7 @@ from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.trace.identity import Rank
 
+from ..per_rank.device_links import BY_ORDER as BY_ORDER
 from ..per_rank.gpu_metrics import DeviceMetrics, MetricSums
 from ..per_rank.memory import MemorySeries
 

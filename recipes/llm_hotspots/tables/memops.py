@@ -10,18 +10,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import PERCENTS, Moments, OrderStatistics, interpolate
+from nsys_llm.numeric.distributions import MEDIAN, Moments, OrderStatistics, interpolate
 from nsys_llm.numeric.grouping import distinct_codes, joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent, sorted_columns
-from nsys_llm.taxonomy.memory_kinds import MoveKind
+from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.blocking import RULES
 from ..per_rank.memops import MemopCounts, RankMemops
 
-_P50: Final = PERCENTS.index(50)
-_BYTES_PER_GB: Final = 1e9
+BYTES_PER_GB: Final = 1e9
 
 _RankRows = Sequence[tuple[Rank, RankMemops]]
 
@@ -143,11 +142,11 @@ def _spread(
     times: Moments, time_order: OrderStatistics, sizes: Moments, size_order: OrderStatistics
 ) -> Columns:
     none, unknown = times.n == 0, sizes.n < times.n
-    median_bytes = interpolate(size_order)[:, _P50].astype(np.int64)
+    median_bytes = interpolate(size_order)[:, MEDIAN].astype(np.int64)
     return {
         "ops_n": times.n,
         "min_ns": pd.arrays.IntegerArray(times.minimum.copy(), none.copy()),
-        "p50_ns": np.where(none, np.nan, interpolate(time_order)[:, _P50]),
+        "p50_ns": np.where(none, np.nan, interpolate(time_order)[:, MEDIAN]),
         "max_ns": pd.arrays.IntegerArray(times.maximum.copy(), none.copy()),
         "size_bytes": pd.arrays.IntegerArray(sizes.total.copy(), unknown.copy()),
         "min_bytes": pd.arrays.IntegerArray(sizes.minimum.copy(), unknown | none),
@@ -164,7 +163,7 @@ def _rates(
     # Bytes a nanosecond are gigabytes a second.
     rate = np.where(unknown, np.nan, sizes.total / np.where(times.total == 0, 1, times.total))
     traffic = _floats([one.device_traffic for one in kinds])
-    peak = np.where(np.isnan(traffic), np.nan, _floats(peaks) / _BYTES_PER_GB)
+    peak = np.where(np.isnan(traffic), np.nan, _floats(peaks) / BYTES_PER_GB)
     return {"rate_gb_s": rate, "peak_gb_s": peak, "peak_pct": 100.0 * rate * traffic / peak}
 
 

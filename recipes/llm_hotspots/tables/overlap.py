@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.device_overlap import DeviceOverlap
-from nsys_llm.analyses.device.overlap import BusyParts
+from nsys_llm.analyses.device.overlap import BusyParts, DeviceOverlap
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import Rank
 

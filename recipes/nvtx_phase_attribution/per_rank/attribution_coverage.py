@@ -14,7 +14,7 @@ from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .rank_ops import RankOps
-from .sums_by_key import KeyedSums
+from .sums_by_key import SumsByKey
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ PARTS: Final = {
 _NAMES: Final = tuple(PARTS)
 
 
-def map_attribution(trace: RankTrace, ops: RankOps) -> KeyedSums:
+def map_attribution(trace: RankTrace, ops: RankOps) -> SumsByKey:
     """Add up the operations of one rank that the filters leave, by part."""
     part = ops.ranged.chosen(_parts(trace, ops))
     kernel = ops.is_kernel
-    return KeyedSums.of(
+    return SumsByKey.of(
         [(name,) for name in _NAMES],
         {
             "ops_n": np.bincount(part[ops.inside], minlength=len(_NAMES)).astype(np.int64),
@@ -96,14 +96,14 @@ def range_missing(ops: RankOps) -> dict[str, tuple[int, int]]:
 
 def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
     """Return the position in `PARTS` of every operation."""
-    every, forest = ops.ranged.every, ops.ranged.forest
+    every, tree = ops.ranged.every, ops.ranged.tree
     part = every.method.astype(np.int64)
     lost = np.flatnonzero(every.method == NO_RANGE)
     calls = trace.tables.get("api_calls")
-    if not len(forest):
+    if not len(tree):
         part[lost] = _NAMES.index("no_ranges")
     elif lost.size and calls is not None:
-        code = forest.thread_codes(calls["global_tid"][every.launch_row[lost]])
+        code = tree.thread_codes(calls["global_tid"][every.launch_row[lost]])
         part[lost] = np.where(
             code < 0, _NAMES.index("unmarked_thread"), _NAMES.index("outside_ranges")
         )

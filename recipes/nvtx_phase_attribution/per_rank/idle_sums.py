@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.missing_work import find_unseen
+from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.device.profiler_time import profiler_spans
 from nsys_llm.numeric.gaps import Gaps, find_gaps, start_order
 from nsys_llm.numeric.grouping import exact_sums
@@ -17,7 +17,7 @@ from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .rank_ops import RankOps
-from .sums_by_key import KeyedSums
+from .sums_by_key import SumsByKey
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -47,7 +47,7 @@ class RankIdle:
 
     devices: tuple[DeviceTimes, ...]
     known: bool
-    phases: KeyedSums
+    phases: SumsByKey
 
 
 def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
@@ -58,7 +58,7 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
         ops: Its operations.
     """
     profiler = profiler_spans(trace)
-    known = find_unseen(trace).opaque_launches_n == 0
+    known = find_missing_work(trace).opaque_launches_n == 0
     device_id = ops.ranged.column("device_id")
     devices, sums = [], []
     for device in trace.device_ids:
@@ -79,7 +79,7 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
         )
         if known:
             sums.append(_phase_sums(line, ops.phase_names, overhead_ns))
-    return RankIdle(tuple(devices), known, KeyedSums.merge(sums))
+    return RankIdle(tuple(devices), known, SumsByKey.merge(sums))
 
 
 @dataclass(frozen=True)
@@ -109,21 +109,21 @@ def _line(trace: RankTrace, ops: RankOps, device: int, device_id: IntArray) -> _
     return _Line(windows, find_gaps(starts, ends, windows), phase)
 
 
-def _phase_sums(line: _Line, names: tuple[str, ...], overhead_ns: IntArray) -> KeyedSums:
+def _phase_sums(line: _Line, names: tuple[str, ...], overhead_ns: IntArray) -> SumsByKey:
     """Add up the gaps of one device by the phase of the operation that ends each.
 
     What the window holds behind the last operation belongs to the last phase.
     """
     gaps = line.gaps
     if not line.phase.size:
-        return KeyedSums()
+        return SumsByKey()
     of_gap = line.phase[np.where(gaps.after < 0, gaps.before, gaps.after)].astype(np.int64)
     same = (gaps.before >= 0) & (line.phase[gaps.before] == of_gap)
     length_ns = gaps.end_ns - gaps.start_ns
     idle_ns = length_ns - overhead_ns
     longest = np.zeros(len(names), dtype=np.int64)
     np.maximum.at(longest, of_gap, length_ns)
-    return KeyedSums.of(
+    return SumsByKey.of(
         [(name,) for name in names],
         {
             "gaps_n": np.bincount(of_gap, minlength=len(names)).astype(np.int64),

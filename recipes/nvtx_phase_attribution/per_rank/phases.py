@@ -9,17 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray, covered_ns, intersect_intervals, union_intervals
-from nsys_llm.numeric.longest_rows import longest_of_each
-from nsys_llm.taxonomy.collective_names import operation_of
+from nsys_llm.numeric.longest import longest_of_each
+from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .rank_ops import KERNEL_TABLE, RankOps
-from .sums_by_key import Key, KeyedSums
+from .sums_by_key import Key, SumsByKey
 
 #: Ranges of a phase up to which a rank keeps the GPU time of each for the percentiles: 0.5 MB.
 _COUNTED_INSTANCES: Final = 20_000
@@ -38,9 +37,9 @@ class PhaseSums:
         collectives: By phase and operation, see the table `phase_collectives`.
     """
 
-    phases: KeyedSums
-    kernels: KeyedSums
-    collectives: KeyedSums
+    phases: SumsByKey
+    kernels: SumsByKey
+    collectives: SumsByKey
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class PhaseInstances:
     """
 
     rows: tuple[InstanceRow, ...]
-    counts: NamedCounts
+    counts: HistogramByName
     uncounted: frozenset[str]
 
 
@@ -84,7 +83,7 @@ def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
     sums = ops.sums(ops.phase.astype(np.int64), len(names))
     sums |= _ranges_of_phases(ops)
     return PhaseSums(
-        phases=KeyedSums.of([(name,) for name in names], sums),
+        phases=SumsByKey.of([(name,) for name in names], sums),
         kernels=_kernels(ops),
         collectives=_collectives(trace, ops),
     )
@@ -92,27 +91,27 @@ def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
 
 def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
     """Return host time and number of ranges by phase."""
-    forest = ops.ranged.forest
+    tree = ops.ranged.tree
     counted = ops.counted_pieces(ops.ranged.selected.piece)
     own = ops.own_phase
     phases_n, unmapped = len(ops.phase_names), len(ops.phases.phases)
-    nearest = forest.nearest(own >= 0)
+    nearest = tree.nearest(own >= 0)
     of_piece = np.append(own, unmapped)[nearest]
     # The host time of a range that counts is whole, with what is inside and counts not.
-    outermost = forest.nearest(forest.parent < 0)
-    whole = _ranges_with(forest, counted)[np.where(nearest < 0, outermost, nearest)]
-    wall_ns = exact_sums(of_piece[whole], forest.self_wall_ns()[whole], phases_n)
-    roots = np.flatnonzero((ops.roots == np.arange(len(forest))) & (own >= 0) & counted)
+    outermost = tree.nearest(tree.parent < 0)
+    whole = _ranges_with(tree, counted)[np.where(nearest < 0, outermost, nearest)]
+    wall_ns = exact_sums(of_piece[whole], tree.self_wall_ns()[whole], phases_n)
+    roots = np.flatnonzero((ops.roots == np.arange(len(tree))) & (own >= 0) & counted)
     # A range in pieces is one range.
-    _, first = np.unique(forest.event[roots], return_index=True)
+    _, first = np.unique(tree.event[roots], return_index=True)
     instances_n = np.bincount(own[roots[first]], minlength=phases_n)
     return {"wall_ns": wall_ns, "instances_n": instances_n.astype(np.int64)}
 
 
-def _ranges_with(forest: RangeForest, chosen: _Mask) -> _Mask:
+def _ranges_with(tree: NvtxTree, chosen: _Mask) -> _Mask:
     """Return all pieces of the ranges of which any piece is chosen; shape (pieces,)."""
-    events = np.bincount(forest.event[chosen], minlength=int(forest.event.max(initial=-1)) + 1)
-    return np.asarray(events[forest.event] > 0)
+    events = np.bincount(tree.event[chosen], minlength=int(tree.event.max(initial=-1)) + 1)
+    return np.asarray(events[tree.event] > 0)
 
 
 def map_instances(ops: RankOps, most: int) -> PhaseInstances:
@@ -122,11 +121,11 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
         ops: The operations.
         most: Ranges of a phase that are told one by one.
     """
-    forest = ops.ranged.forest
+    tree = ops.ranged.tree
     # A range that captured a graph holds all of its runs: that is no length of the range.
     captured = ops.ranged.selected.method == GRAPH_CAPTURE
     rows = np.flatnonzero((ops.phase_owner >= 0) & ~captured)
-    event, instance = distinct_codes(forest.event[ops.roots[ops.phase_owner[rows]]])
+    event, instance = distinct_codes(tree.event[ops.roots[ops.phase_owner[rows]]])
     phase = np.zeros(event.size, dtype=np.int64)
     phase[instance] = ops.phase[rows]
     gpu_ns = exact_sums(instance, ops.clipped_ns[rows], event.size)
@@ -140,7 +139,7 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
     chosen = longest_of_each(phase, gpu_ns, (event,), most)
     return PhaseInstances(
         rows=_instance_rows(ops, rows, instance, event, chosen),
-        counts=NamedCounts(tuple(sorted(names)), counts),
+        counts=HistogramByName(tuple(sorted(names)), counts),
         uncounted=frozenset(names[code] for code in np.flatnonzero(many).tolist()),
     )
 
@@ -148,11 +147,11 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
 def _instance_rows(
     ops: RankOps, rows: IntArray, instance: IntArray, event: IntArray, chosen: IntArray
 ) -> tuple[InstanceRow, ...]:
-    forest, one = ops.ranged.forest, ops.ranged.selected
-    first = np.full(int(forest.event.max(initial=-1)) + 1, -1, dtype=np.int64)
-    first[forest.event[::-1]] = np.arange(len(forest))[::-1]
+    tree, one = ops.ranged.tree, ops.ranged.selected
+    first = np.full(int(tree.event.max(initial=-1)) + 1, -1, dtype=np.int64)
+    first[tree.event[::-1]] = np.arange(len(tree))[::-1]
     last_end = np.zeros(first.size, dtype=np.int64)
-    np.maximum.at(last_end, forest.event, forest.end_ns)
+    np.maximum.at(last_end, tree.event, tree.end_ns)
     among = np.isin(instance, chosen)
     rows, instance = rows[among], instance[among]
     found = []
@@ -165,7 +164,7 @@ def _instance_rows(
                 phase=ops.phase_names[int(ops.phase[mine[0]])],
                 name=ops.ranged.raw_name(piece),
                 step=int(steps[0]),
-                start_ns=int(forest.start_ns[piece]),
+                start_ns=int(tree.start_ns[piece]),
                 end_ns=int(last_end[event[code]]),
                 ops_n=int(ops.inside[mine].sum()),
                 gpu_ns=int(ops.clipped_ns[mine].sum()),
@@ -176,7 +175,7 @@ def _instance_rows(
     return tuple(found)
 
 
-def _kernels(ops: RankOps) -> KeyedSums:
+def _kernels(ops: RankOps) -> SumsByKey:
     names_n = len(ops.names)
     used, code = distinct_codes(ops.pairs(ops.name, names_n))
     keys: list[Key] = [
@@ -184,7 +183,7 @@ def _kernels(ops: RankOps) -> KeyedSums:
         for phase, name in (divmod(one, names_n) for one in used.tolist())
     ]
     counted = code[ops.inside]
-    return KeyedSums.of(
+    return SumsByKey.of(
         keys,
         {
             "launches_n": np.bincount(counted, minlength=used.size).astype(np.int64),
@@ -200,18 +199,18 @@ def _whole_ns(ops: RankOps) -> IntArray:
     return np.asarray(one.end_ns - one.start_ns)
 
 
-def _collectives(trace: RankTrace, ops: RankOps) -> KeyedSums:
+def _collectives(trace: RankTrace, ops: RankOps) -> SumsByKey:
     full_names = ops.full_names
     rows = np.flatnonzero(ops.talks[ops.name])
     if not rows.size:
-        return KeyedSums()
+        return SumsByKey()
     used, code = distinct_codes(ops.pairs(ops.name, len(full_names))[rows])
     keys: list[Key] = [
         (ops.phase_names[phase], operation_of(full_names[name]))
         for phase, name in (divmod(one, len(full_names)) for one in used.tolist())
     ]
     inside = ops.inside[rows]
-    return KeyedSums.of(
+    return SumsByKey.of(
         keys,
         {
             "launches_n": np.bincount(code[inside], minlength=used.size).astype(np.int64),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 
@@ -31,18 +31,18 @@ class Paths:
     of_piece: IntArray
 
     @classmethod
-    def of(cls, forest: RangeForest, chosen: _Mask, label: IntArray, labels_n: int) -> Paths:
+    def of(cls, tree: NvtxTree, chosen: _Mask, label: IntArray, labels_n: int) -> Paths:
         """Find the paths of some pieces, as if there were no others.
 
         Args:
-            forest: The ranges.
+            tree: The ranges.
             chosen: Shape (pieces,).
             label: Shape (pieces,), codes from 0.
             labels_n: Labels.
         """
-        depth = chosen_depth(forest, chosen)
-        around = forest.around(chosen)
-        of_piece = np.full(len(forest) + 1, -1, dtype=np.int64)
+        depth = chosen_depth(tree, chosen)
+        around = tree.around(chosen)
+        of_piece = np.full(len(tree) + 1, -1, dtype=np.int64)
         labels, parents, depths = [], [], []
         paths_n = 0
         rows = np.flatnonzero(chosen)
@@ -93,10 +93,10 @@ class Paths:
         return place
 
 
-def chosen_depth(forest: RangeForest, chosen: _Mask) -> IntArray:
+def chosen_depth(tree: NvtxTree, chosen: _Mask) -> IntArray:
     """Return how many chosen pieces are around each piece."""
-    depth = np.zeros(len(forest) + 1, dtype=np.int64)
-    for level in forest.levels:
-        above = forest.parent[level]
+    depth = np.zeros(len(tree) + 1, dtype=np.int64)
+    for level in tree.levels:
+        above = tree.parent[level]
         depth[level] = depth[above] + chosen[above]
     return depth[:-1]

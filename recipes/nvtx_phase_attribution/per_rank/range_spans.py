@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -38,14 +38,14 @@ class Shown:
     whole: _Mask
 
     @classmethod
-    def of(cls, forest: RangeForest, chosen: _Mask, counted: _Mask) -> Shown:
+    def of(cls, tree: NvtxTree, chosen: _Mask, counted: _Mask) -> Shown:
         """Look at the pieces that the options, and the filters, leave; shape (pieces,) each."""
         pieces = chosen & counted
         rows = np.flatnonzero(pieces)[::-1]
-        of_event = np.full(int(forest.event.max(initial=-1)) + 1, -1, dtype=np.int64)
-        of_event[forest.event[rows]] = rows  # the last assignment, the first piece, stays
-        home = of_event[forest.event]
-        return cls(pieces, home, home == np.arange(len(forest)), chosen & (home >= 0))
+        of_event = np.full(int(tree.event.max(initial=-1)) + 1, -1, dtype=np.int64)
+        of_event[tree.event[rows]] = rows  # the last assignment, the first piece, stays
+        home = of_event[tree.event]
+        return cls(pieces, home, home == np.arange(len(tree)), chosen & (home >= 0))
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,17 @@ def range_spans(trace: RankTrace, ops: RankOps, owner: IntArray, shown: Shown) -
         owner: Shape (operations,), the range that each counts to, or -1.
         shown: The ranges.
     """
-    forest, one = ops.ranged.forest, ops.ranged.selected
+    tree, one = ops.ranged.tree, ops.ranged.selected
     rows = np.flatnonzero((owner >= 0) & (one.method != GRAPH_CAPTURE))
-    first_ns = np.full(len(forest), _NEVER, dtype=np.int64)
-    last_ns = np.full(len(forest), -1, dtype=np.int64)
-    pushed = rows[owner[rows] < forest.pushed_n]
+    first_ns = np.full(len(tree), _NEVER, dtype=np.int64)
+    last_ns = np.full(len(tree), -1, dtype=np.int64)
+    pushed = rows[owner[rows] < tree.pushed_n]
     np.minimum.at(first_ns, one.piece[pushed], one.start_ns[pushed])
     np.maximum.at(last_ns, one.piece[pushed], one.end_ns[pushed])
-    for level in reversed(forest.levels):
-        np.minimum.at(first_ns, forest.parent[level], first_ns[level])
-        np.maximum.at(last_ns, forest.parent[level], last_ns[level])
-    _free_spans(ops, rows[owner[rows] >= forest.pushed_n], first_ns, last_ns)
+    for level in reversed(tree.levels):
+        np.minimum.at(first_ns, tree.parent[level], first_ns[level])
+        np.maximum.at(last_ns, tree.parent[level], last_ns[level])
+    _free_spans(ops, rows[owner[rows] >= tree.pushed_n], first_ns, last_ns)
     # Any piece of a range holds for the range.
     rest = np.flatnonzero(shown.pieces & ~shown.first)
     home = shown.home[rest]
@@ -120,8 +120,8 @@ def free_inclusive(
     Returns:
         ops_n, kernels_n and inclusive_ns of shape (labels,); 0 for labels of other ranges.
     """
-    forest = ops.ranged.forest
-    rows, _, _ = ops.held_by_free(np.flatnonzero(owner >= forest.pushed_n))
+    tree = ops.ranged.tree
+    rows, _, _ = ops.held_by_free(np.flatnonzero(owner >= tree.pushed_n))
     at_ns, inside = ops.ranged.selected.evidence_ns[rows], ops.inside[rows]
     kernel = inside & ops.is_kernel[rows]
     columns = {"ops_n": inside, "kernels_n": kernel, "inclusive_ns": ops.clipped_ns[rows]}
@@ -130,10 +130,10 @@ def free_inclusive(
         for name, values in columns.items()
     }
     found = {name: np.zeros(labels_n, dtype=np.int64) for name in columns}
-    free = np.flatnonzero(chosen[forest.pushed_n :]) + forest.pushed_n
+    free = np.flatnonzero(chosen[tree.pushed_n :]) + tree.pushed_n
     for code in np.unique(label[free]).tolist():
         mine = free[label[free] == code]
-        spans = union_intervals(forest.start_ns[mine], forest.end_ns[mine])
+        spans = union_intervals(tree.start_ns[mine], tree.end_ns[mine])
         low, high = (np.searchsorted(at_ns, edge, side="left") for edge in spans.T)
         for name, sums in until.items():
             found[name][code] = int((sums[high] - sums[low]).sum())
@@ -142,11 +142,11 @@ def free_inclusive(
 
 def _free_spans(ops: RankOps, rows: IntArray, first_ns: IntArray, last_ns: IntArray) -> None:
     """Set the first and last instant of start/end ranges, which hold what any of them holds."""
-    forest, one = ops.ranged.forest, ops.ranged.selected
+    tree, one = ops.ranged.tree, ops.ranged.selected
     if not rows.size:
         return
     rows, low, high = ops.held_by_free(rows)
-    free = np.arange(forest.pushed_n, len(forest))
+    free = np.arange(tree.pushed_n, len(tree))
     free, low, high = (values[high > low] for values in (free, low, high))
     # Every other slice of reduceat is one range's operations.
     bounds = np.column_stack((low, high)).ravel()

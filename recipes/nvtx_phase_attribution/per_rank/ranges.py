@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import LAUNCH, METHODS, NO_RANGE
 from nsys_llm.analyses.nvtx.attributed_ops import START_END as START_END_METHOD
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.phase_times import owners
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
@@ -22,7 +22,7 @@ from .range_labels import counting_keys, shown_name
 from .range_paths import Paths, chosen_depth
 from .range_spans import Shown, free_inclusive, range_spans
 from .rank_ops import RankOps
-from .sums_by_key import Key, KeyedSums
+from .sums_by_key import Key, SumsByKey
 
 #: Kinds of ranges, as tables name them.
 PUSH_POP: Final = "push_pop"
@@ -47,8 +47,8 @@ class RangeSums:
         depth_n: Labels that the longest path may have; None for any number.
     """
 
-    ranges: KeyedSums
-    paths: KeyedSums
+    ranges: SumsByKey
+    paths: SumsByKey
     counting: frozenset[str]
     examples: Mapping[Key, str]
     phases: Mapping[Key, str]
@@ -74,14 +74,14 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
         ops: Its operations.
         options: domain, match, depth and running_numbers.
     """
-    forest = ops.ranged.forest
+    tree = ops.ranged.tree
     chosen = _chosen(ops, options)
     owner = ops.ranged.chosen(owners(ops.ranged, chosen, any_start_end=True))
-    shown = Shown.of(forest, chosen, ops.counted_pieces(owner))
+    shown = Shown.of(tree, chosen, ops.counted_pieces(owner))
     labels = _labels(ops, shown.first, options["running_numbers"])
-    paths = Paths.of(forest, chosen, labels.code, len(labels.keys))
+    paths = Paths.of(tree, chosen, labels.code, len(labels.keys))
     sums = ops.sums(np.append(paths.of_piece, -1)[owner], len(paths))
-    own = _own(forest, chosen, shown, paths)
+    own = _own(tree, chosen, shown, paths)
     by_label = _by_label(paths, own, sums, labels)
     by_label |= _by_method(ops, labels, owner)
     is_free = np.array([key[0] == START_END for key in labels.keys], dtype=bool)
@@ -95,7 +95,7 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     by_label["spans_n"] = np.bincount(labels.code[spans.piece], minlength=len(labels.keys))
     most = np.zeros(len(labels.keys), dtype=np.int64)
     np.maximum.at(most, labels.code[spans.piece], spans.span_ns)
-    found = KeyedSums.of(labels.keys, by_label, {"span_max_ns": most})
+    found = SumsByKey.of(labels.keys, by_label, {"span_max_ns": most})
     return RangeSums(
         ranges=_used(found),
         paths=_used(_path_sums(paths, own, sums, labels, depth_n := _depth(paths))),
@@ -108,8 +108,8 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
 
 def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
     """Return the pieces that --domain, --match and --depth leave."""
-    names, forest = ops.ranged.names, ops.ranged.forest
-    chosen = np.ones(len(forest), dtype=bool)
+    names, tree = ops.ranged.names, ops.ranged.tree
+    chosen = np.ones(len(tree), dtype=bool)
     if (domain := options["domain"]) is not None:
         wanted = "" if domain == "default" else domain
         told = np.array([one == wanted for one in names.domains], dtype=bool)
@@ -118,16 +118,16 @@ def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
         pattern = parse_pattern(options["match"])
         chosen &= names.told(pattern.matches).astype(bool)
     if options["depth"] is not None:
-        chosen &= chosen_depth(forest, chosen) < options["depth"]
+        chosen &= chosen_depth(tree, chosen) < options["depth"]
     return chosen
 
 
 def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:
-    names, forest = ops.ranged.names, ops.ranged.forest
+    names, tree = ops.ranged.names, ops.ranged.tree
     ranges_n = np.bincount(names.code[first], minlength=len(names.texts))
     counting = counting_keys(names.texts, ranges_n) if numbers == "auto" else frozenset()
     shown = [shown_name(text, counting, numbers) for text in names.texts]
-    free = np.arange(len(forest)) >= forest.pushed_n
+    free = np.arange(len(tree)) >= tree.pushed_n
     of_text = ops.text_phase.tolist()
     domains_n, texts_n = len(names.domains), len(names.texts)
     used, code = distinct_codes((free * domains_n + names.domain) * texts_n + names.code)
@@ -149,15 +149,15 @@ def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:
     return _Labels(distinct, of_used[code], counting, examples, phases)
 
 
-def _own(forest: RangeForest, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str, IntArray]:
+def _own(tree: NvtxTree, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str, IntArray]:
     """Return the ranges of each path, and their host time: whole, and without chosen ones inside.
 
     A piece that holds nothing that the filters leave counts where its range does.
     """
-    wall_ns = forest.end_ns - forest.start_ns
-    around = forest.around(chosen)
+    wall_ns = tree.end_ns - tree.start_ns
+    around = tree.around(chosen)
     inner = np.flatnonzero(chosen & (around >= 0))
-    within_ns = np.zeros(len(forest), dtype=np.int64)
+    within_ns = np.zeros(len(tree), dtype=np.int64)
     np.add.at(within_ns, around[inner], wall_ns[inner])
     rows = np.flatnonzero(shown.whole)
     of_row = paths.of_piece[np.where(shown.pieces[rows], rows, shown.home[rows])]
@@ -198,7 +198,7 @@ def _by_method(ops: RankOps, labels: _Labels, owner: IntArray) -> dict[str, IntA
     """Return the GPU time of each label's own by how it was attributed."""
     rows = np.flatnonzero(owner >= 0)
     method = ops.ranged.selected.method[rows].astype(np.int64)
-    method[(method == LAUNCH) & (owner[rows] >= ops.ranged.forest.pushed_n)] = START_END_METHOD
+    method[(method == LAUNCH) & (owner[rows] >= ops.ranged.tree.pushed_n)] = START_END_METHOD
     code = labels.code[owner[rows]] * NO_RANGE + method
     sums = exact_sums(code, ops.clipped_ns[rows], len(labels.keys) * NO_RANGE)
     by_method = sums.reshape(len(labels.keys), NO_RANGE)
@@ -219,7 +219,7 @@ def _path_sums(
     sums: Mapping[str, IntArray],
     labels: _Labels,
     depth_n: int | None,
-) -> KeyedSums:
+) -> SumsByKey:
     place = np.arange(len(paths)) if depth_n is None else paths.cut(depth_n)
     kept = np.flatnonzero(place == np.arange(len(paths)))
     row = np.searchsorted(kept, place)
@@ -238,16 +238,16 @@ def _path_sums(
         # Paths stand behind those around them.
         before = keys[int(np.searchsorted(kept, above))] if above >= 0 else (kind,)
         keys.append((*before, label))
-    return KeyedSums.of(keys, added)
+    return SumsByKey.of(keys, added)
 
 
-def _used(sums: KeyedSums) -> KeyedSums:
+def _used(sums: SumsByKey) -> SumsByKey:
     """Leave out keys of which nothing counts."""
     some = np.zeros(len(sums.keys), dtype=bool)
     for values in sums.sums.values():
         some |= values > 0
     rows = np.flatnonzero(some)
-    return KeyedSums(
+    return SumsByKey(
         tuple(sums.keys[row] for row in rows.tolist()),
         {name: values[rows] for name, values in sums.sums.items()},
         {name: values[rows] for name, values in sums.most.items()},

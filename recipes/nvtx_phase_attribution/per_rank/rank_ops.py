@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.nvtx.launch_ranges import rank_steps
 from nsys_llm.analyses.nvtx.phase_times import (
     RangedOps,
     codes_of_owners,
@@ -18,7 +19,6 @@ from nsys_llm.analyses.nvtx.phase_times import (
     ranged_ops,
     selected_times,
 )
-from nsys_llm.analyses.nvtx.step_finding import rank_steps
 from nsys_llm.numeric.exclusive import exclusive_ns
 from nsys_llm.numeric.grouping import distinct, exact_sums, summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
@@ -59,7 +59,7 @@ class RankOps:
         every_name: Shape (all operations,), likewise.
         phase: int16, code of `phase_names`.
         every_phase: Shape (all operations,), likewise.
-        phase_owner: int32, the range that gives the phase, position in the forest; -1 without one.
+        phase_owner: int32, the range that gives the phase, position in the tree; -1 without one.
         steps: The steps; None where there are none.
         step: int32, the step of each, -1 for none.
     """
@@ -153,10 +153,10 @@ class RankOps:
     @cached_property
     def roots(self) -> IntArray:
         """For each piece with a phase, the outermost one around it of which all have that."""
-        forest, own = self.ranged.forest, self.own_phase
-        around = forest.around(own >= 0)
-        root = np.arange(len(forest))
-        for level in forest.levels:
+        tree, own = self.ranged.tree, self.own_phase
+        around = tree.around(own >= 0)
+        root = np.arange(len(tree))
+        for level in tree.levels:
             rows = level[(own[level] >= 0) & (around[level] >= 0)]
             rows = rows[own[rows] == own[around[rows]]]
             root[rows] = root[around[rows]]
@@ -205,12 +205,12 @@ class RankOps:
             The rows in order of their evidence; and for each start/end range, of shape (ranges,),
             the first of these that it holds and the first behind them.
         """
-        forest, evidence_ns = self.ranged.forest, self.ranged.selected.evidence_ns
+        tree, evidence_ns = self.ranged.tree, self.ranged.selected.evidence_ns
         rows = rows[np.argsort(evidence_ns[rows], kind="stable")]
-        free = slice(forest.pushed_n, None)
+        free = slice(tree.pushed_n, None)
         low, high = (
             np.searchsorted(evidence_ns[rows], edges[free], side="left")
-            for edges in (forest.start_ns, forest.end_ns)
+            for edges in (tree.start_ns, tree.end_ns)
         )
         return rows, low, high
 
@@ -221,15 +221,15 @@ class RankOps:
             owner: Shape (operations,), the range of each; those whose range is a start/end one are
                 held by all such ranges that are open.
         """
-        forest = self.ranged.forest
+        tree = self.ranged.tree
         if self.ranged.kept is None:
-            return np.ones(len(forest), dtype=bool)
+            return np.ones(len(tree), dtype=bool)
         piece = self.ranged.selected.piece
-        pushed = piece[(piece >= 0) & (piece < forest.pushed_n)]
-        own = np.bincount(pushed, minlength=len(forest)).astype(np.int64)
-        counted = np.asarray(forest.rolled_up(own) > 0)
-        _, low, high = self.held_by_free(np.flatnonzero(owner >= forest.pushed_n))
-        counted[forest.pushed_n :] = high > low
+        pushed = piece[(piece >= 0) & (piece < tree.pushed_n)]
+        own = np.bincount(pushed, minlength=len(tree)).astype(np.int64)
+        counted = np.asarray(tree.rolled_up(own) > 0)
+        _, low, high = self.held_by_free(np.flatnonzero(owner >= tree.pushed_n))
+        counted[tree.pushed_n :] = high > low
         return counted
 
 

@@ -13,7 +13,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class KeyedSums:
+class SumsByKey:
     """Integers by key.
 
     Attributes:
@@ -32,7 +32,7 @@ class KeyedSums:
         keys: Sequence[Key],
         sums: Mapping[str, IntArray],
         most: Mapping[str, IntArray] | None = None,
-    ) -> KeyedSums:
+    ) -> SumsByKey:
         """Add up rows by key; keys may come in any order and more than once."""
         used = tuple(sorted(set(keys)))
         place = {key: index for index, key in enumerate(used)}
@@ -44,7 +44,7 @@ class KeyedSums:
         )
 
     @classmethod
-    def merge(cls, parts: Sequence[KeyedSums]) -> KeyedSums:
+    def merge(cls, parts: Sequence[SumsByKey]) -> SumsByKey:
         """Add up. Associative and commutative; the identity has no keys, and no columns."""
         filled = [part for part in parts if part.keys]
         if not filled:
@@ -55,9 +55,9 @@ class KeyedSums:
             {name: np.concatenate([p.most[name] for p in filled]) for name in filled[0].most},
         )
 
-    def renamed(self, keys: Sequence[Key]) -> KeyedSums:
+    def renamed(self, keys: Sequence[Key]) -> SumsByKey:
         """Return the sums under other keys, one for each; those that become equal are added."""
-        return KeyedSums.of(keys, self.sums, self.most)
+        return SumsByKey.of(keys, self.sums, self.most)
 
 
 def _added(row: IntArray, values: IntArray, rows_n: int) -> IntArray:

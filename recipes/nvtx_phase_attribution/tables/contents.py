@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.numeric.distributions import PERCENTS, interpolate
+from nsys_llm.numeric.distributions import MEDIAN, interpolate
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
@@ -200,7 +200,7 @@ def _instances(partial: PhasePartial, frames: PhaseFrames, parts: Parts) -> Colu
 def _medians(partial: PhasePartial) -> dict[str, float]:
     counts = partial.instances
     order = counts.counts.order_statistics(len(counts.names))
-    values = interpolate(order)[:, PERCENTS.index(50)].tolist()
+    values = interpolate(order)[:, MEDIAN].tolist()
     return {
         name: value
         for name, value in zip(counts.names, values, strict=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import PERCENTS, interpolate
+from nsys_llm.numeric.distributions import MEDIAN, PERCENTS, interpolate
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED, phase_map
@@ -144,7 +144,7 @@ def _instances(partial: PhasePartial, names: Sequence[str]) -> Columns:
     percentiles = np.where(none[:, None], np.nan, interpolate(order))
     return {
         "self_gpu_instances_n": moments.n,
-        "instance_p50_ns": percentiles[:, PERCENTS.index(50)],
+        "instance_p50_ns": percentiles[:, MEDIAN],
         "instance_p99_ns": percentiles[:, PERCENTS.index(99)],
         "instance_max_ns": pd.arrays.IntegerArray(moments.maximum.copy(), none),
     }

@@ -16,7 +16,7 @@ from nsys_llm.report.columns import Columns, percent
 from ..partials import RankPhases
 from ..per_rank.range_labels import shown_name
 from ..per_rank.ranges import PUSH_POP, START_END
-from ..per_rank.sums_by_key import Key, KeyedSums
+from ..per_rank.sums_by_key import Key, SumsByKey
 from .rank_frames import Parts, rank_extremes, sums_frame
 
 _KEYS: Final = ("kind", "domain", "name")
@@ -67,7 +67,7 @@ def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict
     }
 
 
-def _shown(sums: KeyedSums, shown: Any) -> KeyedSums:
+def _shown(sums: SumsByKey, shown: Any) -> SumsByKey:
     return sums.renamed([shown(key) for key in sums.keys]) if sums.keys else sums
 
 
@@ -153,9 +153,9 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
         return (key[0], *labels[:depth_n])
 
     sums = [_paths(one, path) for _, one in parts]
-    total = KeyedSums.merge(sums)
-    ranks_n = KeyedSums.merge(
-        [KeyedSums(one.keys, {"n": np.ones(len(one.keys), dtype=np.int64)}) for one in sums]
+    total = SumsByKey.merge(sums)
+    ranks_n = SumsByKey.merge(
+        [SumsByKey(one.keys, {"n": np.ones(len(one.keys), dtype=np.int64)}) for one in sums]
     ).sums.get("n", np.empty(0, dtype=np.int64))
     place = {key: index for index, key in enumerate(total.keys)}
     parent = np.array([place.get(key[:-1], -1) for key in total.keys], dtype=np.int64)
@@ -191,7 +191,7 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
 _PATH_SUMS: Final = ("instances_n", "wall_ns", "self_wall_ns", "self_ops_n", "self_ns")
 
 
-def _paths(one: RankPhases, path: Any) -> KeyedSums:
+def _paths(one: RankPhases, path: Any) -> SumsByKey:
     """Return the paths of a rank as they are shown; what is too deep counts where it is cut."""
     sums = one.ranges.paths
     if not sums.keys:
@@ -203,7 +203,7 @@ def _paths(one: RankPhases, path: Any) -> KeyedSums:
         name: values if name.startswith("self_") else np.where(whole, values, 0)
         for name, values in sums.sums.items()
     }
-    return KeyedSums.of(keys, columns)
+    return SumsByKey.of(keys, columns)
 
 
 def _unique(texts: Sequence[str]) -> list[str]:

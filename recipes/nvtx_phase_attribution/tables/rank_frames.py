@@ -14,14 +14,14 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankPhases
-from ..per_rank.sums_by_key import KeyedSums
+from ..per_rank.sums_by_key import SumsByKey
 
 #: Ranks in order, each with what it was reduced to.
 Parts = Sequence[tuple[Rank, RankPhases]]
 
 
 def sums_frame(
-    parts: Parts, of: Callable[[RankPhases], KeyedSums], keys: Sequence[str]
+    parts: Parts, of: Callable[[RankPhases], SumsByKey], keys: Sequence[str]
 ) -> pd.DataFrame:
     """Return the sums of all ranks, one row a rank and key.
 
@@ -35,7 +35,7 @@ def sums_frame(
     """
     found = [of(one) for _, one in parts]
     sizes = [len(sums.keys) for sums in found]
-    filled = next((sums for sums in found if sums.keys), KeyedSums())
+    filled = next((sums for sums in found if sums.keys), SumsByKey())
     ranks = [rank for rank, _ in parts]
     columns: Columns = {
         "at": np.repeat(np.arange(len(parts)), sizes),

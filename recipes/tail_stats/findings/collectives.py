@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, grouped, records
-from nsys_llm.taxonomy.collective_names import SEND_RECV
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.view.text import (
     counted,
     format_count,

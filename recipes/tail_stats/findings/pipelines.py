@@ -21,7 +21,7 @@ import pandas as pd
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import records, severity_of
-from nsys_llm.taxonomy.collective_names import SEND_RECV
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
 _Tables = Mapping[str, pd.DataFrame]

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.profiler_time import held_calls
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, first_of_each, summed
-from nsys_llm.numeric.histogram_by_name import NamedCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.longest import longest_starts
 from nsys_llm.profile.tables import Table
@@ -21,7 +20,7 @@ from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .compact_histogram import NarrowCounts
+from .compact_histogram import CompactHistogram
 from .launches import Launches
 
 
@@ -54,8 +53,8 @@ class RankApiTails:
     profiler_ns: IntArray
     net: Moments
     net_order: OrderStatistics
-    counts: NarrowCounts
-    loading: NarrowCounts
+    counts: CompactHistogram
+    loading: CompactHistogram
     first_start_ns: IntArray
     first_ns: IntArray
     first_profiler_ns: IntArray
@@ -75,8 +74,8 @@ class ApiTails:
     """
 
     ranks: Mapping[RankKey, RankApiTails] = field(default_factory=dict)
-    durations: NamedCounts = field(default_factory=NamedCounts)
-    net: NamedCounts = field(default_factory=NamedCounts)
+    durations: HistogramByName = field(default_factory=HistogramByName)
+    net: HistogramByName = field(default_factory=HistogramByName)
 
 
 def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
@@ -107,13 +106,13 @@ def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
         profiler_ns=summed(code[inside], profiler_ns[inside], n),
         net=net_moments,
         net_order=net.order_statistics(n),
-        counts=NarrowCounts.of(net),
-        loading=NarrowCounts.of(ValueCounts.from_values(code[loads], net_ns[loads])),
+        counts=CompactHistogram.of(net),
+        loading=CompactHistogram.of(ValueCounts.from_values(code[loads], net_ns[loads])),
         **_first(code, calls, profiler_ns, inside, n),
         longest_start_ns=longest_starts(code, starts, durations, inside, moments.maximum),
         net_longest_start_ns=longest_starts(code, starts, net_ns, inside, net_moments.maximum),
     )
-    return ApiTails({rank: tails}, NamedCounts(names, counts), NamedCounts(names, net))
+    return ApiTails({rank: tails}, HistogramByName(names, counts), HistogramByName(names, net))
 
 
 def _counted(code: IntArray, values: IntArray, inside: npt.NDArray[np.bool_]) -> ValueCounts:
@@ -126,8 +125,8 @@ def merged_apis(parts: Sequence[ApiTails]) -> ApiTails:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
     return ApiTails(
         {rank: tails for part in parts for rank, tails in part.ranks.items()},
-        NamedCounts.merge([part.durations for part in parts]),
-        NamedCounts.merge([part.net for part in parts]),
+        HistogramByName.merge([part.durations for part in parts]),
+        HistogramByName.merge([part.net for part in parts]),
     )
 
 

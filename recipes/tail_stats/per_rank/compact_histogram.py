@@ -13,7 +13,7 @@ _Unsigned = npt.NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
-class NarrowCounts:
+class CompactHistogram:
     """The columns of `ValueCounts`, each in the narrowest unsigned integers that hold it."""
 
     group: _Unsigned
@@ -21,7 +21,7 @@ class NarrowCounts:
     count: _Unsigned
 
     @classmethod
-    def of(cls, counts: ValueCounts) -> NarrowCounts:
+    def of(cls, counts: ValueCounts) -> CompactHistogram:
         """Narrow; no value is negative."""
         return cls(*(narrowed(one) for one in (counts.group, counts.value, counts.count)))
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.longest_rows import longest_of_each
+from nsys_llm.numeric.longest import longest_of_each
 from nsys_llm.trace.identity import RankKey
 
 #: Integer columns. `owner` is a position in `Instances.ranks`, `key` one in the keys of the partial

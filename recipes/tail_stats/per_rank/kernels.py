@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, first_of_each, joined, summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, total_length_ns, union_length_ns
-from nsys_llm.numeric.longest import longest_starts
-from nsys_llm.numeric.longest_rows import candidate_rows
-from nsys_llm.profile.tables import Table, is_set
+from nsys_llm.numeric.longest import candidate_rows, longest_starts
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .compact_histogram import NarrowCounts
+from .compact_histogram import CompactHistogram
 from .instances import Instances, merged_instances
 from .launches import Key, Launches, key_codes
 from .outlier_context import around
@@ -84,7 +84,7 @@ class RankTails:
     total_ns: IntArray
     moments: Moments
     order: OrderStatistics
-    counts: NarrowCounts
+    counts: CompactHistogram
     first_start_ns: IntArray
     first_ns: IntArray
     longest_start_ns: IntArray
@@ -137,7 +137,7 @@ def map_kernels(
     own, key = distinct_codes(place)
     keys = tuple(launches.keys[one] for one in own.tolist())
     groups = _Groups(devices[used // max(keys_n, 1)], key, row, counts)
-    instances, tails = side_by_side(
+    instances, tails = concurrently(
         len(launches.rows),
         lambda: _instances(
             trace, rank, options["top"], launched, inside, counts.regrouped(place), steps
@@ -181,7 +181,7 @@ def _tails(
         total_ns=summed(row, trace.clipped_ns(launches.rows), groups_n),
         moments=moments,
         order=counts.order_statistics(groups_n),
-        counts=NarrowCounts.of(counts),
+        counts=CompactHistogram.of(counts),
         first_start_ns=first_of_each(row, starts, inside, groups_n, NULL_INT),
         first_ns=first_of_each(row, durations, inside, groups_n, NULL_INT),
         longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
@@ -244,7 +244,7 @@ def _instances(
         "owner": np.zeros(rows.size, dtype=np.int64),
         "key": chosen.key,
         "duration_ns": chosen.duration_ns,
-        "graph_node": is_set(chosen.rows["graph_node_id"]).astype(np.int64),
+        "graph_node": is_graph_node(chosen.rows).astype(np.int64),
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
     return Instances(most, (rank,), numbers, texts).longest()

@@ -15,6 +15,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names, text_of
+from nsys_llm.trace.device_ops import shown_name_ids
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Columns of a configuration (design section 5).
@@ -104,17 +105,8 @@ def _by_start(kernels: Table) -> Table:
 
 
 def _coded(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]) -> Launches:
-    full_ids = kernels["demangled_name_id"]
-    if options["base"]:
-        ids = kernels["short_name_id"]
-    elif options["mangled"]:
-        # Not every kernel has a mangled name: one compiled as C has only the plain one.
-        mangled = kernels["mangled_name_id"]
-        ids = np.where(mangled == NULL_INT, full_ids, mangled)
-    else:
-        ids = full_ids
-    names, name = coded_names(ids, strings)
-    used, full = distinct_codes(full_ids)
+    names, name = coded_names(shown_name_ids(kernels, options), strings)
+    used, full = distinct_codes(kernels["demangled_name_id"])
     told = [is_communication(text_of(key, strings)) for key in used.tolist()]
     talks = np.array(told, dtype=np.int64)[full]
     columns = [name, talks, *(kernels[column] for column in CONFIG)]

@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
-from nsys_llm.analyses.nvtx.step_finding import rank_steps
+from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events, rank_steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, order_by_code
 from nsys_llm.numeric.intervals import IntArray

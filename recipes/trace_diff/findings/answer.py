@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nsys_llm.trace.sides import COMPARED
+from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
 from ..tables.checks import BLOCKING, KERNELS, STEPS, TOTALS, WINDOW, WORK, WORK_OF_ALL

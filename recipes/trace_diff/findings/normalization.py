@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.trace.sides import COMPARED
+from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import NOT_KNOWN, quoted
 
 from ..tables.checks import SAME, WORK

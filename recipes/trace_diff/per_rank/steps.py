@@ -10,8 +10,7 @@ import numpy as np
 
 from nsys_llm.analyses.nvtx.phase_times import PhaseTimes
 from nsys_llm.core.patterns import parse_pattern
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.histogram_by_name import NamedCounts
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.taxonomy.names import step_key
 from nsys_llm.trace.ranges import Ranges
@@ -92,17 +91,19 @@ def chosen_steps(trace: RankTrace, steps: Ranges, options: Mapping[str, Any]) ->
     return rows
 
 
-def phase_counts(trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any]) -> NamedCounts:
+def phase_counts(
+    trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any]
+) -> HistogramByName:
     """Return how often a phase took how long in a step; steps without it count for nothing."""
     if times.steps is None:
-        return NamedCounts()
+        return HistogramByName()
     taken = times.step_gpu_ns[chosen_steps(trace, times.steps, options)]
     step, phase = np.nonzero(taken)
     order = np.argsort(np.array(times.phases, dtype=object).astype(str), kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     names = tuple(times.phases[index] for index in order.tolist())
-    return NamedCounts(names, ValueCounts.from_values(place[phase], taken[step, phase]))
+    return HistogramByName(names, ValueCounts.from_values(place[phase], taken[step, phase]))
 
 
 def _by_kernel(trace: RankTrace, launches: Launches, text: str) -> StepCount:

@@ -9,19 +9,18 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import map_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
-from nsys_llm.analyses.device.device_overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.device.gap_sums import sum_gaps
-from nsys_llm.analyses.device.host_timeline import HostLine
-from nsys_llm.analyses.device.memop_rows import LARGEST_SIZE_BYTES, memop_table
-from nsys_llm.analyses.device.missing_work import find_unseen
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.nvtx.phase_times import phase_times
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.device_ops import DeviceOps, op_names
+from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, DeviceOps, memop_table, op_names
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -46,7 +45,7 @@ def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Diff
     durations = kernels["end_ns"] - kernels["start_ns"]
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
     times = phase_times(trace, options)
-    opaque_n = find_unseen(trace).opaque_launches_n
+    opaque_n = find_missing_work(trace).opaque_launches_n
     lanes = map_collectives(trace, rank).ranks.get(rank, ())
     sums = RankSums(
         kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
@@ -102,7 +101,7 @@ def _apis(trace: RankTrace) -> NamedSums:
 def _devices(
     trace: RankTrace, launches: Launches, options: Mapping[str, Any], *, idle_known: bool
 ) -> tuple[DeviceSums, ...]:
-    names, host = op_names(trace, options), HostLine.of(trace)
+    names, host = op_names(trace, options), HostTimeline.of(trace)
     overlap = map_overlap(map_spans(trace, launches.communicates()))
     return tuple(
         _device(one, DeviceOps.of(trace, one.device_id, names), host, idle_known=idle_known)
@@ -111,7 +110,7 @@ def _devices(
 
 
 def _device(
-    overlap: DeviceOverlap, ops: DeviceOps, host: HostLine, *, idle_known: bool
+    overlap: DeviceOverlap, ops: DeviceOps, host: HostTimeline, *, idle_known: bool
 ) -> DeviceSums:
     idle_ns = None
     if idle_known:
@@ -131,5 +130,4 @@ def _device(
 def _graph_nodes_n(trace: RankTrace) -> int:
     """Return how many operations ran inside CUDA graphs and were traced one by one."""
     ops = (trace.tables[name] for name in ("kernels", "memcpys", "memsets"))
-    nodes = [op["graph_node_id"] for op in ops]
-    return sum(int(((one != NULL_INT) & (one != 0)).sum()) for one in nodes)
+    return sum(int(is_graph_node(op).sum()) for op in ops)

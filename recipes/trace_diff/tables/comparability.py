@@ -37,7 +37,7 @@ def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         _ranks(runs),
         _fact(runs, "GPU", lambda one: ", ".join(sorted(set(one.gpus))), ALL, "other hardware"),
         _graphs(runs),
-        _work_unseen(runs),
+        _missing_work(runs),
         _fact(runs, "driver", lambda one: one.driver_version, DIFFERS, "it may be the cause"),
         _fact(runs, "CUDA of the driver", lambda one: one.cuda_version, DIFFERS, "likewise"),
         _fact(
@@ -150,15 +150,15 @@ def _graphs(runs: Runs) -> Row:
     return check_row(check, shown, SAME, "alike")
 
 
-def _work_unseen(runs: Runs) -> Row:
-    unseen = [
+def _missing_work(runs: Runs) -> Row:
+    missing = [
         sum(sums.opaque_launches_n for _, sums in run.ranks) for run in (runs.baseline, runs.input)
     ]
     check, shown = (
         "GPU work not in the report",
-        [f"{format_count(n)} graph launches" for n in unseen],
+        [f"{format_count(n)} graph launches" for n in missing],
     )
-    if not any(unseen):
+    if not any(missing):
         return check_row(check, shown, SAME, "all launched work is there")
     return check_row(check, shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
 

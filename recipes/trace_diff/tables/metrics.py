@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
+from nsys_llm.manifest.declared import Metric
 from nsys_llm.manifest.gates import NOT_COMPARABLE, Gate, Judgement, judge
-from nsys_llm.manifest.manifest import Metric
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED

@@ -14,7 +14,7 @@ from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.sides import BASELINE, COMPARED, INPUT
+from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart
 

@@ -15,8 +15,8 @@ from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
-from nsys_llm.taxonomy.memory_kinds import MoveKind
 
 from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change
 from .runs import Run, Runs

@@ -15,7 +15,7 @@ _LARGE_ROWS: Final = 200_000
 _THREADS_N: Final = 2
 
 
-def side_by_side(rows_n: int, *parts: Callable[[], Any]) -> list[Any]:
+def concurrently(rows_n: int, *parts: Callable[[], Any]) -> list[Any]:
     """Call functions and return what they return, in their order.
 
     Args:

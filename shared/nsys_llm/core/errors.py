@@ -8,16 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = [
-    "ExitCode",
-    "IntervalError",
-    "ManifestError",
-    "NsysLlmError",
-    "OutputError",
-    "ReportError",
-    "UsageError",
-]
-
 
 class ExitCode(IntEnum):
     """Exit status of a run. BAD_INPUT wins over INCOMPLETE, and that over GATE_FAILED."""

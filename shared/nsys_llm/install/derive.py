@@ -1,6 +1,6 @@
 """Files of this repository that follow from the manifests and from what is known of versions.
 
-These are each recipe's metadata.json, and parts of pages.
+These are each recipe's metadata.json, the pages below docs/reference/, and the versions on a page.
 
 python -m nsys_llm.install.derive           rewrites them in the checkout below the current folder
 python -m nsys_llm.install.derive --check   only tells which are stale (exit 1)
@@ -12,12 +12,13 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.manifest import Column, Manifest, Option, load_manifest, recipe_names
+from nsys_llm.manifest.declared import Column, Metric, Option, TableWrite
+from nsys_llm.manifest.manifest import Manifest, common_facts, load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import ExportSchema, Framework, frameworks, schema_versions
 
 _SECTION: Final = "<!-- derived: {name} -->\n"
@@ -46,56 +47,70 @@ def metadata(manifest: Manifest) -> str:
     return json.dumps(document, indent=4) + "\n"
 
 
-def options_table(manifest: Manifest) -> str:
-    """Return the options of a recipe as a Markdown table."""
-    lines = ["| option | what it does |", "|---|---|"]
-    lines += [f"| {_typed(option)} | {_cell(_help(option))} |" for option in manifest.options]
-    return "\n".join(lines) + "\n"
+def common_page() -> str:
+    """Return the page of the options and tables that all recipes share."""
+    options, writes = common_facts(sided=True)
+    return _page(
+        "Options and tables of every recipe",
+        "What one recipe has besides is on a page of its own beside this one. Only the tables of\n"
+        "`trace_diff`, which compares runs, have the column `side`.",
+        ("Options", options_table(options)),
+        ("Tables", tables_glossary(writes)),
+    )
 
 
-def tables_glossary(manifest: Manifest) -> str:
-    """Return every written table with its columns as Markdown."""
-    parts = []
-    for table in manifest.writes:
-        parts.append(f"**`{table.file}.parquet`**: a row is {_cell(table.row)}.\n")
-        parts += ["| column | type | unit | meaning |", "|---|---|---|---|"]
-        parts += [_column_row(column) for column in table.columns]
-        parts.append("")
-    return "\n".join(parts) + "\n"
+def recipe_page(manifest: Manifest) -> str:
+    """Return the page of the options, metrics, keys and tables that only one recipe has."""
+    options, writes = common_facts(manifest.sided)
+    return _page(
+        f"{manifest.name}: options and tables",
+        f"What the numbers mean: [{manifest.name}](../{manifest.name}.md). Options and tables\n"
+        "that every recipe has: [common](common.md). Unit and meaning of each column are in the\n"
+        "parquet files too, as field metadata.",
+        ("Options", options_table(manifest.options[len(options) :])),
+        ("Metrics of gates", metrics_table(manifest.metrics)),
+        ("Keys of verdict.json", verdict_table(manifest.verdict)),
+        ("Tables", tables_glossary(manifest.writes[len(writes) :])),
+    )
 
 
-def metrics_table(manifest: Manifest) -> str:
-    """Return what a gate can be put on as a Markdown table; nothing for a recipe without gates."""
-    if not manifest.metrics:
-        return ""
-    lines = ["| metric | unit | meaning |", "|---|---|---|"]
-    lines += [
-        f"| `{metric.typed}` | {metric.unit} | {_cell(metric.meaning)} |"
-        for metric in manifest.metrics
-    ]
-    return "\n".join(lines) + "\n"
+def options_table(options: Sequence[Option]) -> str:
+    """Return options as a Markdown table."""
+    rows = [f"| {_typed(option)} | {_cell(_help(option))} |" for option in options]
+    return _table(("option", "what it does"), rows)
 
 
-def verdict_table(manifest: Manifest) -> str:
-    """Return the keys of verdict.json as a Markdown table; nothing for a recipe without it."""
-    if not manifest.verdict:
-        return ""
-    lines = ["| key | meaning |", "|---|---|"]
-    lines += [f"| `{key}` | {_cell(meaning)} |" for key, meaning in manifest.verdict.items()]
-    return "\n".join(lines) + "\n"
+def tables_glossary(tables: Sequence[TableWrite]) -> str:
+    """Return written tables with their columns as Markdown."""
+    titles = ("column", "type", "unit", "meaning")
+    return "\n".join(
+        f"**`{table.file}.parquet`**: a row is {_cell(table.row)}.\n\n"
+        + _table(titles, [_column_row(column) for column in table.columns])
+        for table in tables
+    )
+
+
+def metrics_table(metrics: Sequence[Metric]) -> str:
+    """Return what a gate can be put on as a Markdown table."""
+    rows = [f"| `{one.typed}` | {one.unit} | {_cell(one.meaning)} |" for one in metrics]
+    return _table(("metric", "unit", "meaning"), rows)
+
+
+def verdict_table(verdict: Mapping[str, str]) -> str:
+    """Return the keys of verdict.json as a Markdown table."""
+    rows = [f"| `{key}` | {_cell(meaning)} |" for key, meaning in verdict.items()]
+    return _table(("key", "meaning"), rows)
 
 
 def versions_table() -> str:
     """Return what is known of each release of Nsight Systems, and how it is tested, as Markdown."""
     titles = ("Nsight Systems", "export schema", "tables known from", "exports tested")
-    lines = [f"| {' | '.join((*titles, '`nsys recipe` tested with'))} |", "|---|---|---|---|---|"]
     tested = {release: one for one in frameworks() for release in one.covers}
     schemas = {one.product_date: one for one in map(ExportSchema.load, schema_versions())}
-    for release in sorted(tested):
-        lines.append(_version_row(release, schemas.get(release), tested[release]))
+    rows = [_version_row(name, schemas.get(name), tested[name]) for name in sorted(tested)]
     unknown = "nothing; columns are found by name, and a note says so"
-    lines.append(f"| newer | any | {unknown} | generated, with columns and tables added | - |")
-    return "\n".join(lines) + "\n"
+    rows.append(f"| newer | any | {unknown} | generated, with columns and tables added | - |")
+    return _table((*titles, "`nsys recipe` tested with"), rows)
 
 
 def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
@@ -106,18 +121,15 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     """
     if not (root / "manifests" / "common.json").is_file():
         raise UsageError(f"{root}: not a checkout of nsys-llm-recipes (no manifests/common.json).")
+    reference = root / "docs" / "reference"
+    yield reference / "common.md", common_page()
     for name in recipe_names():
         manifest = load_manifest(name)
         yield root / "recipes" / name / "metadata.json", metadata(manifest)
+        yield reference / f"{name}.md", recipe_page(manifest)
     for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
-        text = _with_section(page.read_text("utf-8"), "versions", versions_table())
-        for name in recipe_names():
-            manifest = load_manifest(name)
-            text = _with_section(text, f"options of {name}", options_table(manifest))
-            text = _with_section(text, f"metrics of {name}", metrics_table(manifest))
-            text = _with_section(text, f"verdict of {name}", verdict_table(manifest))
-            text = _with_section(text, f"tables of {name}", tables_glossary(manifest))
-        yield page, text
+        text = page.read_text("utf-8")
+        yield page, _with_section(text, "versions", versions_table())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,8 +149,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path, text in stale:
         print(f"{'stale' if check else 'written'}: {path.relative_to(Path.cwd())}")
         if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     return 1 if check and stale else 0
+
+
+def _page(title: str, about: str, *sections: tuple[str, str]) -> str:
+    parts = [f"## {heading}\n\n{content}" for heading, content in sections if content]
+    generated = "<!-- written by python -m nsys_llm.install.derive -->"
+    return "\n".join([f"# {title}\n", f"{generated}\n", f"{about}\n", *parts])
+
+
+def _table(titles: Sequence[str], rows: Sequence[str]) -> str:
+    """Return a Markdown table; nothing for one without rows."""
+    if not rows:
+        return ""
+    head = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 def _version_row(release: str, schema: ExportSchema | None, framework: Framework) -> str:

@@ -1,34 +1,14 @@
-"""Options, written tables and metrics as a manifest declares them, read and checked."""
+"""What a manifest declares: options, tables read, tables written, sections shown, and metrics.
+
+Manifests are ours: nothing here checks them. That is done once, by `tests/manifest`, with the
+schema beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-
-from nsys_llm.core.units import COLUMN_SUFFIXES, UNITS
-
-_DTYPES: Final = frozenset({"int64", "float64", "string", "bool"})
-_OPTION_TYPES: Final = frozenset(
-    {
-        "choice",
-        "count",
-        "flag",
-        "gates",
-        "numbers",
-        "output",
-        "paths",
-        "percent",
-        "phase_map",
-        "share",
-        "step_range",
-        "text",
-        "time",
-        "time_range",
-        "weights",
-    }
-)
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -105,41 +85,105 @@ class Metric:
         return self.name if self.argument is None else f"{self.name}({self.argument})"
 
 
-def read_option(raw: Mapping[str, Any]) -> Option:
-    """Return an option out of its JSON object; TypeError for a key that it does not have."""
+@dataclass(frozen=True)
+class TableRead:
+    """One table of an export that a recipe reads, in our names (see `nsys_llm.profile.tables`).
+
+    Attributes:
+        columns: Columns that are always read.
+        columns_with: Further columns, by the option that needs them.
+        references: Further columns, by a table that stands before this one and has rows that they
+            refer to.
+        only_with: Options of which one must be given for the table to be read; empty: always.
+        only_if: Tables, read before, of which one must have rows; empty: whatever they have.
+        required: Whether a report without the table has nothing to say to this recipe.
+        lost: What the user does without if the table is missing.
+        capture: Flags of `nsys profile` that would have recorded it.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    lost: str
+    required: bool = False
+    columns_with: Mapping[str, tuple[str, ...]] | None = None
+    references: Mapping[str, tuple[str, ...]] | None = None
+    only_with: tuple[str, ...] = ()
+    capture: str | None = None
+    only_if: tuple[str, ...] = ()
+
+    def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the columns to read under these options; empty if the table is not needed."""
+        if self.only_with and not any(options.get(name) for name in self.only_with):
+            return ()
+        extra = (cols for name, cols in (self.columns_with or {}).items() if options.get(name))
+        return tuple(dict.fromkeys([*self.columns, *(col for cols in extra for col in cols)]))
+
+    def columns_for(self, tables: Collection[str]) -> tuple[str, ...]:
+        """Return the columns to read besides, where these tables have rows."""
+        found = ((self.references or {}).get(table, ()) for table in tables)
+        return tuple(column for columns in found for column in columns)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table as people read it.
+
+    Attributes:
+        table: Name of the table.
+        title: Heading; findings link to it.
+        shows: What it shows and how to read it, one to three sentences.
+        columns: Columns of the rows that are shown.
+        rows_n: How many rows.
+        charts: Figures, drawn above the rows.
+        in_report: Whether report.md has it too; the notebook has all.
+        optional: Whether it is left out where the table has no rows.
+        summary: Columns of the rows that the terminal shows; empty where it shows none.
+        by: Column of numbers by which the rows that are shown are chosen, the largest first, above
+            or below 0, where the table has more; None shows the first rows.
+    """
+
+    table: str
+    title: str
+    shows: str
+    columns: tuple[str, ...]
+    rows_n: int = 15
+    charts: tuple[Mapping[str, Any], ...] = ()
+    in_report: bool = True
+    optional: bool = False
+    summary: tuple[str, ...] = ()
+    by: str | None = None
+
+
+def option_of(raw: Mapping[str, Any]) -> Option:
+    """Return an option out of its JSON object."""
     return Option(**{**raw, "choices": tuple(raw.get("choices", ()))})
 
 
-def read_write(raw: Mapping[str, Any]) -> TableWrite:
-    """Return a written table out of its JSON object; TypeError for a key that it does not have."""
+def write_of(raw: Mapping[str, Any]) -> TableWrite:
+    """Return a written table out of its JSON object."""
     plain = {key: value for key, value in raw.items() if key != "side"}
     return TableWrite(**{**plain, "columns": tuple(Column(**column) for column in raw["columns"])})
 
 
-def option_problems(option: Option, names: AbstractSet[str]) -> Iterable[str]:
-    """Yield what is wrong with an option, beside all options of these names."""
-    if option.type not in _OPTION_TYPES:
-        yield f"option '{option.name}' has the unknown type '{option.type}'"
-    if option.unit is not None and option.unit not in UNITS:
-        yield f"option '{option.name}' has the unknown unit '{option.unit}'"
-    if option.excludes and option.excludes not in names:
-        yield f"option '{option.name}' excludes '{option.excludes}', which does not exist"
+def read_of(raw: Mapping[str, Any]) -> TableRead:
+    """Return a table to read out of its JSON object."""
+    columns_with = {name: tuple(cols) for name, cols in raw.get("columns_with", {}).items()}
+    references = {name: tuple(cols) for name, cols in raw.get("references", {}).items()}
+    return TableRead(
+        table=raw["table"],
+        columns=tuple(raw["columns"]),
+        lost=raw["lost"],
+        required=raw["required"],
+        columns_with=columns_with,
+        references=references,
+        only_with=tuple(raw.get("only_with", ())),
+        capture=raw.get("capture"),
+        only_if=tuple(raw.get("only_if", ())),
+    )
 
 
-def table_problems(table: TableWrite) -> Iterable[str]:
-    """Yield what is wrong with a written table."""
-    names = [column.name for column in table.columns]
-    yield from (f"{table.file}.{name} twice" for name in set(names) if names.count(name) > 1)
-    if table.index is not None and table.index not in names:
-        yield f"{table.file} has no column '{table.index}' for its index"
-    for column in table.columns:
-        if column.dtype not in _DTYPES:
-            yield f"{table.file}.{column.name} has the unknown dtype '{column.dtype}'"
-        if column.unit is None:
-            continue
-        if column.unit not in UNITS:
-            yield f"{table.file}.{column.name} has the unknown unit '{column.unit}'"
-        # Tables with an index keep NVIDIA's column names, which carry no unit.
-        suffix = COLUMN_SUFFIXES.get(column.unit, "")
-        if table.index is None and not column.name.endswith(suffix):
-            yield f"{table.file}.{column.name} must end in {suffix}"
+def section_of(raw: Mapping[str, Any]) -> Section:
+    """Return a section out of its JSON object."""
+    charts = tuple(raw.get("charts", ()))
+    columns, summary = tuple(raw["columns"]), tuple(raw.get("summary", ()))
+    return Section(**{**raw, "columns": columns, "charts": charts, "summary": summary})

@@ -15,9 +15,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest.declared import Metric
 
 PASS: Final = "pass"
 FAIL: Final = "fail"
@@ -30,6 +32,7 @@ _GATE: Final = re.compile(
     re.DOTALL,
 )
 _RELATIVE: Final = "%"
+_FILE: Final = "@"
 #: By unit of the metric: units of an absolute limit, and what one of it is in the metric's own.
 _UNITS: Final = {
     "ns": {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000},
@@ -37,17 +40,6 @@ _UNITS: Final = {
     "bytes": {"B": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000},
     "count": {"": 1},
 }
-
-
-class _Metric(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def argument(self) -> str | None: ...
-    @property
-    def typed(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,28 @@ class Judgement:
     reason: str | None = None
 
 
-def parse_gates(texts: Sequence[str], metrics: Sequence[_Metric]) -> tuple[Gate, ...]:
+def gate_texts(word: str) -> tuple[str, ...]:
+    """Return the gates behind one word of a command line: itself, or the lines of `@FILE`.
+
+    Empty lines of a file, and what follows a `#`, are left out.
+
+    Raises:
+        UsageError: The file cannot be read, or has no gate.
+    """
+    if not word.startswith(_FILE):
+        return (word,)
+    try:
+        content = Path(word.removeprefix(_FILE)).read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{word}: cannot be read ({error}).") from error
+    lines = (line.partition("#")[0].strip() for line in content.splitlines())
+    found = tuple(line for line in lines if line)
+    if not found:
+        raise UsageError(f"{word}: holds no gate; write one a line, like gpu_time:+3%.")
+    return found
+
+
+def parse_gates(texts: Sequence[str], metrics: Sequence[Metric]) -> tuple[Gate, ...]:
     """Read gates.
 
     Args:
@@ -126,7 +139,7 @@ def judge(
     return Judgement(FAIL, allowed)
 
 
-def _parsed(text: str, metrics: Sequence[_Metric]) -> Gate:
+def _parsed(text: str, metrics: Sequence[Metric]) -> Gate:
     match = _GATE.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -151,5 +164,5 @@ def _parsed(text: str, metrics: Sequence[_Metric]) -> Gate:
     return Gate(text, name, argument, limit * known[unit], False)
 
 
-def _legal(metrics: Sequence[_Metric]) -> str:
+def _legal(metrics: Sequence[Metric]) -> str:
     return f"Metrics: {', '.join(metric.typed for metric in metrics)}."

@@ -1,4 +1,4 @@
-"""Manifests: the facts of a recipe as frozen objects, validated when they are read.
+"""Manifests: the facts of a recipe as frozen objects.
 
 `manifests/<recipe>.json` is the only place that lists options, tables read and columns written;
 `manifests/common.json` holds what all recipes share. Everything else is derived from the objects
@@ -9,37 +9,25 @@ README's glossary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import ManifestError, UsageError
 from nsys_llm.manifest.declared import (
-    Column,
     Metric,
     Option,
+    Section,
+    TableRead,
     TableWrite,
-    option_problems,
-    read_option,
-    read_write,
-    table_problems,
+    option_of,
+    read_of,
+    section_of,
+    write_of,
 )
-from nsys_llm.manifest.reads import TableRead, read_declared
-from nsys_llm.manifest.sections import Section, read_section, section_problems
-
-__all__ = [
-    "Column",
-    "Manifest",
-    "Metric",
-    "Option",
-    "TableRead",
-    "TableWrite",
-    "load_manifest",
-    "recipe_names",
-    "report_schema",
-]
 
 _COMMON: Final = "common"
 
@@ -51,8 +39,8 @@ class Manifest:
     Attributes:
         question: What the recipe answers, as a user asks it.
         sections: What the report and the notebook show, from coarse to fine.
-        sided: Whether it compares sets of ranks (see `nsys_llm.trace.sides`); the tables that all
-            recipes share then say which set a row is of.
+        sided: Whether it compares sets of ranks (see `nsys_llm.trace.rank_sets`); the tables that
+            all recipes share then say which set a row is of.
         metrics: What a gate can be put on.
         verdict: What each key of verdict.json means; empty for a recipe without gates.
         by_step: Whether it tells of steps by itself, so that --step alone means something.
@@ -89,40 +77,36 @@ class Manifest:
 def recipe_names() -> tuple[str, ...]:
     """Return the names of all recipes that have a manifest, sorted."""
     folder = resources.files("nsys_llm.manifests")
-    names = (item.name.removesuffix(".json") for item in folder.iterdir() if _is_json(item.name))
-    return tuple(sorted(name for name in names if name != _COMMON))
-
-
-def report_schema() -> dict[str, Any]:
-    """Return the JSON Schema of report.json, in which every key says what it means."""
-    schema: dict[str, Any] = _read_json(_COMMON)["report"]
-    return schema
+    names = {Path(item.name).stem for item in folder.iterdir() if item.name.endswith(".json")}
+    return tuple(sorted(names - {_COMMON}))
 
 
 @lru_cache
 def load_manifest(recipe: str) -> Manifest:
-    """Read and validate the manifest of a recipe.
+    """Return the manifest of a recipe.
 
     Raises:
         UsageError: There is no such recipe; the message lists those there are.
-        ManifestError: The manifest contradicts itself.
     """
     if recipe not in recipe_names():
         raise UsageError(f"unknown recipe '{recipe}'; there are: {', '.join(recipe_names())}.")
-    try:
-        manifest = _built(_read_json(recipe), _read_json(_COMMON))
-    except KeyError as error:
-        raise ManifestError(f"manifests/{recipe}.json: {error} is missing.") from error
-    except TypeError as error:
-        # A key that a dataclass does not know; Python's message names it.
-        raise ManifestError(f"manifests/{recipe}.json: {error}.") from error
-    _validate(manifest, recipe)
-    return manifest
+    return _built(_read_json(recipe), _read_json(_COMMON))
+
+
+def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...]]:
+    """Return the options and the written tables that all recipes share.
+
+    Args:
+        sided: As a recipe that compares sets of ranks writes them, with the column `side`.
+    """
+    common = _read_json(_COMMON)
+    writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
+    return tuple(map(option_of, common["options"])), tuple(map(write_of, writes))
 
 
 def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     sided = bool(own.get("sided", False))
-    shared_writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
+    options, writes = common_facts(sided)
     return Manifest(
         name=own["name"],
         title=own["title"],
@@ -131,10 +115,10 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         description=own["description"],
         type=own.get("type"),
         tags=tuple(own.get("tags", ())),
-        options=tuple(read_option(raw) for raw in [*common["options"], *own["options"]]),
-        reads=tuple(read_declared(raw) for raw in own["reads"]),
-        writes=tuple(read_write(raw) for raw in [*shared_writes, *own["writes"]]),
-        sections=tuple(read_section(raw) for raw in [*own["sections"], *common["sections"]]),
+        options=(*options, *map(option_of, own["options"])),
+        reads=tuple(read_of(raw) for raw in own["reads"]),
+        writes=(*writes, *map(write_of, own["writes"])),
+        sections=tuple(section_of(raw) for raw in [*own["sections"], *common["sections"]]),
         sided=sided,
         metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
         verdict=dict(own.get("verdict", {})),
@@ -150,37 +134,7 @@ def _with_side(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**table, "columns": [{"name": "side", **raw["side"]}, *table["columns"]]}
 
 
-def _is_json(name: str) -> bool:
-    return name.endswith(".json")
-
-
 def _read_json(name: str) -> dict[str, Any]:
     text = resources.files("nsys_llm.manifests").joinpath(f"{name}.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
-
-
-def _validate(manifest: Manifest, file_name: str) -> None:
-    names = {option.name for option in manifest.options}
-    problems = [
-        *_name_problems(manifest, file_name),
-        *(text for option in manifest.options for text in option_problems(option, names)),
-        *(text for table in manifest.writes for text in table_problems(table)),
-        *section_problems(manifest.sections, _columns_by_table(manifest)),
-    ]
-    if problems:
-        raise ManifestError(f"manifests/{file_name}.json: {'; '.join(problems)}.")
-
-
-def _columns_by_table(manifest: Manifest) -> dict[str, set[str]]:
-    return {table.file: {column.name for column in table.columns} for table in manifest.writes}
-
-
-def _name_problems(manifest: Manifest, file_name: str) -> Iterable[str]:
-    if manifest.name != file_name:
-        yield f"name is '{manifest.name}'"
-    for kind, names in (
-        ("option", [option.name for option in manifest.options]),
-        ("table", [table.file for table in manifest.writes]),
-    ):
-        yield from (f"{kind} '{name}' twice" for name in set(names) if names.count(name) > 1)

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern, require_text
-from nsys_llm.core.units import parse_duration_ns
-from nsys_llm.manifest.gate_texts import gate_texts
-from nsys_llm.manifest.gates import parse_gates
-from nsys_llm.manifest.manifest import Manifest, Option
+from nsys_llm.manifest.declared import Option
+from nsys_llm.manifest.gates import gate_texts, parse_gates
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.manifest.weights import read_weights
 from nsys_llm.taxonomy.phase_maps import read_phase_map
 
@@ -21,6 +20,9 @@ _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
 
 #: Options whose text is a pattern of names.
 _PATTERN_TEXTS: Final = ("kernel", "match", "step_kernel")
+
+_NS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_TIME_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 
 
 def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
@@ -172,6 +174,32 @@ def _check_window(window: tuple[int | None, int | None] | None) -> None:
         raise UsageError(
             f"the window {window[0]}/{window[1]} is empty; its end must be after its start."
         )
+
+
+def parse_duration_ns(text: str) -> int:
+    """Return the nanoseconds that a person typed.
+
+    Args:
+        text: Plain nanoseconds (`1500`), or numbers with units in any order that add up
+            (`5s`, `1.5ms`, `1s2ms3us4ns`). As `nsys stats --filter-time` takes them.
+
+    Raises:
+        UsageError: The text is neither.
+    """
+    if text.isdecimal():
+        return int(text)
+    parts = _TIME_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UsageError(
+            f"'{text}' is not a time; write nanoseconds, or like 5s, 1.5ms, 1s2ms3us4ns."
+        )
+    return sum(_scaled_ns(number, unit) for number, unit in parts)
+
+
+def _scaled_ns(number: str, unit: str) -> int:
+    whole, _, fraction = number.partition(".")
+    scale = _NS_PER_UNIT[unit]
+    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
 
 
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {

@@ -1,11 +1,15 @@
-"""Where the longest of each group lies. Pure numpy."""
+"""Where the longest of each group lie, a bounded number, ties in a fixed order. Pure numpy."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import order_by_code
 from nsys_llm.numeric.intervals import IntArray
 
 #: So many rows at once stay in the processor's cache.
@@ -39,3 +43,83 @@ def longest_starts(
         rows = np.flatnonzero(counted[block] & (duration_ns[block] == longest_ns[mine]))
         np.minimum.at(found, mine[rows], start_ns[block][rows])
     return np.where(found == _NEVER, NULL_INT, found)
+
+
+def longest_of_each(
+    group: IntArray, value: IntArray, ties: Sequence[IntArray], most: int
+) -> IntArray:
+    """Return the rows of the `most` largest values of each group, by group, largest first.
+
+    Args:
+        group: Shape (n,).
+        value: Shape (n,).
+        ties: Columns of shape (n,) that order equal values, the smaller first.
+        most: Rows of a group.
+    """
+    order = np.lexsort((*ties[::-1], -value, group))
+    return order[_position(group[order]) < most]
+
+
+def candidate_rows(
+    group: IntArray, value: IntArray, start_ns: IntArray, counts: ValueCounts, most: int
+) -> IntArray:
+    """Return rows among which are the `most` largest values of each group, the earliest of equals.
+
+    Few rows more than those: all with the start of the last one taken. One pass and no sort of
+    `value`: the counts tell from which value on a group has enough.
+
+    Args:
+        group: Shape (n,), codes from 0.
+        value: Shape (n,).
+        start_ns: Shape (n,), ascending.
+        counts: Of exactly these rows.
+        most: Rows of a group, at least 1.
+
+    Returns:
+        Ascending.
+    """
+    if group.size == 0:
+        return np.empty(0, dtype=np.int64)
+    least, above_n = _thresholds(counts, int(group.max()) + 1, most)
+    limit = least[group]
+    rows = np.flatnonzero(value >= limit)
+    equal = value[rows] == limit[rows]
+    tied = rows[equal]
+    tied = tied[order_by_code(group[tied])]
+    own, position = group[tied], _position(group[tied])
+    wanted_n = most - above_n[own]
+    # Of equal values the earliest; what starts with the last of them is left for the caller.
+    last = np.flatnonzero(position == wanted_n - 1)
+    latest_ns = np.full(least.size, np.iinfo(np.int64).max, dtype=np.int64)
+    latest_ns[own[last]] = start_ns[tied[last]]
+    kept = start_ns[tied] <= latest_ns[own]
+    return np.sort(np.concatenate((rows[~equal], tied[kept])))
+
+
+def _thresholds(counts: ValueCounts, groups_n: int, most: int) -> tuple[IntArray, IntArray]:
+    """Return of each group the value at which it has enough, and how many rows are above it."""
+    total = np.zeros(groups_n, dtype=np.int64)
+    np.add.at(total, counts.group, counts.count)
+    until_n = np.cumsum(counts.count)
+    # Rows of the group with this value or a larger one, and with a larger one.
+    above_n = np.cumsum(total)[counts.group] - until_n
+    taken = above_n < most
+    first = np.flatnonzero(taken & np.concatenate(([True], ~taken[:-1] | _new(counts.group)[1:])))
+    least, more_n = np.zeros(groups_n, dtype=np.int64), np.zeros(groups_n, dtype=np.int64)
+    least[counts.group[first]] = counts.value[first]
+    more_n[counts.group[first]] = above_n[first]
+    return least, more_n
+
+
+def _position(ordered: IntArray) -> IntArray:
+    """Return the position of each row among those of its group; rows stand by group."""
+    first = np.flatnonzero(_new(ordered))
+    sizes = np.diff(np.append(first, ordered.size))
+    return np.arange(ordered.size) - np.repeat(first, sizes)
+
+
+def _new(ordered: IntArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Tell at which rows another group begins."""
+    new = np.ones(ordered.size, dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return new

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.distributions import PERCENTS, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import MEDIAN, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 
@@ -34,7 +34,6 @@ HEAP_SPREAD: Final = 1.5
 #: The smallest value of a heap is at least so many of the largest value below it.
 HEAP_GAP: Final = 1.5
 
-_MEDIAN: Final = PERCENTS.index(50)
 _NS_PER_US: Final = 1_000.0
 
 FloatArray = npt.NDArray[np.float64]
@@ -42,9 +41,9 @@ FloatArray = npt.NDArray[np.float64]
 
 def twice_medians(order: OrderStatistics) -> IntArray:
     """Return twice the median of each group, shape (groups,): a whole number; 0 of nothing."""
-    low, high = order.low[:, _MEDIAN], order.high[:, _MEDIAN]
+    low, high = order.low[:, MEDIAN], order.high[:, MEDIAN]
     # A median lies on a value or half way between two: its rest is 0 or 50 hundredths.
-    return 2 * low + (high - low) * (order.hundredths[:, _MEDIAN] // 50)
+    return 2 * low + (high - low) * (order.hundredths[:, MEDIAN] // 50)
 
 
 def is_outlier(value: IntArray, twice_median: IntArray) -> npt.NDArray[np.bool_]:

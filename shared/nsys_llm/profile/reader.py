@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.manifest.manifest import TableRead
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.sqlite.report import SqliteReport

@@ -117,11 +117,6 @@ def process_of_thread(global_tid: IntArray) -> IntArray:
     return np.where(global_tid == NULL_INT, NULL_INT, global_tid & PID_MASK)
 
 
-def is_set(ids: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell which optional ids are there: exports write NULL or 0 for none, by table and version."""
-    return np.asarray((ids != NULL_INT) & (ids != 0))
-
-
 def pid_of(global_pid: int) -> int | None:
     """Return the operating system's process id of a globalPid; None for NULL.
 

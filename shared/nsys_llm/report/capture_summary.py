@@ -15,7 +15,7 @@ from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import MapResult
-from nsys_llm.trace.sides import BASELINE, INPUT
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 _ORDER: Final = {BASELINE: 0, INPUT: 1}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from nsys_llm.manifest.sections import Section
+from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.page_parts import NAME_LENGTH
 from nsys_llm.report.report import Report, where_to_look

@@ -16,7 +16,7 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any, Final
 
-from nsys_llm.manifest.sections import Section
+from nsys_llm.manifest.declared import Section
 from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
 from nsys_llm.report.page_parts import capture_html, contents_html, findings_html, html_text

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.manifest.manifest import Column, Manifest, TableWrite
+from nsys_llm.manifest.declared import Column, TableWrite
+from nsys_llm.manifest.manifest import Manifest
 
 _ARROW_TYPES: Final = {
     "int64": pa.int64(),

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from nsys_llm.manifest.sections import Section
+from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import severity_counts
 from nsys_llm.report.page_parts import (
     capture_html,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from nsys_llm.manifest.sections import Section
+from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.report import Report, where_to_look
 from nsys_llm.view.text import cleaned, shortened, spans

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.manifest.sections import Section
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.capture_summary import (
     capture_caveats,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from nsys_llm.manifest.sections import Section
+from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import severity_counts
 from nsys_llm.report.report import Report
 from nsys_llm.view.results import Results

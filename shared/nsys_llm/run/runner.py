@@ -37,12 +37,12 @@ from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, report_notes
 from nsys_llm.trace.rank_sets import (
     RankMaps,
+    entries_by_side,
     number_sides,
     read_rank_maps,
     unused_maps,
     wanted_ranks,
 )
-from nsys_llm.trace.sides import entries_by_side
 from nsys_llm.trace.unmatched import refuse_unmatched
 
 

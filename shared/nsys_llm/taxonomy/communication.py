@@ -1,7 +1,8 @@
-"""Which kernels move data between GPUs, whatever engine the rest of the names belongs to."""
+"""Which kernels move data between GPUs, and which operation each carries out, by its name."""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -13,6 +14,33 @@ COMMUNICATION: Final = "communication"
 #: A rank has hundreds of kernel names, and all ranks of a job share most of them.
 _REMEMBERED_NAMES: Final = 1 << 16
 
+#: A communication kernel whose name does not tell its operation.
+OTHER: Final = "other"
+#: Sends, receives, and all that is made of them.
+SEND_RECV: Final = "send_recv"
+
+#: First match wins, so what contains another's name stands before it. Sources: NCCL's device
+#: functions, vLLM's and TensorRT-LLM's all-reduces, PyTorch symmetric memory, DeepEP, NVSHMEM.
+#: Repetitions have a limit, so that no name, however long, takes more time than its length.
+_OPERATIONS: Final = tuple(
+    (operation, re.compile(pattern, re.IGNORECASE))
+    for operation, pattern in (
+        ("reduce_scatter", r"reduce_?scatter"),
+        ("dispatch", r"dispatch"),
+        ("combine", r"combine"),
+        ("all_to_all", r"all_?(?:to|2)_?all|a2a"),
+        ("all_gather", r"all_?gather"),
+        (
+            "all_reduce",
+            r"all_?reduce|cross_device_reduce|one_?shot|two_?shot|quick_?reduce|rmsNormLamport",
+        ),
+        ("broadcast", r"broadcast|bcast"),
+        (SEND_RECV, r"send_?recv|nccl\w{0,99}_(?:send|recv)"),
+        ("barrier", r"barrier"),
+        ("reduce", r"nccl\w{0,99}_reduce"),
+    )
+)
+
 
 @lru_cache(maxsize=_REMEMBERED_NAMES)
 def is_communication(name: str) -> bool:
@@ -23,3 +51,12 @@ def is_communication(name: str) -> bool:
     from computation before the engine is known, which takes the names of all ranks.
     """
     return load_rules("generic").classify(name).category == COMMUNICATION
+
+
+@lru_cache(maxsize=_REMEMBERED_NAMES)
+def operation_of(name: str) -> str:
+    """Return the operation of a communication kernel, by its demangled name; `OTHER` if untold.
+
+    Send and receive are one operation: NCCL runs both, and all-to-all, in one kernel.
+    """
+    return next((one for one, pattern in _OPERATIONS if pattern.search(name)), OTHER)

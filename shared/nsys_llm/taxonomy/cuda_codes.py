@@ -1,4 +1,4 @@
-"""What the codes in an export's CUDA tables stand for. Pure.
+"""What the codes in an export's CUDA tables stand for, and one code for a kind of copy. Pure.
 
 Source: the tables ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND and ENUM_CUDA_DEV_MEM_EVENT_OPER of
 exports of Nsight Systems 2023.4.4 and 2026.2, which agree.
@@ -6,50 +6,138 @@ exports of Nsight Systems 2023.4.4 and 2026.2, which agree.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray
 
 #: Copy kinds by name.
 HOST_TO_DEVICE: Final = 1
 DEVICE_TO_HOST: Final = 2
 
-#: The memory kind of host memory that is not pinned.
-PAGEABLE: Final = 0
-
 #: By copy kind: host, device, CUDA array, peer; the last three are migrations of unified memory.
-COPY_KIND_NAMES: Final = {
-    0: "unknown",
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "unified HtoD",
-    12: "unified DtoH",
-    13: "unified DtoD",
-}
+COPY_KINDS: Final = (
+    "unknown",
+    "HtoD",
+    "DtoH",
+    "HtoA",
+    "AtoH",
+    "AtoA",
+    "AtoD",
+    "DtoA",
+    "DtoD",
+    "HtoH",
+    "PtoP",
+    "unified HtoD",
+    "unified DtoH",
+    "unified DtoD",
+)
 
 #: By memory kind.
-MEMORY_KIND_NAMES: Final = {
-    0: "pageable",
-    1: "pinned",
-    2: "device",
-    3: "array",
-    4: "managed",
-    5: "device static",
-    6: "managed static",
-    7: "unknown",
-}
+MEMORY_KINDS: Final = (
+    "pageable",
+    "pinned",
+    "device",
+    "array",
+    "managed",
+    "device static",
+    "managed static",
+    "unknown",
+)
 
 #: Operations of memory events.
 ALLOCATION: Final = 0
 FREE: Final = 1
 
+#: Memory kinds: host memory that is not pinned, and that is.
+PAGEABLE: Final = MEMORY_KINDS.index("pageable")
+PINNED: Final = MEMORY_KINDS.index("pinned")
+MANAGED: Final = MEMORY_KINDS.index("managed")
+
+_UNKNOWN_MEMORY: Final = MEMORY_KINDS.index("unknown")
+_NOT_RECORDED: Final = len(MEMORY_KINDS)
+_FILL: Final = len(COPY_KINDS)
+_BASE: Final = _NOT_RECORDED + 1
+
+#: Bytes of device memory traffic for each byte of the operation: a copy inside the device reads and
+#: writes, a fill writes. Other copies are bound by the bus or the link.
+_DEVICE_TRAFFIC: Final = {"DtoD": 2, "memset": 1}
+
 
 def copy_kind_name(code: int) -> str:
     """Return the name of a copy kind; a number that is none keeps its number."""
-    return COPY_KIND_NAMES.get(code, f"kind {code}")
+    return COPY_KINDS[code] if 0 <= code < len(COPY_KINDS) else f"kind {code}"
+
+
+def memory_kind_name(code: int) -> str:
+    """Return the name of a memory kind; a number that is none keeps its number."""
+    return MEMORY_KINDS[code] if 0 <= code < len(MEMORY_KINDS) else f"kind {code}"
+
+
+@dataclass(frozen=True)
+class MoveKind:
+    """What a code of `move_codes` or `fill_codes` stands for.
+
+    Attributes:
+        kind: One of `COPY_KINDS`, or memset.
+        source: Kind of the memory read; None for a fill and where the export does not record it.
+        target: Kind of the memory written; None where the export does not record it.
+    """
+
+    kind: str
+    source: str | None
+    target: str | None
+
+    @classmethod
+    def of(cls, code: int) -> MoveKind:
+        """Return the meaning of a packed code."""
+        kind, rest = divmod(code, _BASE * _BASE)
+        source, target = divmod(rest, _BASE)
+        name = "memset" if kind == _FILL else COPY_KINDS[kind]
+        return cls(name, _memory(source), _memory(target))
+
+    @property
+    def pageable(self) -> bool | None:
+        """Whether a side is pageable host memory; None where the export does not record it."""
+        sides = [self.target] if self.kind == "memset" else [self.source, self.target]
+        if MEMORY_KINDS[PAGEABLE] in sides:
+            return True
+        return None if None in sides else False
+
+    @property
+    def device_traffic(self) -> int | None:
+        """Bytes of device memory traffic a byte; None where the bus or a link is the limit."""
+        return _DEVICE_TRAFFIC.get(self.kind)
+
+
+def move_codes(copy_kind: IntArray, source: IntArray, target: IntArray) -> IntArray:
+    """Return one code for each copy.
+
+    Args:
+        copy_kind: Shape (n,), CUPTI's code; what is no known code counts as unknown.
+        source: Shape (n,), kind of the memory read; negative (NULL) where it is not recorded.
+        target: Shape (n,), kind of the memory written, likewise.
+    """
+    known = (copy_kind >= 0) & (copy_kind < len(COPY_KINDS))
+    return _packed(np.where(known, copy_kind, 0), _memory_codes(source), _memory_codes(target))
+
+
+def fill_codes(target: IntArray) -> IntArray:
+    """Return one code for each fill of memory of a kind; negative (NULL): not recorded."""
+    memory = _memory_codes(target)
+    return _packed(np.full_like(memory, _FILL), np.full_like(memory, _NOT_RECORDED), memory)
+
+
+def _packed(kind: IntArray, source: IntArray, target: IntArray) -> IntArray:
+    return (kind * _BASE + source) * _BASE + target
+
+
+def _memory_codes(kind: IntArray) -> IntArray:
+    known = np.where(kind < len(MEMORY_KINDS), kind, _UNKNOWN_MEMORY)
+    return np.where(kind < 0, _NOT_RECORDED, known)
+
+
+def _memory(code: int) -> str | None:
+    return None if code == _NOT_RECORDED else MEMORY_KINDS[code]

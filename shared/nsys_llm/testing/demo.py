@@ -18,7 +18,8 @@ from nsys_llm.testing.demo_workload import (
     Workload,
     forward,
 )
-from nsys_llm.testing.trace_builder import TraceBuilder, base_name
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.testing.trace_bulk import base_name
 
 RANKS: Final = 4
 DECODE_STEPS: Final = 24

@@ -11,25 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from nsys_llm.testing.trace_bulk import base_name
+from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.trace_export import Cells
 from nsys_llm.testing.trace_host import event_end_ns
-from nsys_llm.testing.trace_measured import MEMORY_KINDS, MeasuredTraceBuilder
-from nsys_llm.testing.trace_metadata import global_tid
+from nsys_llm.testing.trace_measured import MeasuredTraceBuilder
 from nsys_llm.testing.trace_store import IntArray, Queue, Thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["COPY_KINDS", "MEMORY_KINDS", "TraceBuilder", "base_name", "global_tid"]
-
-#: CUPTI copy kinds: code, memory kind of the source and of the destination.
-COPY_KINDS: Final = {
-    "HtoD": (1, "pinned", "device"),
-    "DtoH": (2, "device", "pinned"),
-    "DtoD": (8, "device", "device"),
-    "HtoH": (9, "pinned", "pinned"),
-    "PtoP": (10, "device", "device"),
+#: Usual memory kinds of the source and of the destination, by kind of copy.
+_COPIED_BETWEEN: Final = {
+    "HtoD": ("pinned", "device"),
+    "DtoH": ("device", "pinned"),
+    "DtoD": ("device", "device"),
+    "HtoH": ("pinned", "pinned"),
+    "PtoP": ("device", "device"),
 }
 
 Span = tuple[int, int]
@@ -111,13 +108,13 @@ class TraceBuilder(MeasuredTraceBuilder):
         dst_memory: str | None = None,
         **place: Unpack[Place],
     ) -> TraceBuilder:
-        """Add a copy; `kind` is one of COPY_KINDS, which also gives the usual memory kinds."""
-        code, src, dst = COPY_KINDS[kind]
+        """Add a copy; `kind`, as HtoD, also gives the usual memory kinds."""
+        src, dst = _COPIED_BETWEEN[kind]
         columns: dict[str, Cells] = {
             "start": start_ns,
             "end": event_end_ns(start_ns, duration_ns, end_ns),
             "bytes": size_bytes,
-            "copyKind": code,
+            "copyKind": COPY_KINDS.index(kind),
             "srcKind": MEMORY_KINDS.index(src_memory or src),
             "dstKind": MEMORY_KINDS.index(dst_memory or dst),
             "copyCount": 1,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
+from nsys_llm.taxonomy.cuda_codes import MEMORY_KINDS
 from nsys_llm.testing.trace_export import Cells
 from nsys_llm.testing.trace_host import HostTraceBuilder
 from nsys_llm.testing.trace_store import Thread
@@ -14,9 +15,6 @@ from nsys_llm.testing.trace_store import Thread
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
-#: CUPTI memory kinds; the code is the position.
-MEMORY_KINDS: Final = ("pageable", "pinned", "device", "array", "managed")
 
 _ALLOCATION, _FREE = 0, 1
 #: Above the bits of a metric's type id that hold the GPU's number; any number would do.

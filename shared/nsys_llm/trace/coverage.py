@@ -11,9 +11,10 @@ import numpy as np
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.profile.tables import Table, Trace, is_set
+from nsys_llm.profile.tables import Table, Trace
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -116,7 +117,7 @@ def count_coverage(
         no_process_n=int(np.count_nonzero(raw["global_pid"] == NULL_INT)),
         unknown_name_n=_unknown_names_n(op, rank_trace.strings),
         large_id_n=_large_ids_n(op),
-        graph_node_n=_graph_nodes_n(op),
+        graph_node_n=int(is_graph_node(op).sum()),
         replaced_n=len(raw) - broken_n - len(op),
         duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
         opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
@@ -150,12 +151,6 @@ def _large_ids_n(op: Table) -> int:
             continue
         large |= (ids > _EXACT_IN_DOUBLE) | ((ids < 0) & (ids != NULL_INT))
     return int(large.sum())
-
-
-def _graph_nodes_n(op: Table) -> int:
-    if "graph_node_id" not in op:
-        return 0
-    return int(is_set(op["graph_node_id"]).sum())
 
 
 def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The operations of one device in order of time, with its window and its gaps."""
+"""The operations of one device in order of time, with its window and its gaps; copies and fills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nsys_llm.numeric.intervals import (
     union_length_ns,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.cuda_codes import copy_kind_name
+from nsys_llm.taxonomy.cuda_codes import copy_kind_name, fill_codes, move_codes
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -33,6 +33,9 @@ CAPTURE: Final = "capture"
 _COMPUTING: Final = ("kernels", "graph_traces")
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
+
+#: No copy is as large; a thousand such sizes still fit into a sum.
+LARGEST_SIZE_BYTES: Final = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -243,3 +246,25 @@ def _capture(trace: RankTrace) -> IntArray | None:
         low = min(low, int(op["start_ns"].min(initial=low)))
         high = max(high, int(op["end_ns"].max(initial=high)))
     return np.array([[low, high]], dtype=np.int64)
+
+
+def memop_table(trace: RankTrace) -> Table:
+    """Return copies, then fills, as one table, with their packed `kind`.
+
+    `same_device` is 1 where the export says that a copy stays on its device.
+    """
+    copies, fills = trace.tables["memcpys"], trace.tables["memsets"]
+    source, target = copies["source_device_id"], copies["target_device_id"]
+    memory = copies["source_memory_kind"], copies["target_memory_kind"]
+    kinds = move_codes(copies["copy_kind"], *memory), fill_codes(fills["memory_kind"])
+    same = (source != NULL_INT) & (source == target)
+    shared = ("start_ns", "end_ns", "device_id", "size_bytes", "launch_row")
+    return Table(
+        {
+            **{name: np.concatenate((copies[name], fills[name])) for name in shared},
+            "kind": np.concatenate(kinds),
+            "same_device": np.concatenate((same, np.zeros(len(fills), dtype=bool))).astype(
+                np.int64
+            ),
+        }
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
@@ -73,6 +74,12 @@ class NodeCaptures:
         )
 
 
-def is_node(graph_node_id: IntArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Tell which operations are nodes of a CUDA graph, by the column of their table."""
-    return np.asarray((graph_node_id != NULL_INT) & (graph_node_id != 0))
+def is_graph_node(op: Table, rows: IntArray | slice = slice(None)) -> npt.NDArray[np.bool_]:
+    """Tell which operations are nodes of a CUDA graph; none where the table has no such column.
+
+    Exports write NULL or 0 for an operation outside a graph, by table and version.
+    """
+    if "graph_node_id" not in op:
+        return np.zeros(len(op), dtype=bool)[rows]
+    node_id = op["graph_node_id"][rows]
+    return np.asarray((node_id != NULL_INT) & (node_id != 0))

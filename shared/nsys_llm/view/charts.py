@@ -32,8 +32,6 @@ from .stacks import MOST_LINES, stack
 from .tables import Field
 from .text import format_value
 
-__all__ = ["MOST_LINES", "bars", "heat", "parts", "spread", "stacked"]
-
 #: No map is higher than a screen.
 _MOST_HEIGHT: Final = 760
 #: Lower ones have no room for the numbers beside their colours.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.idle_gaps.per_rank.thread_scheduling import Cores, spans_on_core
+from nsys_llm.recipes.idle_gaps.per_rank.thread_scheduling import ThreadScheduling, spans_on_core
 
 SWITCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1)), min_size=1, max_size=9)
 
@@ -15,7 +15,7 @@ SWITCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1)), min_size=1
 def on_core(switches, start_ns, end_ns, thread=7):
     rows = np.array([(at, on, 7) for at, on in switches], dtype=np.int64).T
     table = Table(dict(zip(("start_ns", "goes_on", "global_tid"), rows, strict=True)))
-    return Cores.of({"thread_switches": table}).on_core_ns(thread, start_ns, end_ns)
+    return ThreadScheduling.of({"thread_switches": table}).on_core_ns(thread, start_ns, end_ns)
 
 
 def test_a_thread_runs_between_going_on_and_leaving():
@@ -36,7 +36,7 @@ def test_a_move_to_another_core_within_one_instant_keeps_it_running():
 
 def test_a_thread_without_switches_is_not_known():
     assert on_core([(10, 1)], 0, 30, thread=8) is None
-    assert Cores.of({}).on_core_ns(7, 0, 30) is None
+    assert ThreadScheduling.of({}).on_core_ns(7, 0, 30) is None
 
 
 @given(SWITCHES)

@@ -10,7 +10,7 @@ from planted import frame_of
 from nsys_llm.numeric.intervals import total_length_ns, union_intervals
 from nsys_llm.recipes.idle_gaps.findings.ranks import rank_findings
 from nsys_llm.recipes.idle_gaps.tables.cross_rank_idle import ALL_IDLE, ONE_BUSY
-from nsys_llm.recipes.idle_gaps.tables.idle_intervals import spells_by_chance, spells_together
+from nsys_llm.recipes.idle_gaps.tables.idle_intervals import common_intervals, intervals_by_chance
 
 LENGTH = 10_000_000
 
@@ -29,8 +29,8 @@ def independent(rng, ranks_n, spells_n, share):
 
 def common_idle(intervals):
     """The table, of ranks whose idle time is known."""
-    every, alone = spells_together(intervals, (0, LENGTH))
-    chances = spells_by_chance(intervals, (0, LENGTH))
+    every, alone = common_intervals(intervals, (0, LENGTH))
+    chances = intervals_by_chance(intervals, (0, LENGTH))
     states = [(ALL_IDLE, None, every, chances.every)]
     states += [(ONE_BUSY, rank, spans, chances.alone[rank]) for rank, spans in alone.items()]
     rows = [
@@ -70,11 +70,11 @@ def test_chance_is_the_product_of_the_shares(seed):
     rng = np.random.default_rng(seed)
     ranks = independent(rng, 3, 2_000, 0.4)
     idle = [total_length_ns(one) / LENGTH for one in ranks]
-    chances = spells_by_chance(ranks, (0, LENGTH))
+    chances = intervals_by_chance(ranks, (0, LENGTH))
     assert chances.every.share == pytest.approx(idle[0] * idle[1] * idle[2])
     assert chances.alone[1].share == pytest.approx(idle[0] * (1 - idle[1]) * idle[2])
     # And it is what independent ranks show, as far as 2,000 spells tell.
-    every, alone = spells_together(ranks, (0, LENGTH))
+    every, alone = common_intervals(ranks, (0, LENGTH))
     assert total_length_ns(every) / LENGTH == pytest.approx(chances.every.share, rel=0.15)
     assert total_length_ns(alone[1]) / LENGTH == pytest.approx(chances.alone[1].share, rel=0.15)
     assert chances.every.possible == min(idle)

@@ -8,7 +8,7 @@ import pytest
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.llm_hotspots.per_rank.gpu_peaks import peak_bandwidths
-from nsys_llm.testing.trace_builder import global_tid
+from nsys_llm.testing.trace_metadata import global_tid
 
 
 def peaks(gpus, devices=(), ids=(0, 1), pid=100):

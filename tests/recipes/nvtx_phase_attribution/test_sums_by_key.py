@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.recipes.nvtx_phase_attribution.per_rank.sums_by_key import KeyedSums
+from nsys_llm.recipes.nvtx_phase_attribution.per_rank.sums_by_key import SumsByKey
 
 
 def made(*rows):
     """Return sums of rows (key, value, most)."""
-    return KeyedSums.of(
+    return SumsByKey.of(
         [(key,) for key, _, _ in rows],
         {"n": np.array([n for _, n, _ in rows], dtype=np.int64)},
         {"most": np.array([most for _, _, most in rows], dtype=np.int64)},
@@ -31,8 +31,8 @@ def test_equal_keys_are_added_and_the_largest_stays_the_largest():
 
 def test_nothing_is_the_identity():
     one = made(("a", 1, 2))
-    assert plain(KeyedSums.merge([KeyedSums(), one, KeyedSums()])) == plain(one)
-    assert KeyedSums.merge([]) == KeyedSums()
+    assert plain(SumsByKey.merge([SumsByKey(), one, SumsByKey()])) == plain(one)
+    assert SumsByKey.merge([]) == SumsByKey()
 
 
 def test_names_that_become_one_are_added():
@@ -47,7 +47,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers
 @given(ROWS, ROWS, ROWS)
 def test_merging_is_associative_and_commutative(first, second, third):
     a, b, c = made(*first), made(*second), made(*third)
-    whole = plain(KeyedSums.merge([a, b, c]))
-    assert plain(KeyedSums.merge([KeyedSums.merge([a, b]), c])) == whole
-    assert plain(KeyedSums.merge([c, KeyedSums.merge([b, a])])) == whole
+    whole = plain(SumsByKey.merge([a, b, c]))
+    assert plain(SumsByKey.merge([SumsByKey.merge([a, b]), c])) == whole
+    assert plain(SumsByKey.merge([c, SumsByKey.merge([b, a])])) == whole
     assert plain(made(*first, *second, *third)) == whole

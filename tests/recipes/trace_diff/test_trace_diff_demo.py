@@ -11,9 +11,8 @@ from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.recipes.trace_diff.analysis import empty, merge, tabulate
 from nsys_llm.run.worker import map_reports, merge_results
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import base_name
-from nsys_llm.trace.rank_sets import number_sides
-from nsys_llm.trace.sides import entries_by_side
+from nsys_llm.testing.trace_bulk import base_name
+from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
 RECIPE = "trace_diff"
 

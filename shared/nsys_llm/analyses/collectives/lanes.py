@@ -15,8 +15,7 @@ import numpy as np
 
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.collective_names import operation_of
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.communication import is_communication, operation_of
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -31,7 +30,7 @@ class LaneRows:
 
     Attributes:
         kernel: Demangled name.
-        operation: See `nsys_llm.taxonomy.collective_names`.
+        operation: See `nsys_llm.taxonomy.communication`.
         start_ns: Of those that start in the window; shape (n,), the report's clock, ascending.
         end_ns: Likewise.
         cut_n: Executions that reach into the window and start before it.

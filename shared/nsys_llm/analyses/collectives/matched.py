@@ -14,7 +14,7 @@ from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.collective_names import operation_of
+from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
 
 #: Where a rank's clock comes from, for ranks that no collective links with others.

@@ -26,7 +26,7 @@ from nsys_llm.analyses.collectives.matching import Lane, Matched, match_lanes
 from nsys_llm.analyses.collectives.p2p_edges import Edges
 from nsys_llm.analyses.collectives.p2p_pairs import END_SKEW_NS, PeerFit, fit_peers, strides
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.collective_names import SEND_RECV, operation_of
+from nsys_llm.taxonomy.communication import SEND_RECV, operation_of
 
 #: Two ranks have but one peer each: what they exchange is a sequence, matched as one.
 _LEAST_OWNERS: Final = 3

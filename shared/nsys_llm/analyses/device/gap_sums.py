@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.core.concurrently import side_by_side
+from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.time_bins import log_edges
@@ -55,7 +55,7 @@ class GapSums:
         return replace(self, named=self.named[:0].copy())
 
 
-def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostLine) -> GapSums:
+def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostTimeline) -> GapSums:
     """Split all gaps of a device and add their parts up."""
     named = np.empty(len(gaps), dtype=np.int8)
     blocks = [slice(first, first + _BLOCK) for first in range(0, len(gaps), _BLOCK)]
@@ -79,7 +79,7 @@ def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostLine) -> GapSums:
             lengths_ns += _exact(in_bin, length, lengths_ns.size).reshape(lengths_ns.shape)
         return gaps_n, time_ns, certain_ns, lengths_n, lengths_ns
 
-    halves = side_by_side(len(gaps), lambda: sums(blocks[::2]), lambda: sums(blocks[1::2]))
+    halves = concurrently(len(gaps), lambda: sums(blocks[::2]), lambda: sums(blocks[1::2]))
     gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = (
         left + right for left, right in zip(*halves, strict=True)
     )

@@ -30,7 +30,7 @@ class DriverWork:
 
 
 @dataclass(frozen=True)
-class HostLine:
+class HostTimeline:
     """The calls of one rank, and what tracing and the driver cost.
 
     Attributes:
@@ -52,7 +52,7 @@ class HostLine:
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace) -> HostLine:
+    def of(cls, trace: RankTrace) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, and the memory kinds of memcpys; without

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostLine
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
 from nsys_llm.taxonomy.idle_causes import (
@@ -62,7 +62,7 @@ class Split:
     certain_ns: IntArray
 
 
-def situate(gaps: Gaps, launch_row: IntArray, host: HostLine) -> Situations:
+def situate(gaps: Gaps, launch_row: IntArray, host: HostTimeline) -> Situations:
     """Find the launches of the operations around gaps.
 
     Args:
@@ -93,7 +93,7 @@ def situate(gaps: Gaps, launch_row: IntArray, host: HostLine) -> Situations:
     return Situations(call, late_ns, np.clip(ends, late_ns, gaps.end_ns), whole, other)
 
 
-def split_gaps(gaps: Gaps, where: Situations, host: HostLine) -> Split:
+def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
     """Split the time of gaps; they are of one device and in order of time."""
     split = _parts(gaps.start_ns, gaps.end_ns, where, host)
     for work in host.driver:
@@ -108,7 +108,7 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostLine) -> Split:
     return split
 
 
-def _places(op: IntArray, launch_row: IntArray, host: HostLine) -> IntArray:
+def _places(op: IntArray, launch_row: IntArray, host: HostTimeline) -> IntArray:
     """Return the outermost call that launched each operation, -1 where there is none."""
     if not host.calls.row.size or not launch_row.size:
         return np.full(op.shape, _NOWHERE, dtype=np.int64)
@@ -123,7 +123,7 @@ def _overlay(
     inside: IntArray,
     rows: IntArray,
     where: Situations,
-    host: HostLine,
+    host: HostTimeline,
     cause: int,
 ) -> None:
     """Give a cause the time of `spans` in some gaps, and take it from those that had it.
@@ -153,7 +153,7 @@ def _overlay(
         np.add.at(whole[cause], row, length)
 
 
-def _parts(start_ns: IntArray, end_ns: IntArray, where: Situations, host: HostLine) -> Split:
+def _parts(start_ns: IntArray, end_ns: IntArray, where: Situations, host: HostTimeline) -> Split:
     """Split stretches, each inside one gap, by what the host did; `where` is of their gaps."""
     time_ns = np.zeros((len(CAUSE_NAMES), start_ns.size), dtype=np.int64)
     whole = np.flatnonzero(where.whole >= 0)
@@ -180,7 +180,7 @@ def _parts(start_ns: IntArray, end_ns: IntArray, where: Situations, host: HostLi
 
 
 def _calls_within(
-    begin_ns: IntArray, end_ns: IntArray, call: IntArray, host: HostLine
+    begin_ns: IntArray, end_ns: IntArray, call: IntArray, host: HostTimeline
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return what a thread did before a call: stretch, cause and ns of each call in a stretch.
 
@@ -208,7 +208,7 @@ def _hand_over(
     end_ns: IntArray,
     rows: IntArray,
     where: Situations,
-    host: HostLine,
+    host: HostTimeline,
 ) -> None:
     """Give time without a CUDA call to what the thread before was held by; in place, not certain.
 

@@ -28,7 +28,7 @@ _Rows = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Unseen:
+class MissingWork:
     """Calls of one rank that start GPU work, before the end of its window.
 
     Attributes:
@@ -47,7 +47,7 @@ class Unseen:
     copies_cut_n: int
 
 
-def find_unseen(trace: RankTrace, *, whole_capture: bool = False) -> Unseen:
+def find_missing_work(trace: RankTrace, *, whole_capture: bool = False) -> MissingWork:
     """Count the calls whose GPU work the report does not hold.
 
     Args:
@@ -56,12 +56,12 @@ def find_unseen(trace: RankTrace, *, whole_capture: bool = False) -> Unseen:
     """
     calls = trace.tables.get("api_calls")
     if calls is None or not len(calls):
-        return Unseen(0, 0, 0, 0)
+        return MissingWork(0, 0, 0, 0)
     classes = {key: classify_api(text) for key, text in trace.strings.items()}
     graphs = np.isin(calls["name_id"], _ids(classes, ("graph_launch",)))
     copies = np.isin(calls["name_id"], _ids(classes, _COPIES))
     if not (graphs.any() or copies.any()):
-        return Unseen(0, 0, 0, 0)
+        return MissingWork(0, 0, 0, 0)
     copies &= ~np.isin(calls["name_id"], _matching(trace.strings, _HINTS))
     copies &= ~_captured(calls, trace.strings)
     seen, by_node = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
@@ -84,7 +84,7 @@ def find_unseen(trace: RankTrace, *, whole_capture: bool = False) -> Unseen:
     if cut.any():
         cut &= ~np.isin(calls["name_id"], _ids(classes, ("sync_memop",)))
         cut &= queued_at_end(calls, waits, trace.unfiltered, _COPY_TABLES)
-    return Unseen(
+    return MissingWork(
         opaque_launches_n=int((graphs & ~seen).sum()),
         copy_calls_n=int(copies.sum()),
         copies_seen_n=int((copies & seen).sum()),

@@ -16,26 +16,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.delegated_launches import handed_over
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.delegated_launches import delegated
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.graph_nodes import NodeCaptures, is_node
-
-__all__ = [
-    "GRAPH_CAPTURE",
-    "GRAPH_LAUNCH",
-    "HANDED_OVER",
-    "LAUNCH",
-    "METHODS",
-    "NO_API",
-    "NO_RANGE",
-    "START_END",
-    "AttributedOps",
-    "attribute",
-]
+from nsys_llm.trace.graph_nodes import NodeCaptures, is_graph_node
 
 #: How the range of an operation was found, by code; the last two found none.
 METHODS: Final = (
@@ -47,7 +34,7 @@ METHODS: Final = (
     "no_range",
     "no_api",
 )
-LAUNCH, START_END, GRAPH_LAUNCH, GRAPH_CAPTURE, HANDED_OVER, NO_RANGE, NO_API = range(len(METHODS))
+LAUNCH, START_END, GRAPH_LAUNCH, GRAPH_CAPTURE, DELEGATED, NO_RANGE, NO_API = range(len(METHODS))
 
 #: Tables of what a thread launches that computes, and not only moves data.
 _COMPUTING: Final = ("kernels", "graph_traces")
@@ -64,7 +51,7 @@ class AttributedOps:
         end_ns: Likewise.
         launch_row: Row of the API call; -1 without one.
         launched_ns: Start of that call; NULL_INT without one.
-        piece: The innermost range, position in the forest, int32; -1 without one.
+        piece: The innermost range, position in the tree, int32; -1 without one.
         evidence_ns: When the piece was open: at the launch, or at the capture of a node. Mostly the
             same array as `launched_ns`.
         method: Code of `METHODS`.
@@ -82,7 +69,7 @@ class AttributedOps:
 def attribute(
     ops: Mapping[str, Table],
     calls: Table | None,
-    forest: RangeForest,
+    tree: NvtxTree,
     captures: NodeCaptures,
     *,
     capture_first: bool = False,
@@ -93,7 +80,7 @@ def attribute(
         ops: Tables of operations of one process, with start_ns, end_ns, launch_row and, where they
             may be nodes of graphs, graph_node_id; whole graphs are the table graph_traces.
         calls: API calls with start_ns and global_tid, in which launch_row counts.
-        forest: The ranges of the process.
+        tree: The ranges of the process.
         captures: Creations of its graph nodes.
         capture_first: Whether the capture of a node says more than the launch of its graph.
     """
@@ -109,22 +96,22 @@ def attribute(
         return AttributedOps(starts, ends, row, nothing, nowhere, nothing, method)
     launched = np.where(known, calls["start_ns"][row], NULL_INT)
     tids, code = distinct_codes(calls["global_tid"])
-    thread = np.where(known, forest.thread_codes(tids).astype(np.int32)[code[row]], -1)
+    thread = np.where(known, tree.thread_codes(tids).astype(np.int32)[code[row]], -1)
     del code
-    piece = forest.innermost(thread, launched).astype(np.int32)
+    piece = tree.innermost(thread, launched).astype(np.int32)
     del thread
     method = np.where(known, np.where(piece < 0, NO_RANGE, LAUNCH), NO_API).astype(np.int8)
     evidence = launched.copy() if captures.node_id.size else launched
     found = AttributedOps(starts, ends, row, launched, piece, evidence, method)
     rest = np.flatnonzero(method == NO_RANGE)
-    _use(found, rest, _free(forest, launched[rest]), START_END)
+    _use(found, rest, _free(tree, launched[rest]), START_END)
     in_graph = nodes | whole
     method[in_graph & (method < GRAPH_LAUNCH)] = GRAPH_LAUNCH
-    _use_captures(found, forest, captures, np.flatnonzero(nodes & known), node_id, capture_first)
+    _use_captures(found, tree, captures, np.flatnonzero(nodes & known), node_id, capture_first)
     rest = np.flatnonzero(method == NO_RANGE)
     kernels = [op["launch_row"] for name, op in ops.items() if name in _COMPUTING]
-    given = handed_over(forest, calls, row[rest], _joined(kernels))
-    _use(found, rest, given, HANDED_OVER)
+    given = delegated(tree, calls, row[rest], _joined(kernels))
+    _use(found, rest, given, DELEGATED)
     return found
 
 
@@ -135,13 +122,13 @@ def _use(found: AttributedOps, rows: IntArray, piece: IntArray, method: int) -> 
     found.method[rows[got]] = method
 
 
-def _free(forest: RangeForest, at_ns: IntArray) -> IntArray:
-    return forest.innermost(np.full(at_ns.shape, forest.free, dtype=np.int64), at_ns)
+def _free(tree: NvtxTree, at_ns: IntArray) -> IntArray:
+    return tree.innermost(np.full(at_ns.shape, tree.free, dtype=np.int64), at_ns)
 
 
 def _use_captures(
     found: AttributedOps,
-    forest: RangeForest,
+    tree: NvtxTree,
     captures: NodeCaptures,
     rows: IntArray,
     node_id: IntArray,
@@ -155,9 +142,9 @@ def _use_captures(
     # A graph runs many times: each node is looked up once.
     used, code = distinct_codes(node_id[rows])
     at_ns, tid = captures.captured(used)
-    piece = forest.innermost(forest.thread_codes(tid), at_ns)
+    piece = tree.innermost(tree.thread_codes(tid), at_ns)
     recorded = (at_ns != NULL_INT) & (piece < 0)
-    piece[recorded] = _free(forest, at_ns[recorded])
+    piece[recorded] = _free(tree, at_ns[recorded])
     of_row = piece[code]
     got = of_row >= 0
     found.evidence_ns[rows[got]] = at_ns[code][got]
@@ -171,8 +158,7 @@ def _graph_columns(ops: Mapping[str, Table]) -> tuple[_Mask, IntArray, _Mask]:
         for op in ops.values()
     ]
     whole = [np.full(len(op), name == "graph_traces") for name, op in ops.items()]
-    node_id = _joined(ids)
-    return is_node(node_id), node_id, _joined(whole)
+    return _joined([is_graph_node(op) for op in ops.values()]), _joined(ids), _joined(whole)
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.grouping import distinct_rows
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -44,30 +44,28 @@ _CALL: Final = ("start_ns", "global_tid")
 _Mask = npt.NDArray[np.bool_]
 
 
-def handed_over(
-    forest: RangeForest, calls: Table, launch_row: IntArray, kernel_row: IntArray
-) -> IntArray:
+def delegated(tree: NvtxTree, calls: Table, launch_row: IntArray, kernel_row: IntArray) -> IntArray:
     """Return the range for which each operation was launched by another thread, or -1.
 
     Args:
-        forest: The ranges of the process.
+        tree: The ranges of the process.
         calls: Columns start_ns and global_tid.
         launch_row: Shape (n,), rows of the calls; none of them lies in a range of its own thread.
         kernel_row: Shape (kernels,), rows of the calls that launched kernels or graphs; -1 is none.
 
     Returns:
-        Shape (n,), positions in the forest.
+        Shape (n,), positions in the tree.
     """
-    if not launch_row.size or not forest.threads.size:
+    if not launch_row.size or not tree.threads.size:
         return np.full(launch_row.shape, -1, dtype=np.int64)
     used, of_op = np.unique(launch_row, return_inverse=True)
     order = np.lexsort((calls["start_ns"][used], calls["global_tid"][used]))
     at_ns, tid = calls["start_ns"][used[order]], calls["global_tid"][used[order]]
-    piece, holder = _only_open(forest, at_ns)
+    piece, holder = _only_open(tree, at_ns)
     kernels = Table({name: calls[name][kernel_row[kernel_row >= 0]] for name in _CALL})
     sure = np.zeros(piece.shape, dtype=bool)
     for code in np.unique(holder[piece >= 0]).tolist():
-        thread = int(forest.threads[code])
+        thread = int(tree.threads[code])
         held = np.where(holder == code, piece, -1)
         for other in np.unique(tid[held >= 0]).tolist():
             rows = np.flatnonzero(tid == other)
@@ -82,12 +80,12 @@ def handed_over(
     return found[of_op]
 
 
-def _only_open(forest: RangeForest, at_ns: IntArray) -> tuple[IntArray, IntArray]:
+def _only_open(tree: NvtxTree, at_ns: IntArray) -> tuple[IntArray, IntArray]:
     """Return the innermost range, and its thread, where one thread alone has one; else -1."""
     piece = np.full(at_ns.shape, -1, dtype=np.int64)
     holder, open_n = piece.copy(), np.zeros(at_ns.shape, dtype=np.int64)
-    for code in range(forest.threads.size):
-        found = forest.innermost(np.full(at_ns.shape, code, dtype=np.int64), at_ns)
+    for code in range(tree.threads.size):
+        found = tree.innermost(np.full(at_ns.shape, code, dtype=np.int64), at_ns)
         is_open = found >= 0
         open_n += is_open
         piece[is_open], holder[is_open] = found[is_open], code

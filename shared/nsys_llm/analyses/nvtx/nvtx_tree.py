@@ -32,7 +32,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class RangeForest:
+class NvtxTree:
     """Pieces of ranges by thread and, within one, by start, the outer first; of shape (pieces,).
 
     Attributes:
@@ -59,7 +59,7 @@ class RangeForest:
     empty_n: int
 
     @classmethod
-    def of(cls, events: Table | None, capture_end_ns: int) -> RangeForest:
+    def of(cls, events: Table | None, capture_end_ns: int) -> NvtxTree:
         """Make the trees of one process.
 
         Args:
@@ -91,7 +91,7 @@ class RangeForest:
     @classmethod
     def _joined(
         cls, parts: list[_Tree], threads: IntArray, without_end_n: int, empty_n: int
-    ) -> RangeForest:
+    ) -> NvtxTree:
         nothing = np.empty(0, dtype=np.int64)
         parts = parts or [_Tree(nothing, nothing, nothing, nothing, nothing < 0)]
         bounds = np.cumsum([0, *(part.row.size for part in parts)])
@@ -208,7 +208,7 @@ class RangeForest:
 
 @dataclass(frozen=True)
 class _Tree:
-    """Pieces of one thread; see `RangeForest`."""
+    """Pieces of one thread; see `NvtxTree`."""
 
     row: IntArray
     start_ns: IntArray

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOps, attribute
-from nsys_llm.analyses.nvtx.launch_ranges import event_text
-from nsys_llm.analyses.nvtx.nvtx_tree import RangeForest
+from nsys_llm.analyses.nvtx.launch_ranges import event_text, rank_steps
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.analyses.nvtx.step_finding import rank_steps
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -40,15 +39,15 @@ class RangedOps:
         tables: The tables of operations, in the order in which they are lined up, before filters.
         every: All operations, before any filter.
         kept: Shape (operations,), bool: those that the filters leave; None for all.
-        forest: The ranges.
-        names: Of the pieces of the forest.
+        tree: The ranges.
+        names: Of the pieces of the tree.
         raw_name: Returns the text of a piece's range, as recorded.
     """
 
     tables: Mapping[str, Table]
     every: AttributedOps
     kept: npt.NDArray[np.bool_] | None
-    forest: RangeForest
+    tree: NvtxTree
     names: RangeNames
     raw_name: Callable[[int], str]
 
@@ -123,24 +122,24 @@ def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
 def ranged_ops(trace: RankTrace, options: Mapping[str, Any]) -> RangedOps:
     """Find the range of every operation of a rank."""
     events = trace.tables.get("nvtx_events")
-    forest = RangeForest.of(events, trace.last_end_ns)
+    tree = NvtxTree.of(events, trace.last_end_ns)
     tables = {name: trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered}
     every = attribute(
         tables,
         trace.tables.get("api_calls"),
-        forest,
+        tree,
         NodeCaptures.of([trace.tables.get(name) for name in GRAPH_NODE_TABLES]),
         capture_first=options.get("graph_ranges") == "capture",
     )
     kept = None
     if not trace.complete:
         kept = np.concatenate([trace.kept[name] for name in tables])
-    names = RangeNames.of(events, forest.event, trace.strings)
+    names = RangeNames.of(events, tree.event, trace.strings)
 
     def raw_name(piece: int) -> str:
-        return "" if events is None else event_text(events, int(forest.event[piece]), trace.strings)
+        return "" if events is None else event_text(events, int(tree.event[piece]), trace.strings)
 
-    return RangedOps(tables, every, kept, forest, names, raw_name)
+    return RangedOps(tables, every, kept, tree, names, raw_name)
 
 
 def selected_times(trace: RankTrace, ops: RangedOps) -> tuple[IntArray, npt.NDArray[np.bool_]]:
@@ -189,14 +188,14 @@ def owners(
         any_start_end: Whether a launch in push/pop ranges of which none is chosen may count to a
             start/end range, as it would if the others had not been recorded.
     """
-    every, forest = ops.every, ops.forest
+    every, tree = ops.every, ops.tree
     if chosen.all():
         return every.piece.astype(np.int64)
-    owner = np.append(forest.nearest(chosen), -1)[every.piece]
+    owner = np.append(tree.nearest(chosen), -1)[every.piece]
     # Start/end ranges nest in nothing: another one that is open may be chosen.
-    least = 0 if any_start_end else forest.pushed_n
+    least = 0 if any_start_end else tree.pushed_n
     free = np.flatnonzero((every.piece >= least) & (owner < 0))
     if free.size:
-        thread = np.full(free.shape, forest.free, dtype=np.int64)
-        owner[free] = forest.innermost(thread, every.evidence_ns[free], chosen)
+        thread = np.full(free.shape, tree.free, dtype=np.int64)
+        owner[free] = tree.innermost(thread, every.evidence_ns[free], chosen)
     return owner

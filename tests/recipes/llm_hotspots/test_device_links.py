@@ -6,7 +6,7 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.device_links import (
+from nsys_llm.recipes.llm_hotspots.per_rank.device_links import (
     BY_ORDER,
     BY_TABLE,
     ONLY_GPU,
