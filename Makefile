@@ -11,7 +11,7 @@ NOT_QUICK = not slow and not cluster and not nsys and not traces and not browser
 
 # While writing: under two minutes on two cores.
 quick: lint
-	$(PYTHON) -m pytest -q -n auto --dist loadfile -m "$(NOT_QUICK)"
+	$(PYTHON) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "$(NOT_QUICK)"
 
 # Before a commit: what CI runs, in the Python that is active.
 check: lint test
@@ -24,11 +24,11 @@ lint:
 	$(PYTHON) -m nsys_llm.install.derive --check
 
 test:
-	$(PYTHON) -m pytest -n auto --dist loadfile --hypothesis-profile ci
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
 # What is too long for every commit; hours. CONTRIBUTING.md lists it.
 nightly: lint
-	$(PYTHON) -m pytest -n auto --dist loadfile --hypothesis-profile nightly --nightly
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile nightly --nightly
 	$(MAKE) mutants campaigns matrix
 
 # Plants known bugs one at a time, and says which of them no test notices.

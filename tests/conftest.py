@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from effort import PROFILES
+from effort import MARKS, PROFILES, SLOW
 from hypothesis import HealthCheck, settings
 
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -22,38 +22,6 @@ for _name, _examples_n in PROFILES.items():
         _name, max_examples=_examples_n, deadline=None, suppress_health_check=_slow
     )
 settings.load_profile("dev")
-
-#: The mark of every test in a folder or file. Slow files take more than some 5 s of CPU time.
-MARKS = {
-    "browser": "browser",
-    "campaigns/test_campaigns.py": "slow",
-    "contract": "slow",
-    "install": "slow",
-    "nsys": "nsys",
-    "profile/test_export.py": "slow",
-    "recipes/idle_gaps/test_idle_causes.py": "slow",
-    "recipes/idle_gaps/test_idle_findings.py": "slow",
-    "recipes/llm_hotspots/test_balance_findings.py": "slow",
-    "recipes/llm_hotspots/test_details.py": "slow",
-    "recipes/llm_hotspots/test_llm_hotspots.py": "slow",
-    "recipes/llm_hotspots/test_llm_hotspots_edges.py": "slow",
-    "recipes/llm_hotspots/test_llm_hotspots_traces.py": "slow",
-    "recipes/llm_hotspots/test_memops.py": "slow",
-    "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
-    "recipes/tail_stats/test_pipelines.py": "slow",
-    "recipes/tail_stats/test_tail_eight_ranks.py": "slow",
-    "recipes/trace_diff/test_trace_diff_demo.py": "slow",
-    "recipes/trace_diff/test_trace_diff_gates.py": "slow",
-    "report/test_notebook.py": "slow",
-    "report/test_page.py": "slow",
-    "report/test_sizes.py": "slow",
-    "run/test_lost_worker.py": "cluster",
-    "run/test_newer_framework.py": "slow",
-    "run/test_remote_worker.py": "cluster",
-    "testing/test_demo.py": "slow",
-}
-#: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
-SLOW = ("browser", "nsys", "cluster", "traces", "slow")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,4 +1,4 @@
-"""How much of a matrix and how many examples a run of the tests takes: dev, CI or nightly."""
+"""What runs when: marks, cases of a matrix and examples, for `make quick`, CI and the night."""
 
 from __future__ import annotations
 
@@ -11,6 +11,38 @@ from hypothesis import settings
 
 #: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
 PROFILES: Final = {"dev": 15, "ci": 60, "nightly": 500}
+
+#: The mark of every test in a folder or file. Slow files take more than some 5 s of CPU time.
+MARKS: Final = {
+    "browser": "browser",
+    "campaigns/test_campaigns.py": "slow",
+    "contract": "slow",
+    "install": "slow",
+    "nsys": "nsys",
+    "profile/test_export.py": "slow",
+    "recipes/idle_gaps/test_idle_causes.py": "slow",
+    "recipes/idle_gaps/test_idle_findings.py": "slow",
+    "recipes/llm_hotspots/test_balance_findings.py": "slow",
+    "recipes/llm_hotspots/test_details.py": "slow",
+    "recipes/llm_hotspots/test_llm_hotspots.py": "slow",
+    "recipes/llm_hotspots/test_llm_hotspots_edges.py": "slow",
+    "recipes/llm_hotspots/test_llm_hotspots_traces.py": "slow",
+    "recipes/llm_hotspots/test_memops.py": "slow",
+    "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
+    "recipes/tail_stats/test_pipelines.py": "slow",
+    "recipes/tail_stats/test_tail_eight_ranks.py": "slow",
+    "recipes/trace_diff/test_trace_diff_demo.py": "slow",
+    "recipes/trace_diff/test_trace_diff_gates.py": "slow",
+    "report/test_notebook.py": "slow",
+    "report/test_page.py": "slow",
+    "report/test_sizes.py": "slow",
+    "run/test_lost_worker.py": "cluster",
+    "run/test_newer_framework.py": "slow",
+    "run/test_remote_worker.py": "cluster",
+    "testing/test_demo.py": "slow",
+}
+#: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
+SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
 
 
 def examples(in_ci: int, **others: Any) -> settings:
