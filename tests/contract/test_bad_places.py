@@ -230,7 +230,7 @@ def test_a_disk_that_is_full_ends_in_one_line_and_keeps_the_earlier_result(
     assert run("--input", rank_set, "--output", out).code == 0
     before = snapshot(tmp_path)
     for step in ("write_tables", "write_record", "write_report"):
-        monkeypatch.setattr(f"nsys_llm.run.runner.{step}", full)
+        monkeypatch.setattr(f"nsys_llm.report.report_files.{step}", full)
         found = run("--input", rank_set, "--output", out, "--force-overwrite")
         assert (found.code, len(found.said)) == (2, 1)
         assert "cannot be written (No space left on device)" in found.said[0]

@@ -149,7 +149,7 @@ OPS = launches_of(
 def test_steps_take_what_is_launched_in_them_counted_from_0(steps, kept):
     selection = select(OPS, STEPS, {"steps": steps})
     assert np.flatnonzero(selection.launched).tolist() == kept
-    assert selection.notes == ()
+    assert bool(selection.notes) is not bool(kept)
 
 
 def test_skipping_the_warm_up_leaves_out_all_before_the_end_of_the_first_step():

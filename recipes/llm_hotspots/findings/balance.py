@@ -22,12 +22,22 @@ from ..tables.balance import COMPUTE
 from .exposed import exposed_communication
 from .launch_split import (
     LaunchSplit,
+    compute_kernels,
     hosts_beyond_chance,
     mix_words,
     split_beyond_chance,
+    split_host,
     split_words,
 )
-from .longer_kernels import SLOW_RATIO, longer_kernels, more_words, named, slow_words
+from .longer_kernels import (
+    SLOW_RATIO,
+    host_words,
+    longer_kernels,
+    longer_on_host,
+    more_words,
+    named,
+    slow_words,
+)
 
 #: A rank with less compute than this share of the most only looks on, and is not compared; ours.
 _ONLOOKER: Final = 0.01
@@ -70,7 +80,7 @@ def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
         *_slow_rank(processes, imbalance, tables["rank_kernels"]),
         *([] if staged else _late_rank(imbalance, processes)),
         *_uneven_kernels(imbalance, processes, tables["rank_kernels"]),
-        *_slow_host(hosts, processes),
+        *_slow_host(hosts, processes, imbalance, tables["rank_kernels"]),
     ]
 
 
@@ -252,7 +262,12 @@ def _alike(processes: Sequence[Record]) -> bool:
     return 2 * len(near) > len(counts)
 
 
-def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator[Finding]:
+def _slow_host(
+    hosts: Sequence[Record],
+    processes: Sequence[Record],
+    imbalance: Sequence[Record],
+    rank_kernels: pd.DataFrame,
+) -> Iterator[Finding]:
     """Return the finding on the machine whose ranks compute longest at as many launches."""
     launches = {
         host: median(one["launches_n"] for one in processes if one["host"] == host)
@@ -275,18 +290,29 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         return
     if not hosts_beyond_chance(worst["mean_ns"] - worst["p50_ns"], worst["host"], processes):
         return
+    mine = [row["rank"] for row in processes if row["host"] == worst["host"]]
+    times = {row["rank"]: row["compute_total_ns"] for row in processes}
+    names = compute_kernels(imbalance)
+    split = split_host(rank_kernels, names, mine, times, len(compute))
+    if not (split.mixed or split.sure):
+        return
+    longer = [] if split.mixed else longer_on_host(rank_kernels, names, mine)
+    why, advice = host_words(longer, split, launches[worst["host"]])
     more = format_percent(100.0 * (worst["mean_over_p50"] - 1))
+    title = f"Ranks of machine {quoted(worst['host'])}"
     yield Finding(
-        rule="slow_host",
+        rule="uneven_work" if longer else "slow_host",
         severity=severity,
         scope="run",
-        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the others",
+        title=f"{title} have {more} more to compute, in {quoted(shortened(longer[0]))}"
+        if longer
+        else f"{title} compute {more} longer than the others",
         evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
         f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
-        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out.",
-        tables=("host_imbalance",),
-        recommendation="Compare that machine's clocks, power limits and cooling with the others, "
-        "and look for other jobs on it.",
+        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out. {why}"
+        f"{split_words(split, len(mine))}",
+        tables=("host_imbalance", "rank_kernels"),
+        recommendation=advice,
         name=worst["host"],
         impact_ns=round((worst["mean_ns"] - worst["p50_ns"]) * worst["ranks_n"]),
     )

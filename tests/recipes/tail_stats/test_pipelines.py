@@ -12,7 +12,7 @@ from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, writ
 from quick_run import quick
 
 from nsys_llm.analyses.collectives.stages import end_stages
-from nsys_llm.run.recipe_module import load_analysis
+from nsys_llm.run.worker import load_analysis
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 SCHEDULES = {"1F1B": (run, 1), "blocking": (run_blocking, 1), "interleaved": (run, 2)}
