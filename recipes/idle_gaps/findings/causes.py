@@ -14,7 +14,7 @@ from nsys_llm.report.records import Tables, severity_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from ..partials import MICRO_GAP_NS
-from .cross_rank_idle import ends_of_pipeline
+from .cross_rank_idle import ends_of_pipeline, or_by_schedule
 from .texts import (
     AVOIDABLE_PCT,
     COPIES_SEEN_PCT,
@@ -70,8 +70,10 @@ def cause_findings(tables: Tables) -> list[Finding]:
     """Return what the tables cause_sums, rank_causes, gaps, patterns and devices tell."""
     staged = bool(ends_of_pipeline(tables))
     kinds = (_finding(rule, kind, tables, staged=staged) for rule, kind in KINDS.items())
+    found = [one for one in kinds if one is not None]
+    found = [or_by_schedule(one, tables) if one.rule == _WAITS_FOR_INPUT else one for one in found]
     return [
-        *(one for one in kinds if one is not None),
+        *found,
         *_profiler(tables),
         *_unknown_launches(tables),
         *_cut_graphs(tables),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.stages import end_stages
+from nsys_llm.analyses.collectives.stages import end_stages, may_be_two_stages
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables, severity_of
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from ..tables.cross_rank_idle import ALL_IDLE, ONE_BUSY
-from .texts import IDLE_PCT, LEAST_NS, MORE_IDLE_POINTS, NTP_NS, RULES, TIED_SHARE
+from .texts import BY_SCHEDULE, IDLE_PCT, LEAST_NS, MORE_IDLE_POINTS, NTP_NS, RULES, TIED_SHARE
 
 _NTP_CLOCK: Final = "utcEpochNs"
 
@@ -25,7 +26,7 @@ def rank_findings(tables: Tables) -> list[Finding]:
     """
     ends = ends_of_pipeline(tables)
     return [
-        *(one for one in _more_idle(tables) if one.rank not in ends),
+        *(or_by_schedule(one, tables) for one in _more_idle(tables) if one.rank not in ends),
         *_standstill(tables),
         *([] if ends else _late_rank(tables)),
     ]
@@ -33,9 +34,24 @@ def rank_findings(tables: Tables) -> list[Finding]:
 
 def ends_of_pipeline(tables: Tables) -> frozenset[int]:
     """Return the ranks of first and last stages; empty where ranks are no stages."""
-    transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
+    transfers_n = _transfers_n(tables)
     places = end_stages(transfers_n.tolist())
     return frozenset(int(transfers_n.index[place]) for place in places)
+
+
+def or_by_schedule(found: Finding, tables: Tables) -> Finding:
+    """Say first that two ranks which send and receive may be idle by the schedule of a pipeline."""
+    if not may_be_two_stages(_transfers_n(tables).tolist()):
+        return found
+    return replace(
+        found,
+        severity="low" if found.severity in ("high", "medium") else found.severity,
+        recommendation=BY_SCHEDULE.format(advice=found.recommendation),
+    )
+
+
+def _transfers_n(tables: Tables) -> pd.Series[int]:
+    return tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
 
 
 def _more_idle(tables: Tables) -> list[Finding]:

@@ -37,6 +37,12 @@ NTP_NS: Final = 10_000_000
 #: and only where it is beyond all that turned ranks had.
 TIED_SHARE: Final = 0.25
 
+#: What goes before the advice where two ranks may be stages of a pipeline.
+BY_SCHEDULE: Final = (
+    "The two ranks send and receive. If tail_stats says that they are stages of a pipeline, long "
+    "gaps once a step are the bubble of its schedule. Of what recurs more often: {advice}"
+)
+
 _HOST: Final = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
 _HOST_WORK: Final = (
     "The host schedules, tokenises, loads data or waits for another process. Move that off the "

@@ -12,7 +12,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.stages import end_stages
+from nsys_llm.analyses.collectives.stages import end_stages, may_be_two_stages
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, records, severity_of, window_of
 from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
@@ -63,21 +63,24 @@ def balance_findings(tables: Tables) -> list[Finding]:
         tables: Finished tables by name: overlap, processes, imbalance, host_imbalance,
             rank_kernels.
     """
-    staged = _is_pipeline(tables["rank_kernels"])
+    transfers_n = _transfers_n(tables["rank_kernels"])
+    staged = bool(end_stages(transfers_n))
+    # Which of two ranks is late by the schedule of a pipeline only tail_stats can tell.
+    equals = not (staged or may_be_two_stages(transfers_n))
     overlap, processes, imbalance, hosts = (
         records(tables[name]) for name in ("overlap", "processes", "imbalance", "host_imbalance")
     )
     return [
         *exposed_communication(overlap, staged=staged),
         *_slow_rank(processes, imbalance, tables["rank_kernels"]),
-        *([] if staged else _late_rank(imbalance, processes)),
+        *(_late_rank(imbalance, processes) if equals else []),
         *_uneven_kernels(imbalance, processes, tables["rank_kernels"]),
         *_slow_host(hosts, processes, imbalance, tables["rank_kernels"]),
     ]
 
 
-def _is_pipeline(kernels: pd.DataFrame) -> bool:
-    """Tell whether most communication is sends and receives between stages."""
+def _transfers_n(kernels: pd.DataFrame) -> list[int]:
+    """Return each rank's sends and receives if they are most of the communication, else nothing."""
     mine = kernels[kernels["launches_n"] > 0]
     operation = {name: operation_of(name) for name in mine["name"] if is_communication(name)}
     mine = mine.assign(operation=mine["name"].map(operation))
@@ -85,7 +88,7 @@ def _is_pipeline(kernels: pd.DataFrame) -> bool:
     p2p = mine[mine["operation"] == SEND_RECV]
     launches_n = p2p.groupby("rank")["launches_n"].sum().reindex(kernels["rank"].unique())
     mostly = 2 * int(total_ns.get(SEND_RECV, 0)) > int(total_ns.sum())
-    return mostly and bool(end_stages(launches_n.fillna(0).astype(int).tolist()))
+    return launches_n.fillna(0).astype(int).tolist() if mostly else []
 
 
 def _slow_rank(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, records, severity_of, window_of
+from nsys_llm.report.records import Record, Tables, grouped, records, severity_of, window_of
 from nsys_llm.view.text import (
     counted,
     format_count,
@@ -18,11 +21,15 @@ from nsys_llm.view.text import (
 
 from .paces import Pace, pace_of
 from .texts import (
+    BURSTS_TITLE,
     CONCENTRATED_PCT,
     CONCENTRATED_RATIO,
     LEAST_OUTLIERS,
     MOST,
     RANK_COST_PCT,
+    RECURS,
+    REGULAR,
+    REGULAR_ADVICE,
     RULES,
     SLOW_RATIO,
 )
@@ -116,9 +123,46 @@ def _concentrated(
 
 
 def _clusters(tables: Tables) -> list[Finding]:
-    rows = records(tables["outlier_clusters"].head(MOST))
+    """Return the costliest bursts; those that recur on the same ranks are one finding."""
     total_ns = int(tables["tail_ranks"]["total_ns"].sum())
-    return [_cluster(row, total_ns) for row in rows]
+    alike = grouped(records(tables["outlier_clusters"]), "ranks").values()
+    found = [
+        finding
+        for rows in alike
+        for finding in (
+            [_recurring(rows, total_ns)]
+            if len(rows) >= RECURS
+            else [_cluster(row, total_ns) for row in rows]
+        )
+    ]
+    return sorted(found, key=lambda one: -one.impact_ns)[:MOST]
+
+
+def _recurring(rows: Sequence[Record], total_ns: int) -> Finding:
+    """Return one finding about bursts on the same ranks, the costliest first."""
+    worst = rows[0]
+    one = _cluster(worst, total_ns)
+    starts = sorted(row["window_start_ns"] for row in rows if row["rank"] == worst["rank"])
+    apart = sorted(later - before for before, later in pairwise(starts))
+    usual_ns = median(apart) if apart else 0
+    regular = apart and apart[-1] - apart[0] <= REGULAR * usual_ns
+    when = f", one every {format_ns(usual_ns)}" if regular else ""
+    where = f"rank {worst['rank']}" if worst["ranks_n"] == 1 else counted(worst["ranks_n"], "rank")
+    outliers_n = sum(row["outliers_n"] for row in rows)
+    excess_ns = sum(row["excess_ns"] for row in rows)
+    lasting = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
+    return replace(
+        one,
+        severity=severity_of(100.0 * excess_ns / max(total_ns, 1), RANK_COST_PCT) or "low",
+        title=BURSTS_TITLE.format(bursts=counted(len(rows), "burst"), where=where, when=when),
+        evidence=f"{format_count(outliers_n)} outliers in bursts of {format_ns(lasting)} in the "
+        f"median take {format_ns(excess_ns)} beyond their medians. The costliest has "
+        f"{format_count(worst['outliers_n'])}. {one.evidence}",
+        recommendation=REGULAR_ADVICE.format(advice=one.recommendation)
+        if regular
+        else one.recommendation,
+        impact_ns=excess_ns,
+    )
 
 
 def _cluster(row: Record, total_ns: int) -> Finding:

@@ -16,6 +16,10 @@ KERNEL_COST_PCT: Final = {"high": 2.0, "medium": 0.2, "low": 0.01}
 API_COST_PCT: Final = {"medium": 1.0, "low": 0.1}
 #: What outliers cost, of a device's kernel time.
 RANK_COST_PCT: Final = {"high": 2.0, "medium": 0.2}
+#: So many bursts on the same ranks are one finding; and they are regular where the times between
+#: them differ by this part of the usual one at most.
+RECURS: Final = 3
+REGULAR: Final = 0.5
 #: Findings of one rule.
 MOST: Final = 3
 #: Share of a configuration's outlier time in first launches from which they are what it is.
@@ -42,8 +46,17 @@ UNMATCHED_PCT: Final = 10.0
 TRANSFER_PCT: Final = 10.0
 #: Share of the window that is bubble.
 BUBBLE_PCT: Final = {"medium": 10.0, "low": 3.0, "note": 0.0}
+#: A stage's GPU is idle so much longer than the stages beside it say, in percent of the window,
+#: that its host is late. Without a late host it is less than 1.
+LATE_STAGE_PCT: Final = {"high": 10.0, "medium": 3.0}
 #: A stage computes so many times longer than the median of the others: llm_hotspots' slow rank.
 SLOW_STAGE_RATIO: Final = {"high": 1.25, "medium": 1.10}
+
+#: What a finding on bursts says that recur on the same ranks.
+BURSTS_TITLE: Final = "{bursts} of outliers on {where}{when}"
+REGULAR_ADVICE: Final = (
+    "What comes again and again at the same distance belongs to a step or to a timer. {advice}"
+)
 
 _CLOCKS: Final = "--gpu-metrics-device=all"
 _LATE: Final = f"it caused waiting of: {limits_text(WAIT_PCT)} of the others' time"
@@ -131,7 +144,7 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_first_launches",
         scope="kernel",
-        title="First launches of {configurations} take more than twice the median",
+        title="First launches of {configurations} take more than twice the median of later ones",
         threshold=f"first launches longer than {OUTLIER_RATIO:g} times the median cost: "
         f"{limits_text(KERNEL_COST_PCT)} of all kernel time; medium at most",
         source=OURS,
@@ -161,9 +174,22 @@ RULES: Final = rules_by_id(
         tables=("communicators", "collectives", "tail_ranks"),
     ),
     Rule(
+        "late_stage",
+        scope="rank",
+        title="The host of stage rank {rank} launches late: its GPU is idle {more} longer than the "
+        "schedule leaves it",
+        threshold=f"idle beyond what the stages beside it say: {limits_text(LATE_STAGE_PCT)} of "
+        "the window, of three stages or more",
+        source=OURS,
+        recommendation="See in idle_gaps what the host of rank {rank} does meanwhile: cores shared "
+        "with other threads, data loading, garbage collection, synchronization. The other stages "
+        "wait for it, beyond the bubble of the schedule.",
+        tables=("tail_ranks",),
+    ),
+    Rule(
         "slow_stage",
         scope="rank",
-        title="The stage of rank {rank} computes {more} longer than the others and sets the pace "
+        title="The stage of rank {rank} computes {more} longer than the {others} and sets the pace "
         "of the pipeline",
         threshold="compute over the median of the other stages: "
         f"{limits_text(SLOW_STAGE_RATIO, ' times')}",

@@ -206,6 +206,17 @@ RULES: Final = rules_by_id(
         tables=("collectives", "kernels"),
     ),
     Rule(
+        "pair_waiting",
+        scope="category",
+        title="Ranks that send to and receive from each other wait otherwise",
+        threshold=f"as waiting, at least half of it in sends and receives of two; {_CHANGE}",
+        source=_SOURCE,
+        recommendation="Look at tail_stats of both runs: of stages of a pipeline it names the "
+        "bubble, which is the schedule's (compare microbatches and stages), and the stage that is "
+        "slow or late.",
+        tables=("collectives", "kernels"),
+    ),
+    Rule(
         "profiler_wait",
         scope="category",
         title="Communication changed by the profiler's own work",
