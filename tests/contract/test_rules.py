@@ -35,6 +35,7 @@ FACTS = {
     "determinism_cascade_merge",
     "determinism_cublas_heuristic",
     "determinism_split_k",
+    "graphs_cut_at_end",
     "missing_ranks",
     "no_gpu_work",
     "not_comparable",
