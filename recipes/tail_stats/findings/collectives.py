@@ -151,14 +151,16 @@ def collective_findings(tables: _Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
     every = tables["communicators"]
     every = every[~every["communicator"].isin(stage_pairs(tables))]
-    equals = _surely_matched(tables["stragglers"], every)
+    ranks = tables["stragglers"]
+    equals = _surely_matched(ranks, every)
     stragglers = _stragglers(tables, equals)
     return [
         *pipeline_findings(tables),
         *stragglers,
         *profiler_findings(equals),
         *_no_single_one(equals, every, {one.rank for one in stragglers}),
-        *_unclear_clocks(equals),
+        # Low confidence may come from the clocks: no rank is named, and why is said.
+        *_unclear_clocks(ranks[ranks["communicator"].isin(every["communicator"])]),
         *_transfers(tables["communicators"]),
         *_unmatched(tables["collective_coverage"]),
     ]
