@@ -131,7 +131,7 @@ def key_of(found, one):
     return ",".join(map(str, ranks)), one.matched.lanes[0].stream
 
 
-@pytest.mark.parametrize("scatter", [0.02, 0.3])
+@pytest.mark.parametrize("scatter", [0.3])
 def test_cut_sets_of_many_seeds_state_no_wrong_sum(scatter):
     wrong_n, shares = 0, []
     for seed in range(40):
