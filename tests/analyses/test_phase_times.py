@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS
@@ -235,7 +235,6 @@ RANGE = st.tuples(
 KERNEL = st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 3]), st.integers(0, 9), st.booleans())
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(RANGE, max_size=10), st.lists(KERNEL, min_size=1, max_size=10))
 def test_phases_are_those_of_a_plain_search(tmp_path_factory, ranges, kernels):
     trace = TraceBuilder()
