@@ -9,10 +9,10 @@ from typing import Any
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
-from nsys_llm.report.report import find, findings_table
-from nsys_llm.report.run_record import run_tables
-from nsys_llm.run.recipe_module import load_analysis
-from nsys_llm.run.worker import map_reports
+from nsys_llm.report.report import all_findings, findings_table
+from nsys_llm.report.run import Run
+from nsys_llm.report.run_tables import run_tables
+from nsys_llm.run.worker import load_analysis, map_profiles
 from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
 
@@ -32,15 +32,15 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
     flags = [word for word in words if isinstance(word, str)]
     options = resolved(recipe, "--input", *reports, *flags)
     inputs, _ = expand_sides(entries_by_side(options))
-    result = map_reports(inputs, recipe=recipe, options=options)
-    assert all(report.reason is None for report in result.reports), result.reports
-    ranks = number_sides(result, {})
-    manifest = load_manifest(recipe)
-    tables = {
-        **load_analysis(recipe).tabulate(result.partial, ranks, options),
-        **run_tables(manifest, result, ranks, options),
-    }
-    return {
-        **tables,
-        "findings": findings_table(manifest, find(load_analysis(manifest.name), tables)),
-    }
+    result = map_profiles(inputs, recipe=recipe, options=options)
+    assert all(profile.reason is None for profile in result.profiles), result.profiles
+    run = Run(
+        manifest=load_manifest(recipe),
+        analysis=load_analysis(recipe),
+        options=options,
+        profiles=result.profiles,
+        partial=result.partial,
+        ranks=tuple(number_sides(result, {})),
+    )
+    tables = run_tables(run)
+    return {**tables, "findings": findings_table(run.manifest, all_findings(run, tables))}

@@ -13,77 +13,22 @@ whole are not there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-import pandas as pd
-
-from nsys_llm.analyses.collectives.lanes import map_collectives
-from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
-from nsys_llm.core.concurrently import concurrently
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.outputs import declared_frame
-from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, findings
 from .findings.caveats import caveats
 from .partials import TailPartial, merged
-from .per_rank.apis import map_apis
-from .per_rank.kernels import map_kernels
-from .per_rank.launches import coded_launches
-from .per_rank.outlier_context import kernel_steps
-from .tables import all_collectives as collectives_part
-from .tables.apis import api_columns
-from .tables.tabulation import kernel_columns
+from .per_rank.rank import map_rank
+from .tables.tabulation import tabulate
 
-__all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
-
-_RECIPE: Final = "tail_stats"
-
-
-def empty() -> TailPartial:
-    """Return the identity of `merge`."""
-    return TailPartial()
-
-
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> TailPartial:
-    """Reduce one rank.
-
-    Args:
-        trace: Its rows and windows.
-        rank: Its key.
-        options: base and mangled choose the names of kernels; see the parts for others.
-    """
-    launched = coded_launches(trace, options)
-    _, every = launched
-    steps, apis, collectives = concurrently(
-        len(every.rows),
-        lambda: kernel_steps(trace, every, options),
-        lambda: map_apis(trace, rank, every),
-        lambda: map_collectives(trace, rank),
-    )
-    return TailPartial(
-        kernels=map_kernels(trace, rank, launched, steps, options),
-        apis=apis,
-        collectives=collectives,
-        held=map_held(trace, rank) if collectives.ranks else HeldDevices(),
-    )
-
-
-def merge(parts: Sequence[TailPartial]) -> TailPartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    return merged(parts)
-
-
-def tabulate(
-    partial: TailPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables, as manifests/tail_stats.json declares them."""
-    columns = {
-        **kernel_columns(partial.kernels, ranks, options),
-        **api_columns(partial.apis, ranks),
-        **collectives_part.columns(partial.collectives, partial.held, ranks, options),
-    }
-    manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+ANALYSIS: Final = Analysis(
+    partial=TailPartial,
+    map_rank=map_rank,
+    merge=merged,
+    tabulate=tabulate,
+    findings=findings,
+    answer=answer,
+    caveats=caveats,
+)

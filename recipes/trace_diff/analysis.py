@@ -15,41 +15,23 @@ step do where steps are counted. Kernels in a CUDA graph that was traced as a wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Final
 
-import pandas as pd
-
-from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer
 from .findings.caveats import caveats
 from .findings.regressions import findings
 from .partials import DiffPartial, merged
-from .per_rank.sums import map_one
-from .tables import tabulation
+from .per_rank.rank import map_rank
+from .tables.tabulation import tabulate
 
-__all__ = ["answer", "caveats", "empty", "findings", "map_rank", "merge", "tabulate"]
-
-
-def empty() -> DiffPartial:
-    """Return the identity of `merge`."""
-    return DiffPartial()
-
-
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> DiffPartial:
-    """Reduce one rank, on the side that its key names; see `rank_part`."""
-    return map_one(trace, rank, options)
-
-
-def merge(parts: Sequence[DiffPartial]) -> DiffPartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    return merged(parts)
-
-
-def tabulate(
-    partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables; see `tables.tabulation`."""
-    return tabulation.tabulate(partial, ranks, options)
+ANALYSIS: Final = Analysis(
+    partial=DiffPartial,
+    map_rank=map_rank,
+    merge=merged,
+    tabulate=tabulate,
+    findings=findings,
+    answer=answer,
+    caveats=caveats,
+)

@@ -41,8 +41,8 @@ from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.report import SqliteReport
 from nsys_llm.profile.tables import table_names, table_source
+from nsys_llm.report import report_files
 from nsys_llm.report.markdown import markdown_prose
-from nsys_llm.run import runner
 from nsys_llm.taxonomy.categories import ENGINES, load_rules
 from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.taxonomy.names import decode_nvjet, normalise_range, step_key, strip_api_version
@@ -285,7 +285,7 @@ def _analysed(path: Path, folder: Path, random: Random) -> Case:
         if random.random() < chance:
             words += extra
     # What people read takes most of the time of a run; the tables hold what it tells.
-    written = mock.patch.object(runner, "write_report", return_value=((), {}))
+    written = mock.patch.object(report_files, "write_report", return_value=((), {}))
     with contextlib.nullcontext() if random.random() < 0.15 else written:
         ended = run_recipe(recipe, *words, "--input", *inputs)
     found = problems(ended, recipe, output)

@@ -35,14 +35,19 @@ def report(duration_ns: int = 5) -> TraceBuilder:
     return TraceBuilder().kernel("a", start_ns=10, duration_ns=duration_ns, launch=(1, 3))
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_hostile_file_name_is_read_and_kept(tmp_path, name):
-    report().write_sqlite(tmp_path / name)
-    before = snapshot(tmp_path)
-    found = run("--input", tmp_path / name, "--output", tmp_path / "out", "--csv")
-    assert (found.code, found.said) == (0, [])
-    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
-    assert {key: state for key, state in snapshot(tmp_path).items() if key in before} == before
+def test_hostile_file_names_are_read_and_kept(tmp_path):
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    for ns, name in enumerate(HOSTILE_NAMES, 1):
+        report(ns).write_sqlite(ranks / name)
+    before = snapshot(ranks)
+    paths = [ranks / name for name in HOSTILE_NAMES]
+    found = run("--input", *paths, "--output", tmp_path / "out", "--csv")
+    assert (found.code, found.errors) == (0, [])
+    assert all(line.isprintable() for line in found.said)
+    times = [one["total_ns"] for one in rows(tmp_path / "out", "rank_kernels")]
+    assert sorted(times) == [*range(1, len(HOSTILE_NAMES) + 1)]
+    assert snapshot(ranks) == before
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
@@ -225,7 +230,7 @@ def test_a_disk_that_is_full_ends_in_one_line_and_keeps_the_earlier_result(
     assert run("--input", rank_set, "--output", out).code == 0
     before = snapshot(tmp_path)
     for step in ("write_tables", "write_record", "write_report"):
-        monkeypatch.setattr(f"nsys_llm.run.runner.{step}", full)
+        monkeypatch.setattr(f"nsys_llm.report.report_files.{step}", full)
         found = run("--input", rank_set, "--output", out, "--force-overwrite")
         assert (found.code, len(found.said)) == (2, 1)
         assert "cannot be written (No space left on device)" in found.said[0]

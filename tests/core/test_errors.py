@@ -15,7 +15,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.range_choice import RangeChoice
 from nsys_llm.profile.inputs import expand_inputs
 from nsys_llm.run.guard import RunOutcome
-from nsys_llm.run.worker import map_reports, merge_results
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.trace.identity import RankEntry, number_ranks
 
 RAISED = [one for name, one in vars(errors).items() if name.endswith("Error")]
@@ -54,7 +54,7 @@ def result(rank_set):
     """The outcome of two good reports and a broken one."""
     (rank_set / "rank2.sqlite").write_bytes(b"junk")
     inputs, _ = expand_inputs([str(rank_set)])
-    return map_reports(inputs, recipe="llm_hotspots", options=OPTIONS)
+    return map_profiles(inputs, recipe="llm_hotspots", options=OPTIONS)
 
 
 @pytest.mark.parametrize("kind", RAISED)
@@ -85,9 +85,9 @@ def test_exit_codes_pickle_and_are_integers(code):
 
 def test_what_a_worker_returns_pickles(result):
     back = round_trip(result)
-    assert [report.reason is None for report in back.reports] == [True, True, False]
+    assert [report.reason is None for report in back.profiles] == [True, True, False]
     assert same(back, result)
-    assert {type(rank).__name__ for report in back.reports for rank in report.ranks} == {
+    assert {type(rank).__name__ for report in back.profiles for rank in report.ranks} == {
         "RankOutcome"
     }
 
@@ -102,7 +102,7 @@ def test_results_merge_alike_before_and_after_a_journey(result):
 def test_ranks_and_their_entries_pickle(result):
     entries = [
         RankEntry(rank.key, report.label, report.facts, True)
-        for report in result.reports
+        for report in result.profiles
         for rank in report.ranks
     ]
     assert round_trip(entries) == entries

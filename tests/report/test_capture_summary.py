@@ -10,8 +10,10 @@ from planted import coverage, file, frame_of
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.capture_summary import capture_caveats, capture_facts, unrecorded
+from nsys_llm.report.run import Run
+from nsys_llm.run.worker import load_analysis
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.outcomes import MapResult, RankOutcome, ReportOutcome
+from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
 
 MANIFEST = load_manifest("llm_hotspots")
 FACTS = CaptureFacts(
@@ -37,17 +39,21 @@ NOTHING = CaptureFacts(
 def report(number, facts=FACTS, ranks_n=1, **others):
     path = f"/in/rank{number}.sqlite"
     ranks = tuple(RankOutcome(RankKey(path, pid), (0,), (), ()) for pid in range(ranks_n))
-    return ReportOutcome(path, f"rank{number}", facts, ranks, **others)
+    return ProfileOutcome(path, f"rank{number}", facts, ranks, **others)
+
+
+def run_of(reports, ranks=(), options=None):
+    analysis = load_analysis(MANIFEST.name)
+    return Run(MANIFEST, analysis, options or {}, tuple(reports), None, tuple(ranks))
 
 
 def facts_of(*reports, source="file_name", devices=None, options=None):
-    result = MapResult(tuple(reports), None)
     ranks = [
         Rank(one.key, number, f"rank{number}", source, None)
         for number, one in enumerate(rank for report in reports for rank in report.ranks)
     ]
     tables = {} if devices is None else {"devices": frame_of("devices", devices)}
-    return dict(capture_facts(result, ranks, tables, options or {}))
+    return dict(capture_facts(run_of(reports, ranks, options), tables))
 
 
 def with_hosts(*hosts):
@@ -226,7 +232,7 @@ def test_rows_with_something_wrong_are_counted(column, one, many):
 
 
 def not_recorded(*reports):
-    return unrecorded(MANIFEST, MapResult(reports, None))
+    return unrecorded(run_of(reports))
 
 
 def test_a_table_that_no_report_has_is_told_with_the_flag_that_records_it():

@@ -16,6 +16,7 @@ from results import analyse, demo_inputs
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.report_files import write_report
 from nsys_llm.testing.demo import RANKS, write_demo
+from nsys_llm.view.results import Results
 from nsys_llm.view.text import quoted
 
 MB = 1_000_000
@@ -83,7 +84,7 @@ def test_a_notebook_of_many_ranks_stays_small(demo, tmp_path, recipe, ranks_n):
     manifest = load_manifest(recipe)
     long = replace(FINDING, title=f"{quoted('k' * 5_000)} is slow", tables=("files",))
     report = made_report(manifest, *[long] * 40)
-    write_report(tmp_path / "out", report, Silent(), html=True)
+    write_report(tmp_path / "out", report, Results(tmp_path / "out"), Silent(), html=True)
     size = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}
     assert size["analysis.ipynb"] < LIMITS[ranks_n]
     # plotly.js alone has 5 MB.

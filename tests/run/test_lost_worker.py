@@ -22,17 +22,17 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 #: Makes a worker say that it has come to rank 5, and stay there until it is killed.
 STUCK = """
 import pathlib, time
-from nsys_llm import worker
+from nsys_llm.run import worker
 
-mapped = worker._map_report
+mapped = worker._map_profile
 
-def stuck(report, *rest):
-    if report.label == "rank5":
+def stuck(profile, *rest):
+    if profile.label == "rank5":
         pathlib.Path({mark!r}).touch()
         time.sleep(600)
-    return mapped(report, *rest)
+    return mapped(profile, *rest)
 
-worker._map_report = stuck
+worker._map_profile = stuck
 """
 
 

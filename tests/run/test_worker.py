@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
-from nsys_llm.profile.inputs import ReportInput, expand_inputs
+from nsys_llm.profile.inputs import ProfileInput, expand_inputs
 from nsys_llm.recipes.llm_hotspots import analysis
+from nsys_llm.recipes.llm_hotspots.analysis import ANALYSIS
 from nsys_llm.run.cli import main
-from nsys_llm.run.worker import map_reports, merge_results, probe_reports
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.testing.trace_metadata import global_tid
 from nsys_llm.trace.identity import RankKey
@@ -27,7 +29,7 @@ OPTIONS = resolved_options(load_manifest(RECIPE), {})
 
 
 @pytest.fixture
-def mixed(tmp_path) -> list[ReportInput]:
+def mixed(tmp_path) -> list[ProfileInput]:
     """Write ranks 0, 1 and 3 with a kernel of 2, 3 and 5 ns, an idle rank 4, and rank 2 broken."""
     for rank in (0, 1, 3):
         report = TraceBuilder().process(pid=10 + rank)
@@ -38,8 +40,13 @@ def mixed(tmp_path) -> list[ReportInput]:
     return expand_inputs([str(tmp_path)])[0]
 
 
-def mapped(inputs: list[ReportInput], **extra: Any) -> MapResult:
-    return map_reports(inputs, recipe=RECIPE, options=OPTIONS, **extra)
+def mapped(inputs: list[ProfileInput], **extra: Any) -> MapResult:
+    return map_profiles(inputs, recipe=RECIPE, options=OPTIONS, **extra)
+
+
+def put_in(monkeypatch, map_rank: Any) -> None:
+    """Let another function reduce the ranks."""
+    monkeypatch.setattr(analysis, "ANALYSIS", replace(ANALYSIS, map_rank=map_rank))
 
 
 def content(value: object) -> object:
@@ -63,16 +70,16 @@ def durations(result: MapResult) -> dict[int, int]:
 
 def test_one_broken_report_costs_its_own_results_only(mixed):
     result = mapped(mixed)
-    assert [one.label for one in result.reports] == [f"rank{number}" for number in range(5)]
-    reasons = {one.label: one.reason for one in result.reports if one.reason is not None}
+    assert [one.label for one in result.profiles] == [f"rank{number}" for number in range(5)]
+    reasons = {one.label: one.reason for one in result.profiles if one.reason is not None}
     assert list(reasons) == ["rank2"]
     assert reasons["rank2"].startswith("rank2.sqlite: not an SQLite database")
-    assert [one.fault for one in result.reports] == [None] * 5
+    assert [one.fault for one in result.profiles] == [None] * 5
     assert durations(result) == {2: 1, 3: 1, 5: 1}
 
 
 def test_a_report_without_work_has_facts_and_no_ranks(mixed):
-    idle = mapped(mixed).reports[4]
+    idle = mapped(mixed).profiles[4]
     assert (idle.reason, idle.ranks) == (None, ())
     assert idle.facts is not None
     assert idle.facts.host == "node1"
@@ -83,7 +90,7 @@ def test_each_process_with_work_is_a_rank_of_its_report(tmp_path):
     report.process(pid=8).kernel("a", start_ns=1, duration_ns=3, device_id=1)
     report.process(pid=9).api("cudaMalloc_v3020", start_ns=1, duration_ns=1)
     path = report.write_sqlite(tmp_path / "r.sqlite")
-    (outcome,) = mapped([ReportInput(str(path), "r")]).reports
+    (outcome,) = mapped([ProfileInput(str(path), "r")]).profiles
     keys = {rank.key.global_pid: rank.device_ids for rank in outcome.ranks}
     assert keys == {global_tid(7): (0,), global_tid(8): (1,)}
 
@@ -92,12 +99,12 @@ def test_a_probe_finds_the_ranks_and_analyses_nothing(mixed, monkeypatch):
     def forbidden(*_: object) -> None:
         raise AssertionError("a probe does not analyse")
 
-    found = [rank.key for report in mapped(mixed).reports for rank in report.ranks]
-    monkeypatch.setattr(analysis, "map_rank", forbidden)
-    probed = probe_reports(mixed, recipe=RECIPE, options=OPTIONS)
-    assert [rank.key for report in probed.reports for rank in report.ranks] == found
-    assert content(probed.partial) == content(analysis.empty())
-    assert [report.label for report in probed.reports if report.reason] == ["rank2"]
+    found = [rank.key for report in mapped(mixed).profiles for rank in report.ranks]
+    put_in(monkeypatch, forbidden)
+    probed = mapped(mixed, only=frozenset())
+    assert [rank.key for report in probed.profiles for rank in report.ranks] == found
+    assert content(probed.partial) == content(ANALYSIS.partial())
+    assert [report.label for report in probed.profiles if report.reason] == ["rank2"]
 
 
 def test_only_the_ranks_that_were_asked_for_are_analysed(mixed):
@@ -118,7 +125,7 @@ def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
 
 def test_merging_with_nothing_changes_nothing(mixed):
     result, nothing = mapped(mixed), mapped([])
-    assert nothing.reports == ()
+    assert nothing.profiles == ()
     for parts in ([result, nothing], [nothing, result], [result]):
         assert content(merge_results(parts, recipe=RECIPE)) == content(result)
     assert content(merge_results([], recipe=RECIPE)) == content(nothing)
@@ -132,21 +139,20 @@ def test_a_result_survives_the_way_between_processes(mixed):
 @pytest.fixture
 def faulty(monkeypatch) -> None:
     """Make the analysis of the rank with a kernel of 3 ns raise what nobody expects."""
-    sound = analysis.map_rank
 
     def map_rank(trace, rank, options):
         kernels = trace.tables["kernels"]
         if 3 in (kernels["end_ns"] - kernels["start_ns"]).tolist():
             raise KeyError("no such\nthing")
-        return sound(trace, rank, options)
+        return ANALYSIS.map_rank(trace, rank, options)
 
-    monkeypatch.setattr(analysis, "map_rank", map_rank)
+    put_in(monkeypatch, map_rank)
 
 
 @pytest.mark.usefixtures("faulty")
 def test_an_unexpected_exception_is_a_fault_of_one_report(mixed):
     result = mapped(mixed)
-    failed = {one.label: one for one in result.reports if one.reason is not None}
+    failed = {one.label: one for one in result.profiles if one.reason is not None}
     assert list(failed) == ["rank1", "rank2"]
     assert failed["rank2"].fault is None
     reason, fault = failed["rank1"].reason, failed["rank1"].fault
@@ -183,6 +189,6 @@ def test_an_interruption_is_no_fault_of_a_report(mixed, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(analysis, "map_rank", interrupted)
+    put_in(monkeypatch, interrupted)
     with pytest.raises(KeyboardInterrupt):
         mapped(mixed)

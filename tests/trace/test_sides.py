@@ -7,7 +7,7 @@ import pytest
 from nsys_llm.core.errors import UsageError
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.testing.trace_builder import TraceBuilder
-from nsys_llm.trace.outcomes import MapResult, ReportOutcome
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.rank_sets import (
     entries_by_side,
     number_sides,
@@ -97,7 +97,7 @@ def test_a_fault_of_a_side_names_it(runs):
 
 def outcomes(inputs):
     return MapResult(
-        tuple(ReportOutcome(one.path, one.label, None, side=one.side) for one in inputs), None
+        tuple(ProfileOutcome(one.path, one.label, None, side=one.side) for one in inputs), None
     )
 
 
@@ -146,7 +146,7 @@ def test_chosen_ranks_are_those_of_each_side(runs):
 def test_a_side_without_any_of_the_chosen_ranks_is_named(runs):
     (runs / "after" / "rank1.sqlite").unlink()
     inputs, _ = expand_sides(sides(runs))
-    reports = outcomes(inputs).reports
+    reports = outcomes(inputs).profiles
     ranks = number_sides(MapResult(reports, None), {})
     read = [rank for rank in ranks if rank.number is not None]
     with pytest.raises(UsageError, match=r"^input: --ranks: none .*there are 0"):

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
 from rendered import HOSTILE_NAMES, INVISIBLE, Markup
 
 from nsys_llm.manifest.declared import Column, TableWrite
@@ -18,8 +19,6 @@ from nsys_llm.view.tables import (
     glossary_html,
     headings,
     parted_columns,
-    read_fields,
-    read_table,
     rows_html,
     shown,
 )
@@ -69,6 +68,25 @@ def folder(tmp_path):
     values = {"Rank": [3, None], "File": ["a", "b"], "wait_ns": [1500, None], "storm": [True, None]}
     write_tables(tmp_path, manifest, {"files": declared_frame(table, values)}, csv=False)
     return tmp_path
+
+
+@pytest.fixture
+def folder_and_memory(tmp_path):
+    """The same tables in files and in memory: an index, nulls of all types, NaN, no rows at all."""
+    table = TableWrite("files", "one rank", COLUMNS, index="Rank")
+    empty = TableWrite("none", "one rank", COLUMNS)
+    manifest = Manifest("m", "", "", "", "", None, (), (), (), (table, empty), ())
+    values = {
+        "Rank": [3, None, 1],
+        "File": ["b", "a", "\ud7ff"],
+        "wait_ns": [0.1 + 0.2, float("nan"), None],
+        "storm": [True, None, False],
+    }
+    frames = {
+        "files": declared_frame(table, values),
+        "none": declared_frame(empty, {name: [] for name in values}),
+    }
+    return tmp_path, write_tables(tmp_path, manifest, frames, csv=False)
 
 
 @pytest.mark.parametrize(
@@ -274,13 +292,24 @@ def test_the_glossary_names_every_column_its_unit_and_its_meaning():
 
 
 def test_an_index_is_a_column_like_the_others(folder):
-    table = read_table(folder, "files")
+    table, fields = Results(folder).table("files"), Results(folder).fields("files")
     assert set(table.columns) == {"Rank", "File", "wait_ns", "storm"}
-    fields = read_fields(folder, "files")
     assert fields["Rank"] == Field("Rank", None, "Number of the rank.", True)
     assert fields["File"] == Field("File", None, "Label <b>.", False)
     assert fields["wait_ns"] == Field("wait_ns", "ns", "How long.", True)
     assert not fields["storm"].numeric
+
+
+@pytest.mark.parametrize("name", ["files", "none"])
+def test_results_in_memory_show_what_the_files_would(folder_and_memory, name):
+    folder, written = folder_and_memory
+    read, kept = Results(folder), Results(folder / "elsewhere", written)
+    assert_frame_equal(kept.table(name), read.table(name), check_exact=True)
+    assert kept.table(name).dtypes.tolist() == read.table(name).dtypes.tolist()
+    assert kept.fields(name) == read.fields(name)
+    assert kept.rows(name) == read.rows(name)
+    for column in ("File", "Rank", "storm"):
+        assert kept.colors(column) == read.colors(column) != {}
 
 
 def test_results_show_the_rows_and_the_glossary_of_a_file(folder):

@@ -1,4 +1,4 @@
-"""The tables of kernels, made out of the merged partial."""
+"""Makes the tables of tail_stats out of the merged partial, once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.collectives.profiler import HeldDevices, delays_ns
+from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
+from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
 
+from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
+from .apis import api_columns
 from .clusters import cluster_columns
+from .collectives import clock_columns, collective_columns, coverage_columns, sequence_columns
 from .kernels import (
     Medians,
     duration_columns,
@@ -21,22 +30,37 @@ from .kernels import (
     worst_keys,
 )
 from .outliers import outlier_columns, outlying, rank_offsets_ns
+from .stragglers import straggler_columns, wait_map_columns
 from .times import WORST_OVER_TIME, time_columns
+
+_RECIPE: Final = "tail_stats"
 
 #: Configurations with a histogram of their own; a chart shows one of them at a time.
 _WORST: Final = 12
 
 
-def kernel_columns(
-    kernels: KernelTails, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, Columns]:
-    """Return the tables of kernels.
+def tabulate(
+    partial: TailPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables, as manifests/tail_stats.json declares them.
 
     Args:
-        kernels: All ranks.
+        partial: All ranks.
         ranks: Those with GPU work, in order.
         options: top is how many outliers are listed; disable_alignment leaves clocks alone.
     """
+    columns = {
+        **_kernel_columns(partial.kernels, ranks, options),
+        **api_columns(partial.apis, ranks),
+        **_collective_columns(partial.collectives, partial.held, ranks, options),
+    }
+    manifest = load_manifest(_RECIPE)
+    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+
+
+def _kernel_columns(
+    kernels: KernelTails, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, Columns]:
     parts = [(rank, kernels.ranks[rank.key]) for rank in ranks]
     medians = Medians(kernels)
     tails = tails_columns(kernels, medians, parts)
@@ -62,4 +86,22 @@ def kernel_columns(
         "tail_durations": duration_columns(
             kernels, worst, [str(one) for one in tails["label"][: len(worst)]]
         ),
+    }
+
+
+def _collective_columns(
+    partial: CollectivesPartial,
+    held: HeldDevices,
+    ranks: Sequence[Rank],
+    options: Mapping[str, Any],
+) -> dict[str, Columns]:
+    found = match_collectives(partial, ranks, options)
+    delays = delays_ns(found, held)
+    return {
+        "communicators": sequence_columns(found),
+        "collectives": collective_columns(found, delays),
+        "stragglers": straggler_columns(found, delays),
+        "wait_map": wait_map_columns(found),
+        "collective_coverage": coverage_columns(found),
+        "rank_clocks": clock_columns(found),
     }

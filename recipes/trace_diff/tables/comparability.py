@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.columns import Columns
-from nsys_llm.report.run_record import absent_ranks
+from nsys_llm.report.run import absent_ranks
 from nsys_llm.taxonomy.idle_causes import PROFILER_OVERHEAD
 from nsys_llm.view.text import counted, format_count, format_percent
 

@@ -22,7 +22,7 @@ _PARQUET_SUFFIX: Final = "_pqtdir"
 
 
 @dataclass(frozen=True)
-class ReportInput:
+class ProfileInput:
     """One report to read.
 
     Attributes:
@@ -36,7 +36,7 @@ class ReportInput:
     side: str = ""
 
 
-def expand_inputs(entries: Sequence[str]) -> tuple[list[ReportInput], list[str]]:
+def expand_inputs(entries: Sequence[str]) -> tuple[list[ProfileInput], list[str]]:
     """Return the reports behind files, folders and `folder:n`, in natural order of their names.
 
     A report and its exports beside it are one report, and a path given twice is read once.
@@ -64,10 +64,12 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ReportInput], list[str]]
     labels = label_reports(paths)
     if any("/" in label for label in labels):
         notes.append("reports of the same name are told apart by their folders.")
-    return [ReportInput(str(path), label) for path, label in zip(paths, labels, strict=True)], notes
+    return [
+        ProfileInput(str(path), label) for path, label in zip(paths, labels, strict=True)
+    ], notes
 
 
-def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ReportInput], list[str]]:
+def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput], list[str]]:
     """Return the reports behind the entries of each side, and what was left out.
 
     A report may be on several sides: it is read once for each.
@@ -78,7 +80,7 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ReportInput],
     Raises:
         UsageError: See `expand_inputs`; the message begins with the side.
     """
-    found: list[ReportInput] = []
+    found: list[ProfileInput] = []
     notes: list[str] = []
     for side, entries in sides.items():
         before = f"{side}: " if side else ""
@@ -86,18 +88,18 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ReportInput],
             reports, left_out = expand_inputs(entries)
         except UsageError as error:
             raise UsageError(f"{before}{error.message}") from error
-        found += [ReportInput(one.path, one.label, side) for one in reports]
+        found += [ProfileInput(one.path, one.label, side) for one in reports]
         notes += [f"{before}{note}" for note in left_out]
     return (found if len(sides) == 1 else _labelled_apart(found)), notes
 
 
-def _labelled_apart(reports: Sequence[ReportInput]) -> list[ReportInput]:
+def _labelled_apart(reports: Sequence[ProfileInput]) -> list[ProfileInput]:
     """Label reports of several sides: by their folders, or by their side where it is the same."""
     paths = list(dict.fromkeys(report.path for report in reports))
     labels = dict(zip(paths, label_reports([Path(path) for path in paths]), strict=True))
     shared = Counter(labels[report.path] for report in reports)
     return [
-        ReportInput(
+        ProfileInput(
             one.path,
             f"{one.side}:{labels[one.path]}" if shared[labels[one.path]] > 1 else labels[one.path],
             one.side,

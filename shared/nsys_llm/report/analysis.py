@@ -1,9 +1,10 @@
-"""What an analysis offers to a run and to its report."""
+"""What a recipe is made of: the functions that a run calls, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
@@ -11,38 +12,37 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
+Partial = TypeVar("Partial")
+Options = Mapping[str, Any]
+Tables = Mapping[str, pd.DataFrame]
 
-class Analysis(Protocol):
-    """The functions of `nsys_llm.recipes.<name>.analysis`; see the design of each in its module.
 
-    A partial holds integers and strings only, so that the order of merging changes nothing.
+@dataclass(frozen=True)
+class Analysis(Generic[Partial]):
+    """The functions of one recipe; its module `analysis` holds them under the name `ANALYSIS`.
+
+    A partial holds integers and strings only, so that the order of merging changes nothing. Where
+    each runs: `map_rank`, `merge` and `missing_ranges` on a worker, the others once, in the
+    process that was started.
+
+    Attributes:
+        partial: What a rank is reduced to; without arguments, the identity of `merge`.
+        map_rank: Reduces one rank to a partial, by the recipe's options; no I/O.
+        merge: Joins partials of distinct ranks; associative and commutative.
+        tabulate: Makes the recipe's own tables of the merged partial, as its manifest declares
+            them. The ranks are those with GPU work, in order; of a recipe that compares, all.
+        findings: What stands out in the tables, in no order.
+        answer: The recipe's question answered in two sentences, from its tables.
+        caveats: What to know before reading the recipe's numbers, as prose.
+        missing_ranges: What of the one rank of a partial lies in no NVTX range, operations and ns,
+            by `CoverageRow.op`; None for a recipe that does not look at ranges.
     """
 
-    def empty(self) -> Any:
-        """Return the identity of `merge`."""
-
-    def map_rank(self, trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Any:
-        """Reduce one rank to a partial; no I/O."""
-
-    def merge(self, parts: Sequence[Any]) -> Any:
-        """Join partials of distinct ranks; associative and commutative."""
-
-    def tabulate(
-        self, partial: Any, ranks: Sequence[Rank], options: Mapping[str, Any]
-    ) -> dict[str, pd.DataFrame]:
-        """Make the recipe's own tables, once; `ranks` are those with GPU work, in order."""
-
-    def answer(self, tables: Mapping[str, pd.DataFrame]) -> str:
-        """Answer the recipe's question in two sentences, from its tables."""
-
-    def caveats(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        """Return what to know before reading the recipe's numbers, as prose."""
-
-    def findings(self, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
-        """Return what stands out in the tables, in no order."""
-
-    def missing_ranges(self, partial: Any, rank: RankKey) -> Mapping[str, tuple[int, int]]:
-        """Return what of a rank lies in no NVTX range, operations and ns, by `CoverageRow.op`.
-
-        Only recipes that look at ranges have this function; the partial is that of the one rank.
-        """
+    partial: type[Partial]
+    map_rank: Callable[[RankTrace, RankKey, Options], Partial]
+    merge: Callable[[Sequence[Partial]], Partial]
+    tabulate: Callable[[Partial, Sequence[Rank], Options], dict[str, pd.DataFrame]]
+    findings: Callable[[Tables], list[Finding]]
+    answer: Callable[[Tables], str]
+    caveats: Callable[[Tables], list[str]]
+    missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None

@@ -6,52 +6,35 @@ All texts are prose in which names out of a report stand in backticks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.capture import CaptureFacts
-from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.outcomes import MapResult
+from nsys_llm.report.run import Run
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 _ORDER: Final = {BASELINE: 0, INPUT: 1}
 
-
 #: Tables of all recipes that say which side a row is of.
 _SIDED: Final = ("files", "coverage")
-
 
 _Tables = Mapping[str, pd.DataFrame]
 
 
-def sided_facts(
-    result: MapResult, ranks: Sequence[Rank], tables: _Tables, options: Mapping[str, Any]
-) -> list[tuple[str, str]]:
-    """Return what the reports say of themselves: one text a label, or one for each side.
-
-    See `nsys_llm.report.capture_summary.capture_facts`.
-    """
+def sided_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+    """Return what the reports say of themselves: one text a label, or one for each side."""
     told: dict[str, dict[str, str]] = {}
     for side in _sides(tables):
-        own = replace(
-            result, reports=tuple(report for report in result.reports if report.side == side)
-        )
-        mine = [rank for rank in ranks if rank.key.side == side]
-        for label, text in capture_facts(own, mine, _of(tables, side), options):
+        for label, text in capture_facts(run.side(side), _of(tables, side)):
             told.setdefault(label, {})[side] = text
     sides_n = len(_sides(tables))
     return [(label, _joined(texts, sides_n)) for label, texts in told.items()]
 
 
 def sided_caveats(tables: _Tables) -> list[str]:
-    """Return what makes the numbers incomplete.
-
-    See `nsys_llm.report.capture_summary.capture_caveats`.
-    """
+    """Return what makes the numbers incomplete, and on which sides; see `capture_caveats`."""
     told: dict[str, list[str]] = {}
     sides = _sides(tables)
     for side in sides:
@@ -98,23 +81,16 @@ _CUDA: Final = "--trace=cuda"
 _NODE_TRACING: Final = "30 to 60 %"
 
 
-def capture_facts(
-    result: MapResult,
-    ranks: Sequence[Rank],
-    tables: Mapping[str, pd.DataFrame],
-    options: Mapping[str, Any],
-) -> list[tuple[str, str]]:
+def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves, as (label, text).
 
     Args:
-        result: All reports.
-        ranks: Those that were numbered.
+        run: What was read; its filters are told, because all numbers are of what they leave.
         tables: The run's tables; `devices` gives the window, where the recipe has it.
-        options: By name; filters are told, because all numbers are of what they leave.
     """
-    facts = [report.facts for report in result.reports if report.facts is not None]
-    working = [rank for report in result.reports for rank in report.ranks]
-    sources = {rank.source for rank in ranks if rank.source is not None}
+    facts = [profile.facts for profile in run.profiles if profile.facts is not None]
+    working = [rank for profile in run.profiles for rank in profile.ranks]
+    sources = {rank.source for rank in run.ranks if rank.source is not None}
     source = sorted(sources)[0] if sources else ""
     numbered = f", numbered by {quoted(source)}" if source else ""
     if source == "index":
@@ -122,11 +98,11 @@ def capture_facts(
     shown = [
         (
             "ranks",
-            f"{len(working)} with GPU work, in {counted(len(result.reports), 'report')}{numbered}",
+            f"{len(working)} with GPU work, in {counted(len(run.profiles), 'report')}{numbered}",
         ),
         ("hosts", _values(facts, lambda one: one.host)),
         ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
-        ("only", _filters(options)),
+        ("only", _filters(run.options)),
         ("window", _window(tables)),
         ("driver", _values(facts, lambda one: one.driver_version)),
         ("CUDA of the driver", _values(facts, lambda one: one.cuda_version)),
@@ -138,7 +114,7 @@ def capture_facts(
     return [(label, text) for label, text in shown if text]
 
 
-def capture_caveats(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def capture_caveats(tables: _Tables) -> list[str]:
     """Return what makes the numbers differ from those of an unprofiled run, or incomplete."""
     return [
         *_absent_caveats(tables["files"]),
@@ -149,15 +125,15 @@ def capture_caveats(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     ]
 
 
-def unrecorded(manifest: Manifest, result: MapResult) -> list[str]:
+def unrecorded(run: Run) -> list[str]:
     """Return what the reports could not show, and the flags that would have shown it.
 
     A table that no flag records is not spoken of: its absence says nothing.
     """
     lines = []
-    readable = [report for report in result.reports if report.reason is None]
-    for read in manifest.reads:
-        lacking = [report for report in readable if read.table in report.absent_tables]
+    readable = [profile for profile in run.profiles if profile.reason is None]
+    for read in run.manifest.reads:
+        lacking = [profile for profile in readable if read.table in profile.absent_tables]
         if not lacking or not read.capture:
             continue
         has = "has" if len(lacking) == 1 else "have"
@@ -165,7 +141,7 @@ def unrecorded(manifest: Manifest, result: MapResult) -> list[str]:
         if len(lacking) == len(readable):
             who = "No report has"
         traced = read.capture == _CUDA and all(
-            report.facts is not None and "Cuda" in report.facts.traced for report in lacking
+            profile.facts is not None and "Cuda" in profile.facts.traced for profile in lacking
         )
         why = (
             "CUDA was traced, so none happened"
@@ -282,7 +258,7 @@ def _typed(name: str, value: Any) -> str:
     return between.join("" if one is None else str(one) for one in value)
 
 
-def _window(tables: Mapping[str, pd.DataFrame]) -> str:
+def _window(tables: _Tables) -> str:
     if "devices" not in tables or not len(tables["devices"]):
         return ""
     windows = tables["devices"]["window_ns"].astype("int64")

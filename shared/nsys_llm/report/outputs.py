@@ -76,8 +76,8 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
 
 def write_tables(
     folder: Path, manifest: Manifest, tables: Mapping[str, pd.DataFrame], *, csv: bool
-) -> None:
-    """Write every table of a manifest as parquet, and as CSV if asked.
+) -> dict[str, pa.Table]:
+    """Write every table of a manifest as parquet, and as CSV if asked; return what was written.
 
     Raises:
         ManifestError: The tables are not those that the manifest declares.
@@ -86,8 +86,9 @@ def write_tables(
     if tables.keys() != declared.keys():
         odd = sorted(tables.keys() ^ declared.keys())
         raise ManifestError(f"{manifest.name}: tables and manifest differ in {', '.join(odd)}.")
+    written = {name: _arrow(table, tables[name]) for name, table in declared.items()}
     for name, table in declared.items():
-        pq.write_table(_arrow(table, tables[name]), folder / f"{name}.parquet")
+        pq.write_table(written[name], folder / f"{name}.parquet")
         if csv:
             # Lines end as RFC 4180 says; cells with a lone carriage return are quoted only then.
             _for_spreadsheets(tables[name]).to_csv(
@@ -95,6 +96,7 @@ def write_tables(
                 index=table.index is not None,
                 lineterminator="\r\n",
             )
+    return written
 
 
 def _typed(table: TableWrite, column: Column, values: Any) -> Any:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.capture_summary import (
     capture_caveats,
     capture_facts,
@@ -20,9 +19,8 @@ from nsys_llm.report.capture_summary import (
 )
 from nsys_llm.report.findings import Finding, finding_columns, ranked
 from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
-from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.outcomes import MapResult, report_notes
 from nsys_llm.view.text import quoted, spans
 
 
@@ -48,9 +46,9 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def find(analysis: Analysis, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
-    return ranked([*run_findings(tables), *analysis.findings(tables)])
+    return ranked([*run_findings(tables), *run.analysis.findings(tables)])
 
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
@@ -59,39 +57,29 @@ def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFr
 
 
 def build_report(
-    manifest: Manifest,
-    analysis: Analysis,
-    result: MapResult,
-    ranks: Sequence[Rank],
-    tables: Mapping[str, pd.DataFrame],
-    findings: Sequence[Finding],
-    options: Mapping[str, Any],
+    run: Run, tables: Mapping[str, pd.DataFrame], findings: Sequence[Finding]
 ) -> Report:
     """Put together what a run tells.
 
     Args:
-        manifest: Of the recipe.
-        analysis: Of the same recipe.
-        result: All reports.
-        ranks: Those that were numbered.
-        tables: All of the run's tables.
-        findings: In order, see `find`.
-        options: By name.
+        run: What was read.
+        tables: All of its tables.
+        findings: In order, see `all_findings`.
     """
-    notes = (f"{quoted(who)}: {note}." for who, note in report_notes(result))
-    facts, caveats = capture_facts, capture_caveats
-    if manifest.sided:
-        facts, caveats = sided_facts, sided_caveats
+    sided, analysis = run.manifest.sided, run.analysis
+    facts = sided_facts(run, tables) if sided else capture_facts(run, tables)
+    caveats = sided_caveats(tables) if sided else capture_caveats(tables)
+    notes = (f"{quoted(who)}: {note}." for who, note in run.notes)
     return Report(
-        manifest=manifest,
+        manifest=run.manifest,
         answer=analysis.answer(tables),
         findings=tuple(findings),
-        facts=tuple(facts(result, ranks, tables, options)),
-        caveats=(*caveats(tables), *analysis.caveats(tables), *notes),
-        unrecorded=tuple(unrecorded(manifest, result)),
+        facts=tuple(facts),
+        caveats=(*caveats, *analysis.caveats(tables), *notes),
+        unrecorded=tuple(unrecorded(run)),
         sections=tuple(
             section
-            for section in manifest.sections
+            for section in run.manifest.sections
             if len(tables[section.table]) or not section.optional
         ),
     )

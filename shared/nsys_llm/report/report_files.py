@@ -1,37 +1,78 @@
-"""Writes what people read: report.md, the notebook, the page, and the terminal's summary."""
+"""Writes the files of a run: its tables, report.json, and what people read; then the verdict."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import pandas as pd
+
 from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode
 from nsys_llm.report.markdown import report_markdown
 from nsys_llm.report.notebook import NOTEBOOK_NAME, write_notebook
+from nsys_llm.report.outputs import write_tables
 from nsys_llm.report.page import PAGE_NAME, write_page
 from nsys_llm.report.report import Report
+from nsys_llm.report.run import Run
+from nsys_llm.report.run_record import run_record, write_record
 from nsys_llm.report.summary import summary_lines
+from nsys_llm.report.verdict import VERDICT_NAME, decide
 from nsys_llm.view.results import Results
 
 MARKDOWN_NAME: Final = "report.md"
 
 
+def write_run(
+    folder: Path,
+    run: Run,
+    tables: Mapping[str, pd.DataFrame],
+    report: Report,
+    code: ExitCode,
+    console: Console,
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Write all files of a run.
+
+    Args:
+        folder: An empty one.
+        run: What was read.
+        tables: All that its manifest declares.
+        report: What to tell.
+        code: How the run ends.
+        console: Shows in one line what could not be made, and each gate that did not pass.
+
+    Returns:
+        The summary's lines, and the files written, each with its label for Nsight Systems.
+    """
+    options = run.options
+    # What is in the files, not the frames they were made of: so does a notebook that runs again.
+    results = Results(folder, write_tables(folder, run.manifest, tables, csv=bool(options["csv"])))
+    write_record(folder, run_record(run, tables, report, code))
+    summary, written = write_report(folder, report, results, console, html=bool(options["html"]))
+    written = {**{f"{name}.parquet": "Table" for name in tables}, **written}
+    if run.manifest.metrics:
+        summary = (*summary, *decide(folder, run.manifest, tables, code, report.answer, console))
+        written[VERDICT_NAME] = "Verdict"
+    return summary, written
+
+
 def write_report(
-    folder: Path, report: Report, console: Console, *, html: bool = False
+    folder: Path, report: Report, results: Results, console: Console, *, html: bool = False
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Write the report in all of its forms.
 
     Args:
-        folder: Where the tables are already; the report shows what is in the files.
+        folder: Where to write.
         report: What to tell.
+        results: The tables.
         console: Shows in one line what could not be made.
         html: Whether to write the page too.
 
     Returns:
         The summary's lines, and the files written, each with its label for Nsight Systems.
     """
-    results = Results(folder)
     (folder / MARKDOWN_NAME).write_text(report_markdown(report, results), encoding="utf-8")
     written = {MARKDOWN_NAME: "Report"}
     drawn = {NOTEBOOK_NAME: (write_notebook, "Notebook")}

@@ -1,4 +1,4 @@
-"""Ways to run one function over chunks of reports and merge what comes back.
+"""Ways to run one function over chunks of profiles and merge what comes back.
 
 Every executor gives the same result bit for bit: merging is associative and commutative, and
 partials hold integers only.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
 
@@ -26,20 +27,21 @@ _CHUNKS_PER_WORKER: Final = 4
 _SECONDS_FOR_WORKERS: Final = 60
 
 
-class Executor(Protocol):
-    """Runs a function over chunks and merges the results."""
+class Executor(ABC):
+    """Runs a function over chunks and merges the results.
+
+    Attributes:
+        mode: Name of the mode, as recorded.
+    """
+
+    mode: str
 
     @property
-    def mode(self) -> str:
-        """Name of the mode, as recorded."""
-
-    @property
+    @abstractmethod
     def workers_n(self) -> int:
         """How many chunks can be worked on at a time."""
 
-    def start(self) -> None:
-        """Start the workers; from now on this process forks no more, and may have threads."""
-
+    @abstractmethod
     def reduce(
         self,
         function: Callable[[Any], T],
@@ -49,26 +51,29 @@ class Executor(Protocol):
     ) -> T:
         """Return the merged results; `done` is told the size of each chunk as it is finished."""
 
-    def elsewhere(self, paths: Iterable[str]) -> str:
-        """Return which of these paths, none of them here, are where the work is done; else ""."""
+    def start(self) -> None:  # noqa: B027 - most have nothing to start
+        """Start the workers; from now on this process forks no more, and may have threads.
 
-
-class _Here:
-    """What works on this machine."""
-
-    def start(self) -> None:
-        """See `Executor.start`; there are no workers but this process."""
+        Nothing to do where this process does the work, or where the workers run already.
+        """
 
     def elsewhere(self, paths: Iterable[str]) -> str:
-        """See `Executor.elsewhere`."""
+        """Return which of these paths, none of them here, are where the work is done; else "".
+
+        Nowhere, where the work is done on this machine.
+        """
         return ""
 
 
-class Inline(_Here):
+class Inline(Executor):
     """One chunk after the other in this process."""
 
-    mode: Final = "none"
-    workers_n: Final = 1
+    mode = "none"
+
+    @property
+    def workers_n(self) -> int:
+        """This process."""
+        return 1
 
     def reduce(
         self,
@@ -85,14 +90,15 @@ class Inline(_Here):
         return merge(results)
 
 
-class Threads(_Here):
+class Threads(Executor):
     """Dask's threaded scheduler: no processes to start, and the readers release the GIL."""
 
-    mode: Final = "concurrent"
+    mode = "concurrent"
 
-    def __init__(self) -> None:
-        self.workers_n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        self.workers_n = max(self.workers_n, 1)
+    @property
+    def workers_n(self) -> int:
+        """The cores that this process may use."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
     def reduce(
         self,
@@ -127,10 +133,10 @@ class Threads(_Here):
         return result
 
 
-class DaskFutures:
+class DaskFutures(Executor):
     """A Dask cluster. Partials are merged pairwise on the workers, so one comes back."""
 
-    mode: Final = "dask-futures"
+    mode = "dask-futures"
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -139,9 +145,6 @@ class DaskFutures:
     def workers_n(self) -> int:
         """Threads of all workers of the cluster."""
         return max(sum(self._client.nthreads().values()), 1)
-
-    def start(self) -> None:
-        """See `Executor.start`; the workers of a cluster run already."""
 
     def reduce(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
-from nsys_llm.run.executors import DaskFutures, Inline
+from nsys_llm.run.executors import DaskFutures, Executor, Inline
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX
 from nsys_llm.run.runner import run_recipe
@@ -115,7 +115,7 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
         super().__exit__(kind, error, trace)
 
 
-class _NsysExecutor:
+class _NsysExecutor(Executor):
     """NVIDIA's process pool, by `launch` and `wait` alone.
 
     `map` of that context returns when all is done. One `launch` a chunk, each waited for in a
@@ -125,13 +125,14 @@ class _NsysExecutor:
     def __init__(self, context: Any, mode: str) -> None:
         self._context = context
         self.mode = mode
-        self.workers_n = int(os.environ.get("NSYS_CONCURRENT_MAX_WORKERS") or os.cpu_count() or 1)
+
+    @property
+    def workers_n(self) -> int:
+        """How many processes NVIDIA's pool has."""
+        return int(os.environ.get("NSYS_CONCURRENT_MAX_WORKERS") or os.cpu_count() or 1)
 
     def start(self) -> None:
-        """See `nsys_llm.run.executors.Executor.start`.
-
-        The pool forks all workers at the first task.
-        """
+        """See `Executor.start`; the pool forks all workers at the first task."""
         self._wait_for(_ready, None)
 
     def reduce(
@@ -141,7 +142,7 @@ class _NsysExecutor:
         merge: Callable[[Sequence[T]], T],
         done: Callable[[int], None],
     ) -> T:
-        """See `nsys_llm.run.executors.Executor.reduce`."""
+        """See `Executor.reduce`."""
         threads = ThreadPoolExecutor(max_workers=min(len(chunks), self.workers_n))
         try:
             tasks = {threads.submit(self._wait_for, function, chunk): chunk for chunk in chunks}
@@ -153,15 +154,11 @@ class _NsysExecutor:
             # When interrupted, what has not begun never does; the pool holds no more than that.
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def elsewhere(self, paths: Iterable[str]) -> str:
-        """See `nsys_llm.run.executors.Executor.elsewhere`; the pool is on this machine."""
-        return ""
-
     def _wait_for(self, function: Callable[[Any], T], chunk: Any) -> T:
         return self._context.wait(self._context.launch(function, chunk))
 
 
-def _executor(context: Any) -> Any:
+def _executor(context: Any) -> Executor:
     """Return the executor for one of NVIDIA's contexts; modes are told by name, never by value."""
     name = context.mode.name.replace("_", "-").lower()
     if name == "none":

@@ -9,45 +9,54 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from nsys_llm.core.errors import ReportError
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.capture import read_facts
-from nsys_llm.profile.inputs import ReportInput, open_report
+from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
-from nsys_llm.profile.tables import table_source
-from nsys_llm.run.recipe_module import load_analysis
+from nsys_llm.profile.tables import Trace, table_source
+from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.outcomes import MapResult, RankOutcome, ReportOutcome
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.selection import gpu_processes, select_rank
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 
-def map_reports(
-    inputs: Sequence[ReportInput],
+def load_analysis(recipe: str) -> Analysis[Any]:
+    """Import the analysis of a recipe by name, so that nothing here depends on any recipe."""
+    analysis: Analysis[Any] = import_module(f"nsys_llm.recipes.{recipe}.analysis").ANALYSIS
+    return analysis
+
+
+def map_profiles(
+    profiles: Sequence[ProfileInput],
     *,
     recipe: str,
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None = None,
 ) -> MapResult:
-    """Read some reports, one after the other, and reduce them to one result.
+    """Read some profiles, one after the other, and reduce them to one result.
 
-    A report that cannot be read becomes an outcome with a reason; the others go on.
+    A profile that cannot be read becomes an outcome with a reason; the others go on.
 
     Args:
-        inputs: The reports.
+        profiles: What to read.
         recipe: Name of the recipe.
         options: By option name, and `nsys`, the executable to export with.
-        only: The ranks to map; None for all.
+        only: The ranks to map; None for all. Of the others, and with an empty set of all, it is
+            found out only that they are there.
     """
-    analysis = load_analysis(recipe)
-    outcomes, partials = [], [analysis.empty()]
-    for report in inputs:
-        with _Boundary(report) as boundary:
-            outcome, parts = _map_report(report, recipe, options, only)
+    analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
+    outcomes, partials = [], [analysis.partial()]
+    for profile in profiles:
+        with _Boundary(profile) as boundary:
+            outcome, parts = _map_profile(profile, reads, analysis, options, only)
             outcomes.append(outcome)
             partials += parts
         if boundary.failure is not None:
@@ -55,62 +64,69 @@ def map_reports(
     return MapResult(_ordered(outcomes), analysis.merge(partials))
 
 
-def probe_reports(
-    inputs: Sequence[ReportInput], *, recipe: str, options: Mapping[str, Any]
-) -> MapResult:
-    """Find the ranks of some reports without analysing them; the partial is the identity."""
-    return map_reports(inputs, recipe=recipe, options=options, only=frozenset())
-
-
 def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
-    """Join results of distinct reports. Associative and commutative."""
+    """Join results of distinct profiles. Associative and commutative."""
     merged = load_analysis(recipe).merge([part.partial for part in parts])
-    return MapResult(_ordered(one for part in parts for one in part.reports), merged)
+    return MapResult(_ordered(one for part in parts for one in part.profiles), merged)
 
 
-def _ordered(reports: Iterable[ReportOutcome]) -> tuple[ReportOutcome, ...]:
-    return tuple(sorted(reports, key=lambda one: (one.path, one.side)))
+def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
+    return tuple(sorted(profiles, key=lambda profile: (profile.path, profile.side)))
 
 
-def _map_report(
-    report: ReportInput,
-    recipe: str,
+def _map_profile(
+    profile: ProfileInput,
+    reads: Sequence[TableRead],
+    analysis: Analysis[Any],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
-) -> tuple[ReportOutcome, list[Any]]:
-    analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
+) -> tuple[ProfileOutcome, list[Any]]:
+    """Return what became of a profile, and a partial of each rank; its trace is kept no longer."""
     with open_report(
-        report.path,
+        profile.path,
         needed_tables(reads, options),
         export_dir=options.get("export_dir"),
         nsys=options.get("nsys"),
     ) as opened:
         facts = read_facts(opened)
         trace = read_trace(opened, reads, options)
-    ranks, partials = [], []
-    for global_pid in gpu_processes(trace):
-        key = RankKey(report.path, global_pid, report.side)
-        if only is not None and key not in only:
-            ranks.append(RankOutcome(key, (), (), ()))
-            continue
-        rank_trace, coverage, notes = select_rank(trace, global_pid, options)
-        partials.append(analysis.map_rank(rank_trace, key, options))
-        if hasattr(analysis, "missing_ranges"):
-            missing = analysis.missing_ranges(partials[-1], key)
-            coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
-        unmatched = unmatched_options(rank_trace, options)
-        notes = unmatched_notes(unmatched, options, notes)
-        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched))
-    absent = tuple(sorted(trace.absent))
+    ranks, partials = _map_ranks(profile, trace, analysis, options, only)
     lacking = tuple(
         f"no rows in {table_source(read.table).nsys}; {read.lost} are missing"
         for read in reads
         if read.required and not len(trace[read.table])
     )
-    outcome = ReportOutcome(
-        report.path, report.label, facts, tuple(ranks), absent, lacking, side=report.side
+    absent = tuple(sorted(trace.absent))
+    outcome = ProfileOutcome(
+        profile.path, profile.label, facts, ranks, absent, lacking, side=profile.side
     )
     return outcome, partials
+
+
+def _map_ranks(
+    profile: ProfileInput,
+    trace: Trace,
+    analysis: Analysis[Any],
+    options: Mapping[str, Any],
+    only: frozenset[RankKey] | None,
+) -> tuple[tuple[RankOutcome, ...], list[Any]]:
+    """Return the ranks of a profile, and a partial of each that is asked for."""
+    ranks, partials = [], []
+    for global_pid in gpu_processes(trace):
+        key = RankKey(profile.path, global_pid, profile.side)
+        if only is not None and key not in only:
+            ranks.append(RankOutcome(key, (), (), ()))
+            continue
+        rank_trace, coverage, notes = select_rank(trace, global_pid, options)
+        partial = analysis.map_rank(rank_trace, key, options)
+        partials.append(partial)
+        if analysis.missing_ranges is not None:
+            missing = analysis.missing_ranges(partial, key)
+            coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
+        unmatched = unmatched_options(rank_trace, options)
+        notes = unmatched_notes(unmatched, options, notes)
+        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched))
+    return tuple(ranks), partials
 
 
 def _where(error: Exception) -> str:
@@ -120,11 +136,11 @@ def _where(error: Exception) -> str:
 
 
 class _Boundary:
-    """Keeps what goes wrong with one report from stopping the others."""
+    """Keeps what goes wrong with one profile from stopping the others."""
 
-    def __init__(self, report: ReportInput) -> None:
-        self._report = report
-        self.failure: ReportOutcome | None = None
+    def __init__(self, profile: ProfileInput) -> None:
+        self._profile = profile
+        self.failure: ProfileOutcome | None = None
 
     def __enter__(self) -> _Boundary:
         return self
@@ -138,17 +154,23 @@ class _Boundary:
         if isinstance(error, ReportError):
             self.failure = self._failed(error.message)
         elif isinstance(error, Exception):
-            # Not the report's fault as far as we know: it is told as ours, and ends in exit 4.
+            # Not the profile's fault as far as we know: it is told as ours, and ends in exit 4.
             words = " ".join(str(error).split())[:200]
             kind_name = type(error).__name__
-            reason = f"{self._report.label}: fault of nsys-llm-recipes ({kind_name}: {words})."
+            reason = f"{self._profile.label}: fault of nsys-llm-recipes ({kind_name}: {words})."
             self.failure = self._failed(reason, _where(error))
         return self.failure is not None
 
-    def _failed(self, reason: str, fault: str | None = None) -> ReportOutcome:
+    def _failed(self, reason: str, fault: str | None = None) -> ProfileOutcome:
         # Outputs name no folders of this machine, and libraries do.
-        reason = reason.replace(f"{Path(self._report.path).parent}{os.sep}", "")
+        reason = reason.replace(f"{Path(self._profile.path).parent}{os.sep}", "")
         # A file's name may hold bytes that are no text; tables and JSON take text only.
         reason = reason.encode("utf-8", "backslashreplace").decode("utf-8")
-        one = self._report
-        return ReportOutcome(one.path, one.label, None, reason=reason, fault=fault, side=one.side)
+        return ProfileOutcome(
+            self._profile.path,
+            self._profile.label,
+            None,
+            reason=reason,
+            fault=fault,
+            side=self._profile.side,
+        )

@@ -23,16 +23,16 @@ class RankOutcome:
 
 
 @dataclass(frozen=True)
-class ReportOutcome:
-    """What became of one report.
+class ProfileOutcome:
+    """What became of one profile.
 
     Attributes:
         facts: None if it could not be read.
-        ranks: Its processes with GPU work; none of a report without any.
+        ranks: Its processes with GPU work; none of a profile without any.
         absent_tables: Our names of the tables that it does not have.
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
-        fault: Where, if that was a fault of ours and not of the report.
+        fault: Where, if that was a fault of ours and not of the profile.
         side: Of the input.
     """
 
@@ -48,7 +48,7 @@ class ReportOutcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of a report that could be read."""
+        """What the user should know of a profile that could be read."""
         schema = self.facts.schema_note if self.facts else None
         filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
         return (*([schema] if schema else []), *(self.lacking if self.ranks else ()), *filters)
@@ -56,24 +56,12 @@ class ReportOutcome:
 
 @dataclass(frozen=True)
 class MapResult:
-    """The merged outcome of some reports.
+    """The merged outcome of some profiles.
 
     Attributes:
-        reports: Sorted by path, then side.
+        profiles: Sorted by path, then side.
         partial: The recipe's merged partial.
     """
 
-    reports: tuple[ReportOutcome, ...]
+    profiles: tuple[ProfileOutcome, ...]
     partial: Any
-
-
-def report_notes(result: MapResult) -> list[tuple[str, str]]:
-    """Return what is to be known of the reports: which ones, and one note however many share it."""
-    labels: dict[str, list[str]] = {}
-    for report in result.reports:
-        for note in report.notes:
-            labels.setdefault(note, []).append(report.label)
-    return [
-        (who[0] if len(who) == 1 else f"{who[0]} and {len(who) - 1} more", note)
-        for note, who in labels.items()
-    ]

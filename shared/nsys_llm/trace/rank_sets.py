@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.inputs import ReportInput
+from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.trace.identity import Rank, RankEntry, RankKey, number_ranks, read_rank_map
 from nsys_llm.trace.outcomes import MapResult
 
@@ -25,7 +25,7 @@ INPUT: Final = "input"
 COMPARED: Final = (BASELINE, INPUT)
 
 
-def read_rank_maps(path: str | None, inputs: Sequence[ReportInput]) -> RankMaps:
+def read_rank_maps(path: str | None, inputs: Sequence[ProfileInput]) -> RankMaps:
     """Read the rank map for each side; nothing without a path.
 
     Raises:
@@ -42,7 +42,7 @@ def read_rank_maps(path: str | None, inputs: Sequence[ReportInput]) -> RankMaps:
 
 def number_sides(result: MapResult, rank_maps: RankMaps) -> list[Rank]:
     """Return the ranks of all sides: sides in order of name, each in order of number."""
-    sides = sorted({report.side for report in result.reports})
+    sides = sorted({report.side for report in result.profiles})
     return [
         rank for side in sides for rank in number_ranks(_entries(result, side), rank_maps.get(side))
     ]
@@ -84,7 +84,7 @@ def wanted_ranks(ranks: Sequence[Rank], numbers: Sequence[int]) -> list[Rank]:
 def _entries(result: MapResult, side: str) -> list[RankEntry]:
     """Return what is to be numbered: each rank, and each report without any."""
     entries = []
-    for report in result.reports:
+    for report in result.profiles:
         if report.side != side:
             continue
         entries += [RankEntry(rank.key, report.label, report.facts, True) for rank in report.ranks]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow as pa
 
 from .axes import RANK_COLUMNS, groups_of
 from .palette import COLORS_N, color_map
@@ -23,11 +24,13 @@ from .tables import (
     Field,
     Html,
     cells,
+    fields_of,
+    frame_of,
     glossary_html,
+    names_in,
     parted_columns,
     picked,
-    read_fields,
-    read_names,
+    read_schema,
     read_table,
     rows_html,
     unfilled,
@@ -79,10 +82,14 @@ class Results:
 
     Args:
         folder: Where the parquet files are; None for the folder in which this package stands.
+        written: What is in those files, by name, where it is in memory still; None reads them.
     """
 
-    def __init__(self, folder: str | Path | None = None) -> None:
+    def __init__(
+        self, folder: str | Path | None = None, written: Mapping[str, pa.Table] | None = None
+    ) -> None:
         self.folder = Path(folder) if folder else Path(__file__).resolve().parents[1]
+        self._written = written
         self._tables: dict[str, pd.DataFrame] = {}
         self._fields: dict[str, dict[str, Field]] = {}
         self._colors: dict[str, dict[str, str]] = {}
@@ -90,13 +97,15 @@ class Results:
     def table(self, name: str) -> pd.DataFrame:
         """Return one table; times in ns, sizes in bytes, shares in percent (0 to 100)."""
         if name not in self._tables:
-            self._tables[name] = read_table(self.folder, name)
+            self._tables[name] = frame_of(self._arrow(name))
         return self._tables[name]
 
     def fields(self, name: str) -> dict[str, Field]:
         """Return the columns of a table, with units and meanings."""
         if name not in self._fields:
-            self._fields[name] = read_fields(self.folder, name)
+            written = self._written
+            schema = read_schema(self.folder, name) if written is None else written[name].schema
+            self._fields[name] = fields_of(schema)
         return self._fields[name]
 
     def record(self) -> dict[str, Any]:
@@ -163,20 +172,31 @@ class Results:
 
     def _ranks(self, column: str) -> list[str]:
         """Return the names of all ranks in their order, as a column has them."""
-        files = self.table("files") if (self.folder / "files.parquet").is_file() else None
-        if files is None or column == "rank_device":
+        if "files" not in self._all() or column == "rank_device":
             return sorted(self._names(column))
+        files = self.table("files")
         whole = files["File" if column.lower() == "file" else "Rank"].dropna()
         return groups_of(whole.to_frame("rank"), "rank")
 
     def _names(self, column: str) -> list[str]:
         """Return the values of a column in all tables that have it, sorted."""
         found: set[str] = set()
-        for path in sorted(self.folder.glob("*.parquet")):
-            fields = self.fields(path.stem)
-            if column in fields:
-                found.update(read_names(self.folder, path.stem, column))
+        for name in self._all():
+            if column in self.fields(name):
+                found.update(names_in(self._arrow(name, [column]), column))
         return sorted(found)
+
+    def _all(self) -> list[str]:
+        """Return the names of all tables."""
+        if self._written is not None:
+            return sorted(self._written)
+        return sorted(path.stem for path in self.folder.glob("*.parquet"))
+
+    def _arrow(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return one table, or some of its columns, from memory if it is there."""
+        if self._written is None:
+            return read_table(self.folder, name, columns)
+        return self._written[name].select(columns or self._written[name].column_names)
 
     def _named(self, name: str, spec: Mapping[str, Any]) -> list[str]:
         """Return the columns that the words of a figure name, in their order."""

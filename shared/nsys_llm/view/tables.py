@@ -101,23 +101,31 @@ def shown(value: Any, field: Field) -> str:
     return format_instant(value) if field.instant else format_value(value, field.unit)
 
 
-def read_table(folder: Path, name: str) -> pd.DataFrame:
-    """Return a table with all of its columns, an index column among them."""
+def read_table(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a table of a folder as Arrow has it; with some of its columns, if these are named."""
     # Not pq.read_table, which brings in data sets of many files and threads for them.
-    table = pq.ParquetFile(folder / f"{name}.parquet").read(use_threads=False)
+    file = pq.ParquetFile(folder / f"{name}.parquet")
+    return file.read(None if columns is None else list(columns), use_threads=False)
+
+
+def read_schema(folder: Path, name: str) -> pa.Schema:
+    """Return the columns of a table of a folder."""
+    return pq.read_schema(folder / f"{name}.parquet")
+
+
+def frame_of(table: pa.Table) -> pd.DataFrame:
+    """Return a table as a data frame with all of its columns, an index column among them."""
     # Without pandas' own record, which makes floats of an index of integers with a null in it.
     return table.to_pandas(ignore_metadata=True, types_mapper=_NULLABLE.get, use_threads=False)
 
 
-def read_names(folder: Path, name: str, column: str) -> list[str]:
+def names_in(table: pa.Table, column: str) -> list[str]:
     """Return the distinct values of one column as people read them, in order of occurrence."""
-    table = pq.ParquetFile(folder / f"{name}.parquet").read([column], use_threads=False)
-    return [format_value(value, None) for value in table.column(0).unique().to_pylist()]
+    return [format_value(value, None) for value in table.column(column).unique().to_pylist()]
 
 
-def read_fields(folder: Path, name: str) -> dict[str, Field]:
-    """Return the columns of a table with what the file says of each."""
-    schema = pq.read_schema(folder / f"{name}.parquet")
+def fields_of(schema: pa.Schema) -> dict[str, Field]:
+    """Return the columns of a table with what its schema says of each."""
     return {one.name: _field(one) for one in schema}
 
 

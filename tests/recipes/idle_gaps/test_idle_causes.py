@@ -7,7 +7,7 @@ import pytest
 from quick_run import quick
 from results import plain, rows, tables_of
 
-from nsys_llm.recipes.idle_gaps.analysis import caveats
+from nsys_llm.recipes.idle_gaps.findings.caveats import caveats
 from nsys_llm.report.capture_summary import capture_caveats
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing.trace_builder import TraceBuilder

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from results import rows, tables_of
 
-from nsys_llm.recipes.idle_gaps.analysis import answer, caveats, findings
+from nsys_llm.recipes.idle_gaps.findings.answer import answer, findings
+from nsys_llm.recipes.idle_gaps.findings.caveats import caveats
 from nsys_llm.report.findings import SEVERITIES
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder

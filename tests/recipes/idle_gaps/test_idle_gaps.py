@@ -8,7 +8,7 @@ from results import plain, rows, tables_of
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.figures import draw
-from nsys_llm.view.tables import read_fields
+from nsys_llm.view.results import Results
 
 
 def idle(folder, *paths, options=()):
@@ -258,7 +258,7 @@ def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp
             trace.kernel("a", start_ns=0, end_ns=9, device_id=5)
         paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
     parts = idle(tmp_path, *paths)["idle_map"]
-    fields = read_fields(tmp_path / "out", "idle_map")
+    fields = Results(tmp_path / "out").fields("idle_map")
     names = ["rank0", "rank1, device 1", "rank1, device 5"]
     assert parts["rank_device"].drop_duplicates().tolist() == names
     sections = load_manifest("idle_gaps").sections

@@ -9,10 +9,10 @@ from results import LABELS, assert_same, differences, read_results, tables_of
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
-from nsys_llm.profile.inputs import ReportInput
-from nsys_llm.recipes.idle_gaps.analysis import empty, merge, tabulate
+from nsys_llm.profile.inputs import ProfileInput
+from nsys_llm.recipes.idle_gaps.analysis import ANALYSIS
 from nsys_llm.run.cli import main
-from nsys_llm.run.worker import map_reports, merge_results
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.trace.identity import RankEntry, number_ranks
 
@@ -28,7 +28,7 @@ def ranks(tmp_path_factory):
 def results(ranks):
     options = resolved_options(load_manifest(RECIPE), {"input": [str(path) for path in ranks]})
     return options, [
-        map_reports([ReportInput(str(path), path.stem)], recipe=RECIPE, options=options)
+        map_profiles([ProfileInput(str(path), path.stem)], recipe=RECIPE, options=options)
         for path in ranks
     ]
 
@@ -38,10 +38,10 @@ def tables(results, order):
     merged = merge_results([parts[at] for at in order], recipe=RECIPE)
     entries = [
         RankEntry(rank.key, report.label, report.facts, True)
-        for report in merged.reports
+        for report in merged.profiles
         for rank in report.ranks
     ]
-    return tabulate(merged.partial, number_ranks(entries), options)
+    return ANALYSIS.tabulate(merged.partial, number_ranks(entries), options)
 
 
 def test_the_order_of_merging_changes_nothing(results):
@@ -54,7 +54,8 @@ def test_the_order_of_merging_changes_nothing(results):
 def test_merging_is_associative_and_has_an_identity(results):
     _, parts = results
     one, two, three = (part.partial for part in parts[:3])
-    left = merge([merge([one, two]), empty(), three])
+    merge = ANALYSIS.merge
+    left = merge([merge([one, two]), ANALYSIS.partial(), three])
     right = merge([one, merge([three, two])])
     assert left.ranks.keys() == right.ranks.keys()
     assert left.pattern_lengths.names == right.pattern_lengths.names

@@ -13,7 +13,7 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.inputs import open_report
 from nsys_llm.profile.reader import read_trace
-from nsys_llm.run.recipe_module import load_analysis
+from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.phase_maps import read_phase_map
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.identity import RankKey
@@ -487,6 +487,6 @@ def test_merging_in_any_order_changes_nothing(tmp_path):
     for seed in range(3):
         order = parts[:]
         Random(seed).shuffle(order)
-        merged = analysis.merge([analysis.merge(order[:2]), analysis.empty(), *order[2:]])
+        merged = analysis.merge([analysis.merge(order[:2]), analysis.partial(), *order[2:]])
         assert repr(merged) == repr(whole)
-    assert repr(analysis.merge([analysis.empty(), parts[0]])) == repr(analysis.merge([parts[0]]))
+    assert repr(analysis.merge([analysis.partial(), parts[0]])) == repr(analysis.merge([parts[0]]))

@@ -8,7 +8,8 @@ from tail_ranks import ENDS, RECIPE, V, found, write_ranks
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.tail_stats import analysis
+from nsys_llm.recipes.tail_stats.analysis import ANALYSIS
+from nsys_llm.recipes.tail_stats.partials import TailPartial
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
@@ -187,9 +188,9 @@ def test_the_order_of_files_and_of_merging_changes_nothing(tmp_path):
 
 
 def test_merging_is_associative_and_commutative():
-    parts = [analysis.TailPartial(collectives=CollectivesPartial({name: ()})) for name in "abc"]
+    parts = [TailPartial(collectives=CollectivesPartial({name: ()})) for name in "abc"]
     a, b, c = parts
-    merged = analysis.merge(parts)
-    other = analysis.merge([analysis.merge([c, a]), analysis.empty(), b])
+    merged = ANALYSIS.merge(parts)
+    other = ANALYSIS.merge([ANALYSIS.merge([c, a]), ANALYSIS.partial(), b])
     assert other.collectives == merged.collectives
     assert set(merged.collectives.ranks) == set("abc")

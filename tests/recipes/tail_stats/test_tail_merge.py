@@ -8,9 +8,9 @@ import pytest
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
-from nsys_llm.profile.inputs import ReportInput
-from nsys_llm.recipes.tail_stats import analysis
-from nsys_llm.run.worker import map_reports, merge_results
+from nsys_llm.profile.inputs import ProfileInput
+from nsys_llm.recipes.tail_stats.analysis import ANALYSIS
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.trace.identity import RankEntry, number_ranks
 from nsys_llm.trace.outcomes import MapResult
@@ -24,7 +24,7 @@ def results(tmp_path_factory):
     paths = write_demo(tmp_path_factory.mktemp("demo"), scale=0.5).baseline
     options = resolved_options(load_manifest(RECIPE), {"input": [str(path) for path in paths]})
     return options, [
-        map_reports([ReportInput(str(path), path.stem)], recipe=RECIPE, options=options)
+        map_profiles([ProfileInput(str(path), path.stem)], recipe=RECIPE, options=options)
         for path in paths
     ]
 
@@ -32,10 +32,10 @@ def results(tmp_path_factory):
 def tables(options, merged):
     entries = [
         RankEntry(rank.key, report.label, report.facts, True)
-        for report in merged.reports
+        for report in merged.profiles
         for rank in report.ranks
     ]
-    return analysis.tabulate(merged.partial, number_ranks(entries), options)
+    return ANALYSIS.tabulate(merged.partial, number_ranks(entries), options)
 
 
 def merged_by_a_tree(parts, seed):
@@ -44,7 +44,7 @@ def merged_by_a_tree(parts, seed):
     while len(waiting) > 1:
         rng.shuffle(waiting)
         n = rng.randint(2, 3)
-        taken = [*waiting[:n], *[MapResult((), analysis.empty())] * rng.randint(0, 1)]
+        taken = [*waiting[:n], *[MapResult((), ANALYSIS.partial())] * rng.randint(0, 1)]
         waiting = [*waiting[n:], merge_results(taken, recipe=RECIPE)]
     return waiting[0]
 

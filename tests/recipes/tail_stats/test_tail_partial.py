@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.tail_stats import analysis
+from nsys_llm.recipes.tail_stats.analysis import ANALYSIS
 from nsys_llm.recipes.tail_stats.per_rank.launches import CONFIG
 from nsys_llm.recipes.tail_stats.tables.kernels import Medians
 from nsys_llm.recipes.tail_stats.tables.outliers import outlying
@@ -54,7 +55,7 @@ def rank_trace(launches):
 
 def mapped(index, launches, most):
     key = RankKey(f"/rank{index}", 0)
-    return analysis.map_rank(rank_trace(launches), key, {**OPTIONS, "top": most})
+    return ANALYSIS.map_rank(rank_trace(launches), key, {**OPTIONS, "top": most})
 
 
 def told(partial, most):
@@ -114,24 +115,23 @@ def has_second_heap(durations, median):
     return max(slow) <= 1.5 * min(slow) and min(slow) >= 1.5 * max(others)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(RANKS, st.integers(1, 4))
 def test_the_top_over_all_ranks_is_that_of_all_launches(ranks, most):
     parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
-    assert told(analysis.merge(parts), most) == by_hand(ranks, most)
+    assert told(ANALYSIS.merge(parts), most) == by_hand(ranks, most)
 
 
-@settings(deadline=None, max_examples=60)
 @given(RANKS, st.integers(1, 3), st.randoms(use_true_random=False))
 def test_merging_in_any_order_gives_the_same(ranks, most, random):
     parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
-    whole = analysis.merge(parts)
-    shuffled = [analysis.empty(), *parts]
+    whole = ANALYSIS.merge(parts)
+    shuffled = [ANALYSIS.partial(), *parts]
     random.shuffle(shuffled)
-    pairwise = functools.reduce(lambda left, right: analysis.merge([right, left]), shuffled)
+    pairwise = functools.reduce(lambda left, right: ANALYSIS.merge([right, left]), shuffled)
     assert_equal(whole, pairwise)
-    assert_equal(analysis.merge([whole]), whole)
-    assert_equal(analysis.merge([analysis.empty(), whole]), whole)
+    assert_equal(ANALYSIS.merge([whole]), whole)
+    assert_equal(ANALYSIS.merge([ANALYSIS.partial(), whole]), whole)
 
 
 def assert_equal(left, right):
@@ -148,10 +148,9 @@ def assert_equal(left, right):
         }
 
 
-@settings(deadline=None, max_examples=60)
 @given(RANKS)
 def test_no_launch_is_lost_between_the_counts(ranks):
-    whole = analysis.merge([mapped(i, launches, 1) for i, launches in enumerate(ranks)])
+    whole = ANALYSIS.merge([mapped(i, launches, 1) for i, launches in enumerate(ranks)])
     sent = [tails.counts.widened() for tails in whole.kernels.ranks.values()]
     assert ValueCounts.merge(sent).count.sum() == whole.kernels.counts.count.sum()
     assert whole.kernels.counts.count.sum() == sum(map(len, ranks))

@@ -8,8 +8,8 @@ from results import analyse, assert_same, read_frames, read_report
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import expand_sides
-from nsys_llm.recipes.trace_diff.analysis import empty, merge, tabulate
-from nsys_llm.run.worker import map_reports, merge_results
+from nsys_llm.recipes.trace_diff.analysis import ANALYSIS
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_bulk import base_name
 from nsys_llm.trace.rank_sets import entries_by_side, number_sides
@@ -86,13 +86,13 @@ def results(demo, words):
     given = {"input": [str(path) for path in demo.after], "baseline": words[1:]}
     options = resolved_options(load_manifest(RECIPE), given)
     inputs, _ = expand_sides(entries_by_side(options))
-    return options, [map_reports([one], recipe=RECIPE, options=options) for one in inputs]
+    return options, [map_profiles([one], recipe=RECIPE, options=options) for one in inputs]
 
 
 def made(results, order):
     options, parts = results
     merged = merge_results([parts[at] for at in order], recipe=RECIPE)
-    return tabulate(merged.partial, number_sides(merged, {}), options)
+    return ANALYSIS.tabulate(merged.partial, number_sides(merged, {}), options)
 
 
 def test_the_order_of_merging_changes_nothing(results):
@@ -105,7 +105,8 @@ def test_the_order_of_merging_changes_nothing(results):
 def test_merging_is_associative_and_has_an_identity(results):
     _, parts = results
     one, two, three, four = (parts[at].partial for at in (0, 5, 2, 7))
-    left = merge([merge([merge([one, two]), empty()]), merge([three, four])])
+    merge = ANALYSIS.merge
+    left = merge([merge([merge([one, two]), ANALYSIS.partial()]), merge([three, four])])
     right = merge([one, merge([merge([four, two]), three])])
     assert left.sides.keys() == right.sides.keys() == {"baseline", "input"}
     for side, part in left.sides.items():

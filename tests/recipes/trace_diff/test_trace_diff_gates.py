@@ -9,8 +9,8 @@ import pytest
 
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.verdict import gated
 from nsys_llm.run.cli import main
-from nsys_llm.run.verdict import gated
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 

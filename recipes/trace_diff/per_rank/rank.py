@@ -29,7 +29,7 @@ from .launches import Launches, coded_launches
 from .steps import count_steps, phase_counts
 
 
-def map_one(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> DiffPartial:
+def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> DiffPartial:
     """Reduce one rank; its key names the side.
 
     Args:

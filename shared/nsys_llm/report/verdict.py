@@ -10,6 +10,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm import __version__
+from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.gates import FAIL, NOT_COMPARABLE
 from nsys_llm.manifest.manifest import Manifest
@@ -38,7 +39,27 @@ def gated(code: ExitCode, gates: pd.DataFrame) -> ExitCode:
     return ExitCode.GATE_FAILED if FAIL in results else ExitCode.DONE
 
 
-def verdict_record(
+def decide(
+    folder: Path,
+    manifest: Manifest,
+    tables: Mapping[str, pd.DataFrame],
+    code: ExitCode,
+    answer: str,
+    console: Console,
+) -> list[str]:
+    """Write verdict.json, show each gate that did not pass, and return the lines of the summary."""
+    record = _record(manifest, tables, code, answer)
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
+    words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided"}
+    for gate in record["gates"]:
+        if gate["result"] in words:
+            console.error(f"{words[gate['result']]}: {_told(gate)}")
+    lines = _lines(record)
+    return ["", *lines] if lines else []
+
+
+def _record(
     manifest: Manifest, tables: Mapping[str, pd.DataFrame], code: ExitCode, answer: str
 ) -> dict[str, Any]:
     """Return what verdict.json holds; its keys are those that the manifest explains."""
@@ -56,22 +77,12 @@ def verdict_record(
         "answer": answer,
         "gates": _rows(gates),
         "not_comparable": _rows(comparability[comparability["status"].isin(_BLOCKING)]),
-        "noise_runs": _noise_runs(tables),
+        # How many further runs of the baseline noise is known from.
+        "noise_runs": int(tables["runs"]["tells_noise"].sum()),
     }
 
 
-def _noise_runs(tables: Mapping[str, pd.DataFrame]) -> int:
-    """Return how many further runs of the baseline noise is known from."""
-    return int(tables["runs"]["tells_noise"].sum())
-
-
-def write_verdict(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write verdict.json."""
-    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-    (folder / VERDICT_NAME).write_text(text, encoding="utf-8")
-
-
-def verdict_lines(record: Mapping[str, Any]) -> list[str]:
+def _lines(record: Mapping[str, Any]) -> list[str]:
     """Return the gates in a line each, and what they come to; nothing without a gate."""
     if not record["gates"]:
         return []
@@ -83,16 +94,6 @@ def verdict_lines(record: Mapping[str, Any]) -> list[str]:
     ]
     ending = f"{record['verdict']} (exit {record['exit_code']}), {', '.join(counts)}"
     return [f"Gates: {ending}", *lines]
-
-
-def undecided_or_failed(record: Mapping[str, Any]) -> list[str]:
-    """Return each gate that did not pass, in a line."""
-    words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided"}
-    return [
-        f"{words[gate['result']]}: {_told(gate)}"
-        for gate in record["gates"]
-        if gate["result"] in words
-    ]
 
 
 def _told(gate: Mapping[str, Any]) -> str:

@@ -1,0 +1,77 @@
+"""One device of one rank: its window, how much of it is idle, and when."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.intervals import IntArray, covered_ns, intersect_intervals, total_length_ns
+from nsys_llm.numeric.time_bins import bin_edges
+from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
+from nsys_llm.trace.device_ops import DeviceOps, OpNames
+
+from ..partials import DeviceIdle, IdleTimes
+
+#: Parts of a device's window: rows of a heat map of which each rank is a column.
+_PARTS: Final = 50
+
+
+def map_device(
+    ops: DeviceOps, spans: IntArray, names: OpNames, host: HostTimeline, known: bool
+) -> DeviceIdle:
+    """Reduce one device to all but its `sums`."""
+    windows = ops.windows_ns
+    overhead = intersect_intervals(host.profiler, spans)
+    length = spans[:, 1] - spans[:, 0]
+    counts = ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
+    return DeviceIdle(
+        device_id=ops.device_id,
+        window_source=ops.window_source,
+        window_start_ns=int(windows[0, 0]) if len(windows) else None,
+        window_end_ns=int(windows[-1, 1]) if len(windows) else None,
+        window_ns=total_length_ns(windows),
+        ops_n=ops.start_ns.size,
+        transfers_n=_transfers_n(ops, names),
+        gap_ns=int(length.sum()),
+        overhead_ns=total_length_ns(overhead),
+        early_ns=_early_ns(ops, spans, overhead),
+        kernel_busy_ns=ops.computing_ns,
+        sums=None,
+        lengths=counts.moments(1) if known else None,
+        order=counts.order_statistics(1) if known else None,
+        times=_times(windows, spans, overhead) if known and len(windows) else None,
+    )
+
+
+def gap_spans(ops: DeviceOps) -> IntArray:
+    """Return starts and ends of the gaps of a device, shape (n, 2)."""
+    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
+    return np.stack((ops.gaps.start_ns, ops.gaps.end_ns)).T
+
+
+def _early_ns(ops: DeviceOps, spans: IntArray, overhead: IntArray) -> int:
+    """Return the idle time before operations that were launched before the capture began."""
+    after = ops.gaps.after
+    early = spans[(after >= 0) & ops.early[after]] if ops.early.any() else spans[:0]
+    return total_length_ns(early) - total_length_ns(intersect_intervals(overhead, early))
+
+
+def _transfers_n(ops: DeviceOps, names: OpNames) -> int:
+    """Return how many kernels of a device send or receive."""
+    n = np.bincount(ops.name, minlength=len(names.texts))
+    return sum(
+        int(n[at])
+        for at in np.flatnonzero((n > 0) & names.computing).tolist()
+        if is_communication(names.texts[at]) and operation_of(names.texts[at]) == SEND_RECV
+    )
+
+
+def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
+    edges = bin_edges(int(windows[0, 0]), int(windows[-1, 1]), _PARTS)
+    window_ns, gap_ns, overhead_ns = (
+        np.diff(covered_ns(edges, spans)) for spans in (windows, gaps, overhead)
+    )
+    return IdleTimes(edges, window_ns, gap_ns, overhead_ns)

@@ -1,0 +1,153 @@
+"""Kernels of one rank: names as codes, statistics of each, shares of the busy time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.exclusive import exclusive_ns
+from nsys_llm.numeric.grouping import distinct, distinct_codes, summed
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.rank_trace import RankTrace
+
+from ..partials import KernelRows, SourceRows
+
+
+@dataclass(frozen=True)
+class KernelNames:
+    """Kernel names as codes: `name` into `shown`, `source` into the pairs (shown, full)."""
+
+    shown: tuple[str, ...]
+    name: IntArray
+    pairs: tuple[tuple[str, str], ...]
+    source: IntArray
+
+
+@dataclass(frozen=True)
+class Census:
+    """Statistics of the kernels of one rank; `of_device` groups by position in `devices`."""
+
+    devices: IntArray
+    kernels: KernelRows
+    stats: KernelRows
+    sources: SourceRows
+    by_name: ValueCounts
+    of_device: ValueCounts
+
+
+def named_kernels(
+    kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]
+) -> KernelNames:
+    """Return the names to show; base and mangled choose them."""
+    full_ids = kernels["demangled_name_id"]
+    full, full_code = coded_names(full_ids, strings)
+    if options["base"]:
+        shown, shown_code = coded_names(kernels["short_name_id"], strings)
+    elif options["mangled"]:
+        # Not every kernel has a mangled name: one compiled as C has only the plain one.
+        ids = kernels["mangled_name_id"]
+        shown, shown_code = coded_names(np.where(ids == NULL_INT, full_ids, ids), strings)
+    else:
+        pairs = tuple((name, name) for name in full)
+        return KernelNames(full, full_code, pairs, full_code)
+    used, source = distinct_codes(shown_code * len(full) + full_code)
+    split = (divmod(code, len(full)) for code in used.tolist())
+    return KernelNames(shown, shown_code, tuple((shown[i], full[k]) for i, k in split), source)
+
+
+def map_kernels(trace: RankTrace, names: KernelNames) -> Census:
+    """Count the kernels of a rank, by name and device."""
+    kernels = trace.tables["kernels"]
+    inside = trace.starts_inside(kernels)
+    clipped_ns = trace.clipped_ns(kernels)
+    own_ns = _exclusive(kernels, names.source, trace.windows_ns)
+    devices, device = distinct_codes(kernels["device_id"])
+    whole_ns = (kernels["end_ns"] - kernels["start_ns"])[inside]
+    by_device = device * len(names.shown) + names.name
+    counts = ValueCounts.from_values(by_device[inside], whole_ns)
+    sums = _Sums(by_device, clipped_ns, own_ns, len(devices) * len(names.shown))
+    kernel_rows = _kernel_rows(counts, sums, devices, len(names.shown))
+    by_name = counts.regrouped(np.tile(np.arange(len(names.shown)), len(devices)))
+    stats = kernel_rows
+    if len(devices) > 1:
+        sums = _Sums(names.name, clipped_ns, own_ns, len(names.shown))
+        stats = _kernel_rows(by_name, sums, np.array([NULL_INT]), len(names.shown))
+    return Census(
+        devices=devices,
+        kernels=kernel_rows,
+        stats=stats,
+        sources=_source_rows(names, inside, clipped_ns, own_ns),
+        by_name=by_name,
+        of_device=counts.regrouped(np.repeat(np.arange(len(devices)), len(names.shown))),
+    )
+
+
+def communication_kernels(names: KernelNames) -> npt.NDArray[np.bool_]:
+    """Tell which kernels are communication; their demangled names decide."""
+    told = [is_communication(full) for _, full in names.pairs]
+    return np.array(told, dtype=bool)[names.source]
+
+
+def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) -> IntArray:
+    """Return each kernel's share of its device's busy time inside the windows."""
+    shares = np.zeros(len(kernels), dtype=np.int64)
+    for device in distinct(kernels["device_id"]):
+        mine = kernels["device_id"] == device
+        own, ties = kernels.take(mine), tie_break[mine]
+        if windows is None:
+            shares[mine] = exclusive_ns(own["start_ns"], own["end_ns"], ties)
+        else:
+            owner, starts, ends = clip_to_windows(own["start_ns"], own["end_ns"], windows)
+            pieces_ns = exclusive_ns(starts, ends, ties[owner], own["start_ns"][owner])
+            shares[mine] = summed(owner, pieces_ns, len(own))
+    return shares
+
+
+@dataclass(frozen=True)
+class _Sums:
+    group: IntArray
+    clipped_ns: IntArray
+    own_ns: IntArray
+    groups_n: int
+
+    def total_ns(self) -> IntArray:
+        return summed(self.group, self.clipped_ns, self.groups_n)
+
+    def exclusive_ns(self) -> IntArray:
+        return summed(self.group, self.own_ns, self.groups_n)
+
+
+def _kernel_rows(counts: ValueCounts, sums: _Sums, devices: IntArray, names_n: int) -> KernelRows:
+    """Return the groups (device, name) that occur; group = position of device * names_n + name."""
+    moments, order = counts.moments(sums.groups_n), counts.order_statistics(sums.groups_n)
+    used = distinct(sums.group)
+    return KernelRows(
+        device_id=devices[used // names_n] if names_n else used,
+        name=used % names_n if names_n else used,
+        total_ns=sums.total_ns()[used],
+        exclusive_ns=sums.exclusive_ns()[used],
+        moments=moments.take(used),
+        order=order.take(used),
+    )
+
+
+def _source_rows(
+    names: KernelNames, inside: npt.NDArray[np.bool_], clipped_ns: IntArray, own_ns: IntArray
+) -> SourceRows:
+    pairs_n = len(names.pairs)
+    return SourceRows(
+        name=tuple(name for name, _ in names.pairs),
+        full_name=tuple(full for _, full in names.pairs),
+        launches_n=np.bincount(names.source[inside], minlength=pairs_n).astype(np.int64),
+        total_ns=summed(names.source, clipped_ns, pairs_n),
+        exclusive_ns=summed(names.source, own_ns, pairs_n),
+    )

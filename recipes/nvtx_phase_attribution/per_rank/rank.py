@@ -1,0 +1,85 @@
+"""Reduces one rank: its phases, ranges, steps and gaps, and what could be attributed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
+from nsys_llm.core.concurrently import concurrently
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+from ..partials import Marks, PhasePartial, RankPhases
+from .attribution_coverage import map_attribution, range_missing
+from .idle_sums import map_idle
+from .phases import map_instances, map_phases
+from .ranges import map_ranges
+from .rank_ops import RankOps
+from .steps import map_steps
+
+#: Ranges of a phase that a rank tells one by one.
+_INSTANCES: Final = 20
+
+
+def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> PhasePartial:
+    """Reduce one rank.
+
+    Args:
+        trace: Its rows and windows.
+        rank: Its key.
+        options: See the manifest.
+    """
+    ops = RankOps.of(trace, options)
+    ranges, sums, idle, instances, steps, attribution = concurrently(
+        len(ops.name),
+        lambda: map_ranges(trace, ops, options),
+        lambda: map_phases(trace, ops),
+        lambda: map_idle(trace, ops),
+        lambda: map_instances(ops, _INSTANCES),
+        lambda: map_steps(trace, ops),
+        lambda: map_attribution(trace, ops),
+    )
+    one = RankPhases(
+        phases=sums.phases,
+        collectives=sums.collectives,
+        ranges=ranges,
+        steps=steps,
+        idle=idle,
+        attribution=attribution,
+        instances=instances.rows,
+        missing=range_missing(ops),
+        marks=_marks(ops),
+    )
+    ids = distinct(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
+    return PhasePartial(
+        ranks={rank: one},
+        kernels=sums.kernels,
+        instances=instances.counts,
+        uncounted=instances.uncounted,
+        all_names=tuple(sorted({text_of(key, trace.strings) for key in ids})),
+    )
+
+
+def missing_ranges(partial: PhasePartial, rank: RankKey) -> Mapping[str, tuple[int, int]]:
+    """Return the operations of a rank that lie in no range, and their time, by kind."""
+    return partial.ranks[rank].missing
+
+
+def _marks(ops: RankOps) -> Marks:
+    tree = ops.ranged.tree
+    pushed = tree.first[: tree.pushed_n]
+    return Marks(
+        push_pop_n=int(pushed.sum()),
+        start_end_n=len(tree) - tree.pushed_n,
+        threads_n=tree.threads.size,
+        domains=ops.ranged.names.domains,
+        without_end_n=tree.without_end_n,
+        empty_n=tree.empty_n,
+        interleaved_n=int(np.unique(tree.event[: tree.pushed_n][~pushed]).size),
+        graph_captures_n=int((ops.ranged.every.method == GRAPH_CAPTURE).sum()),
+    )

@@ -1,0 +1,86 @@
+"""One run: what was read of which profiles. Made once, and handed on to all that comes after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.report.analysis import Analysis
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.outcomes import ProfileOutcome
+
+
+@dataclass(frozen=True)
+class Run:
+    """What tables, findings, the report and the record are made of.
+
+    Attributes:
+        manifest: Of the recipe.
+        analysis: Of the same recipe.
+        options: By name.
+        profiles: What became of each, sorted by path, then side.
+        partial: The recipe's merged partial.
+        ranks: Those that were numbered, with GPU work or not: sides in order of name, each in
+            order of number.
+        left_out: What was typed and not read, a line each.
+    """
+
+    manifest: Manifest
+    analysis: Analysis[Any]
+    options: Mapping[str, Any]
+    profiles: tuple[ProfileOutcome, ...]
+    partial: Any
+    ranks: tuple[Rank, ...]
+    left_out: tuple[str, ...] = ()
+
+    @cached_property
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """What is to be known of the profiles: which ones, and one note however many share it."""
+        labels: dict[str, list[str]] = {}
+        for profile in self.profiles:
+            for note in profile.notes:
+                labels.setdefault(note, []).append(profile.label)
+        return tuple(
+            (who[0] if len(who) == 1 else f"{who[0]} and {len(who) - 1} more", note)
+            for note, who in labels.items()
+        )
+
+    @cached_property
+    def absent(self) -> tuple[tuple[str, int], ...]:
+        """The ranks that were asked for and that no profile has, by side; see `absent_ranks`."""
+        return tuple(absent_ranks(self.ranks, self.options))
+
+    @cached_property
+    def failed(self) -> tuple[ProfileOutcome, ...]:
+        """The profiles that could not be read."""
+        return tuple(profile for profile in self.profiles if profile.reason is not None)
+
+    def side(self, side: str) -> Run:
+        """Return the same run with the profiles and ranks of one side only."""
+        profiles = tuple(profile for profile in self.profiles if profile.side == side)
+        ranks = tuple(rank for rank in self.ranks if rank.key.side == side)
+        return replace(self, profiles=profiles, ranks=ranks)
+
+
+def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the ranks that --world-size or --ranks asks for and no profile has, by side.
+
+    A profile that could not be read is not absent: it failed, and is counted as such.
+    """
+    sides = sorted({rank.key.side for rank in ranks})
+    return [
+        (side, number)
+        for side in sides
+        for number in _absent([rank for rank in ranks if rank.key.side == side], options)
+    ]
+
+
+def _absent(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
+    # Beside ranks with a number of the job, an index is no rank.
+    sources = {rank.source for rank in ranks} - {None}
+    there = {rank.number for rank in ranks if len(sources) == 1 or rank.source != "index"}
+    wanted = options["ranks"] if options["ranks"] is not None else range(options["world_size"] or 0)
+    return [number for number in wanted if number not in there]

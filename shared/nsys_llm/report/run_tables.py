@@ -1,0 +1,119 @@
+"""The tables of a run: those of files and coverage that every recipe has, and the recipe's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.run import Run
+from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
+from nsys_llm.trace.outcomes import ProfileOutcome
+
+
+def run_tables(run: Run) -> dict[str, pd.DataFrame]:
+    """Return all tables of a run but its findings, which are made of these."""
+    working = {rank.key for profile in run.profiles for rank in profile.ranks}
+    ranks = [rank for rank in run.ranks if run.manifest.sided or rank.key in working]
+    return {
+        "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
+        "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),
+        **run.analysis.tabulate(run.partial, ranks, run.options),
+    }
+
+
+def _file_rows(run: Run) -> list[dict[str, Any]]:
+    profiles = {(profile.side, profile.path): profile for profile in run.profiles}
+    devices = {rank.key: rank.device_ids for profile in run.profiles for rank in profile.ranks}
+    # Runs that are compared have no clock in common.
+    clocks = {side: _clocks(run.side(side)) for side in {key[0] for key in profiles}}
+    rows = []
+    for rank in run.ranks:
+        key = rank.key
+        if profile := profiles.get((key.side, key.path)):
+            offsets, clock = clocks[key.side]
+            rows.append(_file_row(rank, profile, devices, offsets.get(key.path), clock))
+    return rows
+
+
+def _clocks(run: Run) -> tuple[Mapping[str, int], str | None]:
+    """Return the clock offset of each profile that has one, in ns, and what told it."""
+    if run.options["disable_alignment"]:
+        return {}, None
+    return clock_offsets(
+        {profile.path: profile.facts for profile in run.profiles if profile.facts is not None}
+    )
+
+
+def _file_row(
+    rank: Rank,
+    profile: ProfileOutcome,
+    devices: Mapping[RankKey, tuple[int, ...]],
+    offset_ns: int | None,
+    clock: str | None,
+) -> dict[str, Any]:
+    facts = profile.facts
+    status, reason = "ok", None
+    if profile.reason is not None:
+        status, reason = "failed", profile.reason
+    elif rank.key not in devices:
+        status, reason = "no_gpu_work", "a valid report, but without GPU work"
+    used = ",".join(map(str, devices.get(rank.key, ())))
+    return {
+        "side": rank.key.side,
+        "Rank": rank.number,
+        "File": rank.file,
+        "rank_source": rank.source,
+        "status": status,
+        "reason": reason,
+        "host": facts.host if facts else None,
+        "pid": rank.pid,
+        "process_name": facts.processes.get(rank.key.global_pid) if facts else None,
+        "gpu": ", ".join(sorted(set(facts.gpus))) or None if facts else None,
+        "device_ids": used or None,
+        "nsys_version": facts.nsys_version if facts else None,
+        "schema_version": facts.schema_version if facts else None,
+        "clock_offset_ns": offset_ns,
+        "clock_source": clock if offset_ns is not None else None,
+        "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
+    }
+
+
+def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    reason = "no report of this rank was given"
+    rows = [
+        {"side": side, "Rank": number, "File": _absent_label(side, number)}
+        for side, number in absent
+    ]
+    return [{**row, "status": "absent", "reason": reason} for row in rows]
+
+
+def _absent_label(side: str, number: int) -> str:
+    return f"({side} rank {number})" if side else f"(rank {number})"
+
+
+def _coverage_rows(run: Run) -> list[dict[str, Any]]:
+    by_key = {rank.key: rank for rank in run.ranks}
+    rows = [
+        {
+            "side": one.key.side,
+            "rank": by_key[one.key].number,
+            "file": by_key[one.key].file,
+            **asdict(row),
+        }
+        for profile in run.profiles
+        for one in profile.ranks
+        for row in one.coverage
+    ]
+    return sorted(rows, key=lambda row: (row["side"], row["rank"]))
+
+
+def _frame(manifest: Manifest, name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    table = manifest.table(name)
+    return declared_frame(
+        table, {column.name: [row.get(column.name) for row in rows] for column in table.columns}
+    )

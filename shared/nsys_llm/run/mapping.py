@@ -1,0 +1,131 @@
+"""From what was typed to a `Run`: profiles are found and mapped on workers, ranks are numbered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.profile.inputs import ProfileInput, expand_sides
+from nsys_llm.report.run import Run
+from nsys_llm.run.executors import Executor, chunked
+from nsys_llm.run.worker import load_analysis, map_profiles, merge_results
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
+from nsys_llm.trace.rank_sets import (
+    RankMaps,
+    entries_by_side,
+    number_sides,
+    read_rank_maps,
+    unused_maps,
+    wanted_ranks,
+)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run is to read.
+
+    Attributes:
+        profiles: In natural order of their names, those of each side together.
+        left_out: What was typed and is not read, a line each.
+        rank_maps: What numbers the ranks, where that was given.
+    """
+
+    profiles: tuple[ProfileInput, ...]
+    left_out: tuple[str, ...]
+    rank_maps: RankMaps
+
+
+def find_inputs(options: Mapping[str, Any], executor: Executor) -> Inputs:
+    """Return the profiles behind what was typed.
+
+    Raises:
+        UsageError: One of them is not there; of one that only workers see, the error says so.
+    """
+    sides = entries_by_side(options)
+    try:
+        profiles, left_out = expand_sides(sides)
+    except UsageError as error:
+        entries = (os.path.abspath(entry) for side in sides.values() for entry in side)
+        absent = [entry for entry in entries if not os.path.exists(entry)]
+        if not (where := executor.elsewhere(absent)):
+            raise
+        raise UsageError(
+            f"{error.message} {where}, and not here: give a path that this machine and all workers "
+            "share, or run there."
+        ) from error
+    rank_maps = read_rank_maps(options["rank_map"], profiles)
+    return Inputs(tuple(profiles), tuple(left_out), rank_maps)
+
+
+def map_run(
+    manifest: Manifest,
+    inputs: Inputs,
+    options: Mapping[str, Any],
+    executor: Executor,
+    console: Console,
+    nsys: str | None = None,
+) -> Run:
+    """Map all profiles, or those ranks that --ranks asks for, and number the ranks.
+
+    Args:
+        manifest: Of the recipe.
+        inputs: What to read.
+        options: All of the recipe's options.
+        executor: Where to map.
+        console: Where to tell what happens.
+        nsys: The `nsys` to export with; None: the one that is found.
+    """
+    recipe, sent = manifest.name, {**options, "nsys": nsys}
+    keys: frozenset[RankKey] | None = None
+    chosen: Sequence[ProfileInput] = inputs.profiles
+
+    def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
+        mapper = partial(map_profiles, recipe=recipe, options=sent, only=only)
+        merge = partial(merge_results, recipe=recipe)
+        return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
+
+    if options["ranks"] is not None:
+        probed = reduced(frozenset(), lambda _: None)
+        ranks = wanted_ranks(_numbered(probed, inputs.rank_maps, console), options["ranks"])
+        keys = frozenset(rank.key for rank in ranks)
+        places = {(key.side, key.path) for key in keys}
+        chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
+    with console.progress(len(chosen)) as progress:
+        result = reduced(keys, progress.advance)
+    if keys is None:
+        ranks = _numbered(result, inputs.rank_maps, console)
+    return Run(
+        manifest=manifest,
+        analysis=load_analysis(recipe),
+        options=options,
+        profiles=result.profiles if keys is None else _only_ranks(result.profiles, keys),
+        partial=result.partial,
+        ranks=tuple(ranks),
+        left_out=inputs.left_out,
+    )
+
+
+def _numbered(result: MapResult, rank_maps: RankMaps, console: Console) -> list[Rank]:
+    ranks = number_sides(result, rank_maps)
+    for side, source in unused_maps(ranks, rank_maps):
+        before = f"{side}: " if side else ""
+        console.warn(
+            f"{before}--rank-map leaves out a process; the ranks are numbered by {source}."
+        )
+    return ranks
+
+
+def _only_ranks(
+    profiles: Sequence[ProfileOutcome], keys: frozenset[RankKey]
+) -> tuple[ProfileOutcome, ...]:
+    return tuple(
+        replace(profile, ranks=tuple(rank for rank in profile.ranks if rank.key in keys))
+        for profile in profiles
+    )

@@ -1,0 +1,94 @@
+"""Every executor is used in the same way, and merges the same."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+
+from nsys_llm.run.executors import DaskFutures, Executor, Inline, Threads, chunked
+
+
+class Client:
+    """As much of `distributed.Client` as is needed to merge where no cluster is."""
+
+    def nthreads(self):
+        return {"tcp://a:1": 2, "tcp://b:1": 3}
+
+
+class Backwards(Executor):
+    """Merges what ended last first, as a cluster may."""
+
+    mode = "backwards"
+
+    @property
+    def workers_n(self):
+        return 3
+
+    def reduce(self, function, chunks, merge, done):
+        with ThreadPoolExecutor(3) as threads:
+            parts = list(threads.map(function, reversed(chunks)))
+        for chunk in chunks:
+            done(len(chunk))
+        return merge([merge(parts[:1]), merge(parts[1:])])
+
+
+@pytest.mark.parametrize("executor", [Inline, Threads, DaskFutures])
+def test_all_have_one_signature(executor):
+    for name in ("start", "reduce", "elsewhere"):
+        assert inspect.signature(getattr(executor, name)) == inspect.signature(
+            getattr(Executor, name)
+        )
+    assert issubclass(executor, Executor)
+
+
+def test_one_that_cannot_reduce_cannot_be_made():
+    class Half(Executor):
+        mode = "half"
+
+        @property
+        def workers_n(self):
+            return 1
+
+    with pytest.raises(TypeError, match="reduce"):
+        Half()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("executor", [Inline(), Threads(), Backwards()])
+def test_each_maps_every_chunk_once_and_counts_it(executor, seed):
+    rng = random.Random(seed)
+    items = [rng.randrange(1_000) for _ in range(rng.randint(1, 40))]
+    chunks = chunked(items, rng.randint(1, 6))
+    seen, counted, lock = [], [], threading.Lock()
+
+    def function(chunk):
+        with lock:
+            seen.extend(chunk)
+        return sum(chunk)
+
+    executor.start()
+    assert executor.reduce(function, chunks, sum, counted.append) == sum(items)
+    assert sorted(seen) == sorted(items)
+    assert sorted(counted) == sorted(map(len, chunks))
+    assert executor.elsewhere(["/nowhere"]) == ""
+    assert executor.workers_n >= 1
+
+
+def test_a_cluster_has_as_many_workers_as_threads():
+    assert DaskFutures(Client()).workers_n == 5
+
+
+@pytest.mark.parametrize("workers_n", [1, 2, 7])
+@pytest.mark.parametrize("items_n", [0, 1, 5, 28, 29, 300])
+def test_chunks_are_as_even_as_can_be_and_hold_everything_in_order(items_n, workers_n):
+    chunks = chunked(range(items_n), workers_n)
+    assert [item for chunk in chunks for item in chunk] == list(range(items_n))
+    assert len(chunks) == min(items_n, 4 * workers_n)
+    sizes = [len(chunk) for chunk in chunks]
+    assert all(abs(one - other) <= 1 for one, other in pairwise(sizes))
+    assert 0 not in sizes
