@@ -23,12 +23,12 @@ _CONFIG: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def watched_kernel_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
-    """Return the findings on stakeout_configs and rank_stakeout_configs."""
+    """Return the findings on watched_kernel_configs and rank_watched_kernel_configs."""
     return [*_changed_configuration(tables), *_mixed_configurations(tables)]
 
 
 def _changed_configuration(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
-    configs = tables["rank_stakeout_configs"]
+    configs = tables["rank_watched_kernel_configs"]
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
     configs = configs.sort_values(["rank", "name", "first_start_ns"], ignore_index=True)
     groups = configs.groupby(["rank", "name"], sort=False)
@@ -51,7 +51,7 @@ def _changed_configuration(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
             f"{before['last_start_ns']} ns ({_how_often(before)}), {_shape(after)} from "
             f"{after['first_start_ns']} ns on ({_how_often(after)}). "
             f"Ranks with such a change: {ranks_n}.",
-            tables=("rank_stakeout_configs", "stakeout"),
+            tables=("rank_watched_kernel_configs", "watched_kernels"),
             recommendation="See what changed there: another batch or sequence length, the step "
             "from prefill to decode, or an autotuner's choice. Compare durations within one "
             "configuration only.",
@@ -64,7 +64,7 @@ def _changed_configuration(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
 
 
 def _mixed_configurations(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
-    configs = tables["stakeout_configs"]
+    configs = tables["watched_kernel_configs"]
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
     found: list[Finding] = []
     for name, group in configs.groupby("name", sort=True):
@@ -81,7 +81,7 @@ def _mixed_configurations(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
                 evidence=f"Median {format_ns(low['p50_ns'])} with {_shape(low)} "
                 f"({format_count(low['launches_n'])} launches), {format_ns(high['p50_ns'])} with "
                 f"{_shape(high)} ({format_count(high['launches_n'])} launches).",
-                tables=("stakeout_configs",),
+                tables=("watched_kernel_configs",),
                 recommendation="Read percentiles of this kernel by configuration: pooled over "
                 "them, a mix of shapes looks like a tail. tail_stats keeps them apart.",
                 name=str(name),
