@@ -101,7 +101,7 @@ def tables_of(
     words = list(options)
     if _OF_WHOLE_RUNS & set(words):
         return read_frames(analyse(output, *inputs, options=words, recipe=recipe))
-    output.mkdir()
+    output.mkdir(parents=True)
     tables = quick(recipe, *map(Path, inputs), *words)
     write_tables(output, load_manifest(recipe), tables, csv=False)
     return read_frames(output)
