@@ -1,27 +1,46 @@
-# `make check` runs what CI runs, in the Python that is active. It needs an editable install: a
-# plain one, as install.py makes it, would be checked as it was when it was installed. Set up once:
+# The loop, told in CONTRIBUTING.md. All of it needs an editable install: a plain one, as install.py
+# makes it, would be checked as it was when it was installed. Set up once:
 #   python3 -m venv .venv && . .venv/bin/activate && pip install -e '.[test]'
 
 PYTHON ?= python3
+NSYS ?= $(NSYS_LLM_TEST_NSYS)
+# What takes long, or needs more than Python.
+NOT_QUICK = not slow and not cluster and not nsys and not traces and not browser
 
-.PHONY: check lint test mutants matrix audit
+.PHONY: quick check lint test nightly matrix mutants campaigns audit
 
+# While writing: under two minutes on two cores.
+quick: lint
+	$(PYTHON) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "$(NOT_QUICK)"
+
+# Before a commit: what CI runs, in the Python that is active.
 check: lint test
 
-# import-linter and mypy read the source folders as they are.
 lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
-	PYTHONPATH=shared lint-imports
+	$(PYTHON) -m tests.import_contracts
 	$(PYTHON) -m mypy shared/nsys_llm recipes install.py
 	$(PYTHON) -m nsys_llm.install.derive --check
 
 test:
-	$(PYTHON) -m pytest -n auto
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
-# Plants known bugs one at a time, and says which of them no test notices. Ten minutes and more.
+# What is too long for every commit; hours. CONTRIBUTING.md lists it.
+nightly: lint
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile nightly --nightly
+	$(MAKE) mutants campaigns matrix
+
+# Plants known bugs one at a time, and says which of them no test notices.
 mutants:
 	$(PYTHON) tests/mutants/run.py
+
+# Hostile input, and what may happen to a run; minutes here, longer as docs/robustness.md says.
+campaigns:
+	for target in archives files names options pages parquet parquet-reader patterns sqlite \
+		sqlite-reader; do $(PYTHON) tests/campaigns/fuzz.py $$target --seconds 300 || exit 1; done
+	$(PYTHON) tests/campaigns/faults.py --injections 230
+	$(if $(NSYS),$(PYTHON) tests/campaigns/faults.py --injections 24 --nsys $(NSYS))
 
 # Every combination of Python and libraries that is allowed and found; some minutes each.
 matrix:

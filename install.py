@@ -32,14 +32,17 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shared", "recipes", "manif
 MISPLACED = "run install.py where it was cloned to"
 NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build", ".*")
 
+#: A file's tests stay together, the longest files begin, and CI takes 60 examples.
+TESTS = "-n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci"
 #: The checks of --test: a name, and the module with its arguments.
 #: pytest comes last, so that its closing line ends the output.
 CHECKS = (
     ("ruff check", ("ruff", "check", ".")),
     ("ruff format", ("ruff", "format", "--check", ".")),
+    ("import contracts", ("tests.import_contracts",)),
     ("mypy", ("mypy", "shared/nsys_llm", "recipes", "install.py")),
     ("derived files", ("nsys_llm.install.derive", "--check")),
-    ("pytest", ("pytest", "-n", "auto")),
+    ("pytest", ("pytest", *TESTS.split())),
 )
 
 ARCHIVE, DEMO = "nsys-llm-recipes.tar.gz", Path("nsys-llm-demo")

@@ -1,4 +1,7 @@
-"""Fixtures that several test files share: a real Nsight Systems, real traces, a small rank set."""
+"""Which tests run when, and the fixtures that several files share.
+
+CONTRIBUTING.md has the loop: `make quick`, `make check`, `make nightly`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,39 @@ import shutil
 from pathlib import Path
 
 import pytest
+from effort import MARKS, PROFILES, SLOW
+from hypothesis import HealthCheck, settings
 
 from nsys_llm.testing.trace_builder import TraceBuilder
+
+for _name, _examples_n in PROFILES.items():
+    # Other work on the machine makes slow what is not.
+    _slow = [HealthCheck.too_slow]
+    settings.register_profile(
+        _name, max_examples=_examples_n, deadline=None, suppress_health_check=_slow
+    )
+settings.load_profile("dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare --nightly."""
+    parser.addoption(
+        "--nightly", action="store_true", help="run what only `make nightly` runs, too"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
+    for item in items:
+        place = item.path.relative_to(Path(__file__).parent)
+        for marked, mark in MARKS.items():
+            if place.is_relative_to(marked):
+                item.add_marker(mark)
+    if not config.getoption("--nightly"):
+        left_out = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ TESTS: Final = (
     "tests/report/test_notebook.py",
     "tests/report/test_page.py",
     "tests/run/test_remote_worker.py::test_a_separate_worker_gives_the_same_tables",
-    "tests/profile/test_schema_versions.py::test_versions_and_kinds_mix_in_one_run",
+    "tests/contract/test_schema_versions.py::test_versions_and_kinds_mix_in_one_run",
     "tests/recipes/idle_gaps/test_idle_gaps.py",
     "tests/recipes/llm_hotspots/test_memops.py",
     "tests/recipes/trace_diff/test_trace_diff.py",

@@ -17,6 +17,8 @@ from nsys_llm.analyses.collectives.matching import Lane
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+#: Kernels of libraries that have one for each direction.
+APART = ("ncclDevKernel_Send(int)", "ncclDevKernel_Recv(int)")
 #: What a rank does: compute for so long, or meet a peer under a key.
 Compute = tuple[str, float]
 Op = tuple[str, int, int]  # direction (F, B), number of the virtual microbatch and stage
@@ -42,6 +44,7 @@ class World:
         forward_us: Of one microbatch and chunk; backward takes twice that.
         jitter: Relative standard deviation of a computation.
         slow: Pace of single ranks.
+        late: For how long the host of single ranks launches nothing before each computation.
         seed: Of all that varies.
     """
 
@@ -53,6 +56,7 @@ class World:
     transfer_us: float = 60.0
     jitter: float = 0.03
     slow: tuple[tuple[int, float], ...] = ()
+    late: tuple[tuple[int, float], ...] = ()
     seed: int = 0
 
 
@@ -126,6 +130,7 @@ def run(world: World) -> list[Ran]:
                         )
                     elif kind == "B" and source > last:
                         pass
+                    start += dict(world.late).get(rank, 0.0)
                     length = world.forward_us * pace[rank] / world.chunks_n
                     length *= (2.0 if kind == "B" else 1.0) * max(
                         0.2, 1 + world.jitter * rng.standard_normal()
@@ -183,6 +188,7 @@ def run_blocking(world: World) -> list[Ran]:
                     continue
                 what, detail = programs[rank][place[rank]]
                 if what == "C":
+                    free[rank] += dict(world.late).get(rank, 0.0)
                     length = world.forward_us * detail * pace[rank]
                     length *= max(0.2, 1 + world.jitter * rng.standard_normal())
                     span = round(1000 * free[rank]), round(1000 * (free[rank] + length))
@@ -279,20 +285,27 @@ ALL_REDUCE = (
 )
 
 
-def write_pipeline(folder: Path, ran: Sequence[Ran], *, gradients: bool = False) -> Path:
+def write_pipeline(
+    folder: Path,
+    ran: Sequence[Ran],
+    *,
+    gradients: bool = False,
+    kernels: tuple[str, str] = (SEND_RECV, SEND_RECV),
+) -> Path:
     """Write one profile a rank of one host: computations, transfers, each launched 20 us before.
 
     Args:
         folder: Is made.
         ran: See `run`.
         gradients: Whether all ranks reduce once all of them are done, as gradient norms are.
+        kernels: What sends, and what receives; see `run`, which has a stream for each.
     """
     folder.mkdir()
     end_ns = max(span[1] for own in ran for span in own.computes) + 100_000
     for rank, own in enumerate(ran):
         trace = TraceBuilder(hostname="node")
         works = [(COMPUTE[kind], 7, start, end) for start, end, kind in own.computes]
-        works += [(SEND_RECV, stream, start, end) for _, stream, start, end in own.transfers]
+        works += [(kernels[stream % 2], stream, *span) for _, stream, *span in own.transfers]
         if gradients:
             works.append((ALL_REDUCE, 90, own.computes[-1][1] + 20_000, end_ns + 300_000))
         for name, stream, start, end in sorted(works, key=lambda one: one[2]):

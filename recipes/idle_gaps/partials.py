@@ -62,6 +62,7 @@ class DeviceIdle:
     """One device of one rank. See the table `devices` of the manifest.
 
     Attributes:
+        early_ns: Idle time before operations that were launched before the capture began.
         transfers_n: Kernels that send to or receive from single peers, as stages do.
         sums: Gaps by cause; None where the idle time is not known, as are the next three.
         lengths: Of its gaps, one group.
@@ -78,6 +79,7 @@ class DeviceIdle:
     transfers_n: int
     gap_ns: int
     overhead_ns: int
+    early_ns: int
     kernel_busy_ns: int
     sums: GapSums | None
     lengths: Moments | None

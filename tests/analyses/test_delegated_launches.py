@@ -27,9 +27,9 @@ class Process:
         self.ranges.append((int(start), int(end), tid))
         return len(self.ranges) - 1
 
-    def call(self, tid, at, *, kernel=False, truth=None):
+    def call(self, tid, at, *, kernel=False, truth=None, length=0):
         """Record a call; `truth` is the range for which an unmarked thread launches."""
-        self.calls.append((int(at), tid, kernel, -1 if truth is None else truth))
+        self.calls.append((int(at), tid, kernel, -1 if truth is None else truth, int(length)))
 
     def burst(self, tid, at, launches_n, *, gap=10_000, truth=None, rhythm="random"):
         """Launch kernels one after the other, and return when the last one is launched."""
@@ -50,8 +50,9 @@ class Process:
         events = Table({"start_ns": start, "end_ns": end, "event_type": kind, "global_tid": tid})
         tree = NvtxTree.of(events, int(end.max()))
         # Calls stand in any order in a report.
-        at, who, kernel, truth = np.array(self.calls)[self.random.permutation(len(self.calls))].T
-        calls = Table({"start_ns": at, "global_tid": who})
+        rows = np.array(self.calls)[self.random.permutation(len(self.calls))]
+        at, who, kernel, truth, length = rows.T
+        calls = Table({"start_ns": at, "end_ns": at + length, "global_tid": who})
         kernels = np.flatnonzero(kernel)
         inside = tree.innermost(tree.thread_codes(who), at) >= 0
         rows = kernels[~inside[kernels]]
@@ -85,7 +86,7 @@ def training(process, steps_n=6, *, at=0, backward_n=60, in_step=False, stall=0)
         if in_step:
             step = process.range(MAIN, begin - 100, at + 600)
             process.calls[rows : rows + backward_n] = [
-                (*call[:3], step) for call in process.calls[rows : rows + backward_n]
+                (*call[:3], step, *call[4:]) for call in process.calls[rows : rows + backward_n]
             ]
         at += 1_000
     return at
@@ -213,3 +214,62 @@ def test_a_caller_that_is_cut_off_at_one_side_gets_nothing(seed, side):
     if side == "before":
         process.burst(MAIN, end + 1_000_000, 30)
     assert set(process.given()[0].tolist()) == {-1}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rhythm", RHYTHMS)
+@pytest.mark.parametrize("kernels_n", [1, 5, 20])
+@pytest.mark.parametrize("second", [0.5, 1, 2], ids=["shorter", "equal", "longer"])
+def test_two_engines_in_lockstep_keep_their_own_launches(seed, rhythm, kernels_n, second):
+    # Both drive a GPU of one job; one of them marks its steps and waits for its GPU.
+    process = Process(seed)
+    at = 0.0
+    for _ in range(10):
+        begin = at + process.random.uniform(0, 3_000)
+        step = process.range(OTHER, begin, 0)
+        own = process.burst(OTHER, begin, kernels_n, gap=5_000, rhythm="even")
+        other = at + process.random.uniform(20_000, 30_000) + kernels_n * 5_000
+        other = process.burst(ENGINE, other, 30, gap=10_000 * second, rhythm=rhythm)
+        at = max(own, other) + process.random.uniform(10_000, 50_000)
+        process.call(OTHER, own + 2_000, length=at - own - 4_000)
+        process.ranges[step] = (int(begin), int(at - 1_000), OTHER)
+    process.call(OTHER, at)
+    assert set(process.given()[0].tolist()) == {-1}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rhythm", RHYTHMS)
+@pytest.mark.parametrize("kernels_n", [1, 3])
+@pytest.mark.parametrize("in_range", [False, True], ids=["after", "in range"])
+def test_a_loader_that_waits_for_room_in_its_queue_gets_nothing(seed, rhythm, kernels_n, in_range):
+    # The engine takes a batch, the loader gets room, ends its range, and prepares the next one.
+    process = Process(seed)
+    at = 0.0
+    for _ in range(12):
+        batch = process.range(OTHER, at, 0)
+        taken = at + process.random.uniform(5_000, 20_000)
+        launched = process.burst(ENGINE, taken, 20, rhythm=rhythm)
+        ready = at + process.random.uniform(3, 6) * (launched - at)
+        ready = process.burst(OTHER, ready, kernels_n, gap=4_000)
+        process.call(OTHER, ready + 3_000, length=1_000)
+        after = ready + process.random.uniform(100_000, 900_000)
+        process.ranges[batch] = (int(at), int((after if in_range else ready + 5_000) - 10), OTHER)
+        at = after
+    assert set(process.given()[0].tolist()) == {-1}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_caller_that_waited_for_the_gpu_before_is_still_the_caller(seed):
+    # A stage of a pipeline: it receives, synchronizes, and runs backward with that gradient.
+    process = Process(seed)
+    at = 0.0
+    for _ in range(6):
+        at = process.burst(MAIN, at, 5) + 1_000
+        process.call(MAIN, at, length=80_000)
+        back = process.range(MAIN, at + 82_000, 0)
+        end = process.burst(ENGINE, at + 90_000, 40, truth=back)
+        process.ranges[back] = (int(at + 82_000), int(end + 5_000), MAIN)
+        at = end + 50_000
+    process.call(MAIN, at)
+    found, truth, _ = process.given()
+    assert found.tolist() == truth.tolist()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.analyses.device.gap_sums import sum_gaps
@@ -154,7 +155,7 @@ def running(at, thread, calls):
     return APIS[min(found)[3]][1] if found else None
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(OPS, st.tuples(CALLS, CALLS), OVERHEADS)
 def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, overheads):
     calls = calls_of(threads)
@@ -172,7 +173,6 @@ def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, 
 
 
 @given(OPS, st.tuples(CALLS, CALLS), OVERHEADS, st.integers(0, 10**12))
-@settings(max_examples=60, deadline=None)
 def test_a_later_clock_changes_nothing(ops, threads, overheads, shift):
     calls = calls_of(threads)
     ops = [(start, length, row if row < len(calls) else -1) for start, length, row in ops]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
@@ -121,7 +122,7 @@ def open_at(table, tid, at, kind=59):
     return [row for _, _, row in sorted(rows)]
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(RANGES)
 def test_the_path_of_every_instant_is_what_is_open_there(ranges):
     table = as_events(ranges)
@@ -141,7 +142,7 @@ def test_the_path_of_every_instant_is_what_is_open_there(ranges):
         assert (piece < 0 and not around) or found.event[piece] == around[-1]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(RANGES, st.data())
 def test_trees_are_sound(ranges, data):
     found = NvtxTree.of(as_events(ranges), CAPTURE_END)
@@ -163,7 +164,7 @@ def test_trees_are_sound(ranges, data):
         assert nearest == piece
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(RANGES)
 def test_the_short_way_for_few_launches_finds_the_same(ranges):
     table = as_events(ranges)

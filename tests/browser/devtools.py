@@ -115,7 +115,7 @@ class Browser:
         """Call a method and return its result; events that come meanwhile are kept."""
         wanted = self._send(method, session, parameters)
         while True:
-            answer = self._read(60)
+            answer = self._read(120)
             if answer.get("id") == wanted:
                 break
         if "error" in answer:
@@ -194,7 +194,7 @@ class Page:
             raise RuntimeError(f"{script[:200]}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def wait(self, script: str, timeout_s: float = 40) -> None:
+    def wait(self, script: str, timeout_s: float = 120) -> None:
         """Evaluate an expression until it is true."""
         end_s = time.monotonic() + timeout_s
         while not self._tried(script):

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import plotly
+
 #: No news from the network, and all cells in the page at once, so that figures can be counted.
 _SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -23,6 +25,8 @@ _OPTIONS = (
     "--LabApp.expose_app_in_browser=True",
     "--LabApp.extension_manager=readonly",
 )
+#: Seconds to start in, on a machine that is busy.
+_START_S = 120
 
 
 class Lab:
@@ -44,6 +48,8 @@ class Lab:
             name: str(scratch / name.lower())
             for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "HOME")
         }
+        # What draws in the page lies beside plotly, which may not be in this environment itself.
+        places["JUPYTER_PATH"] = str(Path(plotly.__file__).parents[4] / "share" / "jupyter")
         command = [sys.executable, "-m", "jupyterlab", f"--port={port}", *_OPTIONS]
         command += [f"--ServerApp.root_dir={folder}", f"--LabApp.app_settings_dir={settings}"]
         self._log = (scratch / "lab.log").open("wb")
@@ -55,7 +61,7 @@ class Lab:
         self._port = port
 
     def __enter__(self) -> Lab:
-        end_s = time.monotonic() + 40
+        end_s = time.monotonic() + _START_S
         while time.monotonic() < end_s and self._process.poll() is None:
             try:
                 socket.create_connection(("127.0.0.1", self._port), 1).close()

@@ -119,7 +119,7 @@ def lab_page(browser, lab):
     """JupyterLab, opened once for all notebooks."""
     opened = browser.page(1400, 2400)
     opened.open(f"{lab.address}/lab?reset")
-    opened.wait("window.jupyterapp && document.querySelector('.jp-Launcher')", 60)
+    opened.wait("window.jupyterapp && document.querySelector('.jp-Launcher')")
     yield opened
     opened.close()
 

@@ -35,14 +35,19 @@ def report(duration_ns: int = 5) -> TraceBuilder:
     return TraceBuilder().kernel("a", start_ns=10, duration_ns=duration_ns, launch=(1, 3))
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_hostile_file_name_is_read_and_kept(tmp_path, name):
-    report().write_sqlite(tmp_path / name)
-    before = snapshot(tmp_path)
-    found = run("--input", tmp_path / name, "--output", tmp_path / "out", "--csv")
-    assert (found.code, found.said) == (0, [])
-    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
-    assert {key: state for key, state in snapshot(tmp_path).items() if key in before} == before
+def test_hostile_file_names_are_read_and_kept(tmp_path):
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    for ns, name in enumerate(HOSTILE_NAMES, 1):
+        report(ns).write_sqlite(ranks / name)
+    before = snapshot(ranks)
+    paths = [ranks / name for name in HOSTILE_NAMES]
+    found = run("--input", *paths, "--output", tmp_path / "out", "--csv")
+    assert (found.code, found.errors) == (0, [])
+    assert all(line.isprintable() for line in found.said)
+    times = [one["total_ns"] for one in rows(tmp_path / "out", "rank_kernels")]
+    assert sorted(times) == [*range(1, len(HOSTILE_NAMES) + 1)]
+    assert snapshot(ranks) == before
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import UsageError
@@ -39,7 +39,6 @@ def test_what_is_no_time_is_refused_and_named(text):
     assert repr(text) in caught.value.message
 
 
-@settings(deadline=None)
 @given(*[st.integers(0, 999)] * 4)
 def test_the_parts_of_a_time_add_up(s, ms, us, ns):
     assert parse_duration_ns(f"{s}s{ms}ms{us}us{ns}ns") == ((s * 1000 + ms) * 1000 + us) * 1000 + ns

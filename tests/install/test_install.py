@@ -286,8 +286,11 @@ def test_a_failed_check_is_named_and_pytest_still_has_the_last_word(tmp_path, qu
         "pytest": "print('1 failed, 2 passed in 0.1s'); raise SystemExit(1)",
     }.items():
         fakes = fake_module(tmp_path / "fakes", name, body)
+    fake_module(tmp_path / "fakes", "importlinter", "")
+    imports = tmp_path / "fakes" / "importlinter" / "cli.py"
+    imports.write_text("def lint_imports(**options): return 1")
     done = install("--current", "--test", *quiet, folder=tmp_path, PYTHONPATH=fakes)
-    assert_told(done, 1, "failed: ruff format, mypy, pytest")
+    assert_told(done, 1, "failed: ruff format, import contracts, mypy, pytest")
     assert done.stdout.splitlines()[-1] == "1 failed, 2 passed in 0.1s"
 
 

@@ -109,7 +109,7 @@ _ALL: Final = (
         "shared/nsys_llm/trace/selection.py",
         '    return graphs.take(~(twice & (graphs["correlation_id"] != NULL_INT)))',
         "    return graphs",
-        ("profile/test_schema_versions.py", "trace/test_selection.py"),
+        ("contract/test_schema_versions.py", "trace/test_selection.py"),
     ),
     Bug(
         "all",
@@ -298,8 +298,8 @@ _TAILS: Final = (
         "tail_stats",
         "offsets between clocks have the wrong sign",
         "shared/nsys_llm/analyses/collectives/clocks.py",
-        "        apart = theirs - ends\n",
-        "        apart = ends - theirs\n",
+        "fitted_line(theirs, theirs - ends)",
+        "fitted_line(theirs, ends - theirs)",
         ("analyses/test_collective_clocks.py",),
     ),
     Bug(
@@ -314,8 +314,8 @@ _TAILS: Final = (
         "tail_stats",
         "events spread by chance are a burst",
         "recipes/tail_stats/tables/bursts.py",
-        "if size < _LEAST_EVENTS or chance >= LARGEST_CHANCE:",
-        "if size < _LEAST_EVENTS:",
+        "np.flatnonzero((log < np.log(LARGEST_CHANCE)) & (count >= _LEAST_EVENTS))",
+        "np.flatnonzero(count >= _LEAST_EVENTS)",
         ("recipes/tail_stats/test_bursts.py",),
     ),
 )

@@ -106,6 +106,8 @@ def _tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Run tests on the copy in a folder."""
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
     words += ["-m", "not nsys and not traces and not browser", "--tb=line"]
+    # As many examples as CI takes: what it would not notice is not noticed here.
+    words += ["--hypothesis-profile", "ci"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),

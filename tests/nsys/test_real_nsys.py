@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from itertools import product
 from pathlib import Path
 
 import pytest
+from effort import nightly_but
 from results import (
     RECIPES_FOLDER,
     analyse,
@@ -29,6 +31,8 @@ from nsys_llm.manifest.manifest import load_manifest
 pytestmark = pytest.mark.nsys
 
 NSYS_MODES = ["none", "concurrent", "dask-futures"]
+KINDS = ["reports", "rank_set", "two_processes"]
+IN_CI = zip(KINDS, ("none", "dask-futures", "concurrent"), strict=True)
 A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 
 
@@ -61,8 +65,7 @@ def standalone(nsys, inputs, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("mode", NSYS_MODES)
-@pytest.mark.parametrize("kind", ["reports", "rank_set", "two_processes"])
+@pytest.mark.parametrize(("kind", "mode"), nightly_but(product(KINDS, NSYS_MODES), IN_CI))
 @pytest.mark.traces
 def test_the_recipe_and_the_command_give_the_same_tables(
     nsys, inputs, standalone, kind, mode, tmp_path
@@ -236,7 +239,7 @@ def test_relative_paths_are_those_of_the_working_folder(nsys, rank_set, tmp_path
 def test_help_lists_each_option_once(nsys, tmp_path):
     done = under_nsys(nsys, tmp_path, "--help")
     assert done.returncode == 0
-    listed = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", done.stdout, re.MULTILINE)
+    listed = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", done.stdout, re.MULTILINE)
     declared = [option.flag for option in load_manifest("llm_hotspots").options]
     assert sorted(listed) == sorted([*declared, "--help", "--mode"])
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.distributions import (
@@ -20,7 +20,6 @@ from nsys_llm.numeric.distributions import (
 
 GROUPS_N = 4
 
-relaxed = settings(deadline=None)
 # Small values repeat; those above 2^40 leave the packed path.
 values = st.one_of(st.integers(0, 9), st.integers(2**40 - 2, 2**40 + 2), st.integers(0, 2**44))
 rows = st.lists(st.tuples(st.integers(0, GROUPS_N - 1), values), max_size=12)
@@ -78,7 +77,6 @@ def test_one_value_has_no_standard_deviation():
     assert np.isnan(sample_std(counts([(0, 4)]).moments(2))).tolist() == [True, True]
 
 
-@relaxed
 @given(rows)
 def test_counting_finds_each_value_as_often_as_a_dictionary_does(pairs):
     expected: dict[tuple[int, int], int] = {}
@@ -87,7 +85,6 @@ def test_counting_finds_each_value_as_often_as_a_dictionary_does(pairs):
     assert triples(counts(pairs)) == [(*pair, n) for pair, n in sorted(expected.items())]
 
 
-@relaxed
 @given(rows, rows, rows)
 def test_merging_is_associative_and_commutative_and_equals_counting_at_once(one, two, three):
     parts = [counts(one), counts(two), counts(three)]
@@ -99,7 +96,6 @@ def test_merging_is_associative_and_commutative_and_equals_counting_at_once(one,
     assert triples(left) == triples(right) == at_once
 
 
-@relaxed
 @given(rows)
 def test_merging_with_nothing_changes_nothing(pairs):
     one, nothing = counts(pairs), ValueCounts.empty()
@@ -108,14 +104,12 @@ def test_merging_with_nothing_changes_nothing(pairs):
     assert triples(ValueCounts.merge([])) == []
 
 
-@relaxed
 @given(rows, st.lists(st.integers(0, 2), min_size=GROUPS_N, max_size=GROUPS_N))
 def test_regrouping_equals_counting_under_the_new_names(pairs, new_group):
     renamed = counts([(new_group[group], value) for group, value in pairs])
     assert triples(counts(pairs).regrouped(np.array(new_group))) == triples(renamed)
 
 
-@relaxed
 @given(rows)
 def test_moments_equal_those_of_the_expanded_values(pairs):
     moments = counts(pairs).moments(GROUPS_N)
@@ -127,7 +121,6 @@ def test_moments_equal_those_of_the_expanded_values(pairs):
     assert moments.maximum.tolist() == [max(one, default=0) for one in groups]
 
 
-@relaxed
 @given(rows)
 def test_percentiles_equal_numpys_on_the_expanded_values(pairs):
     order = counts(pairs).order_statistics(GROUPS_N)
@@ -140,7 +133,6 @@ def test_percentiles_equal_numpys_on_the_expanded_values(pairs):
         assert {*order.low[code].tolist(), *order.high[code].tolist()} <= {*(one or [0])}
 
 
-@relaxed
 @given(rows)
 def test_standard_deviations_equal_numpys_and_do_not_cancel(pairs):
     shown = sample_std(counts(pairs).moments(GROUPS_N))
@@ -155,7 +147,6 @@ def test_standard_deviations_equal_numpys_and_do_not_cancel(pairs):
         assert shown[code] == pytest.approx(np.std(one, ddof=1), rel=1e-9, abs=1e-2)
 
 
-@relaxed
 @given(rows, st.sampled_from([(0, 2**40), (2**23, 0), (2**23, 2**40)]))
 def test_big_values_and_groups_take_the_general_path_to_the_same_counts(pairs, shift):
     group, value = shift

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
@@ -17,7 +17,6 @@ from nsys_llm.numeric.grouping import (
     summed,
 )
 
-relaxed = settings(deadline=None)
 # Dense ones are marked in a table, sparse ones (up to both ends of 64 bits) are sorted.
 ids = st.one_of(
     st.lists(st.integers(-5, 5), max_size=10),
@@ -26,13 +25,11 @@ ids = st.one_of(
 )
 
 
-@relaxed
 @given(ids)
 def test_distinct_values_are_those_of_a_sorted_set(values):
     assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))
 
 
-@relaxed
 @given(ids)
 def test_codes_lead_back_to_the_values(values):
     used, codes = distinct_codes(np.array(values, dtype=np.int64))
@@ -61,7 +58,6 @@ def test_no_values_have_no_codes_and_empty_sums():
     assert summed(nothing, nothing, 2).tolist() == [0, 0]
 
 
-@relaxed
 @given(st.lists(st.tuples(st.integers(-2, 2), st.just(7), st.integers(0, 3)), min_size=1))
 def test_rows_of_several_columns_are_coded_in_lexicographic_order(rows):
     columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
@@ -36,7 +36,6 @@ def plain(counts):
     return found
 
 
-@settings(deadline=None)
 @given(ranks=parts, random=st.randoms(use_true_random=False))
 def test_counts_of_ranks_add_up_under_their_names_in_any_order(ranks, random):
     expected = {}
@@ -50,7 +49,6 @@ def test_counts_of_ranks_add_up_under_their_names_in_any_order(ranks, random):
     assert plain(HistogramByName.merge(pieces)) == expected
 
 
-@settings(deadline=None)
 @given(starts=st.lists(st.integers(0, 40), max_size=12), length=st.integers(1, 15))
 def test_no_window_holds_more_than_the_busiest(starts, length):
     found = busiest_window(np.array(starts, dtype=np.int64), length)

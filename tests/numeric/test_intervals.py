@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import IntervalError
@@ -26,7 +26,6 @@ from nsys_llm.numeric.intervals import (
 
 END = 40  # the bitmaps reach from 0 to here
 
-relaxed = settings(deadline=None)
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=8).map(
     lambda pairs: [(start, start + length) for start, length in pairs]
 )
@@ -93,7 +92,6 @@ def test_nothing_has_an_empty_union_of_two_columns():
     assert total_length_ns(union_of([])) == 0
 
 
-@relaxed
 @given(intervals)
 def test_the_union_covers_what_a_bitmap_covers(pairs):
     union = union_of(pairs)
@@ -104,7 +102,6 @@ def test_the_union_covers_what_a_bitmap_covers(pairs):
     assert total_length_ns(union) == (bitmap(pairs) > 0).sum()
 
 
-@relaxed
 @given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
 def test_the_union_knows_neither_row_order_nor_the_origin_of_time(pairs, random, shift):
     union = union_of(pairs)
@@ -113,7 +110,6 @@ def test_the_union_knows_neither_row_order_nor_the_origin_of_time(pairs, random,
     assert np.array_equal(union_intervals(starts + shift, ends + shift), union + shift)
 
 
-@relaxed
 @given(intervals, intervals)
 def test_an_intersection_covers_what_both_bitmaps_cover(left, right):
     both = intersect_intervals(union_of(left), union_of(right))
@@ -141,7 +137,6 @@ def test_an_interval_over_two_windows_is_cut_into_two_pieces():
     assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [(2, 4), (6, 8)]
 
 
-@relaxed
 @given(intervals, intervals)
 def test_clipped_pieces_cover_what_the_bitmaps_of_each_interval_and_the_windows_share(pairs, given):
     windows = union_of(given)
@@ -155,7 +150,6 @@ def test_clipped_pieces_cover_what_the_bitmaps_of_each_interval_and_the_windows_
         assert lengths[row] == expected.sum()
 
 
-@relaxed
 @given(intervals, st.lists(st.integers(-3, END + 3), max_size=6))
 def test_covered_time_and_membership_are_those_of_the_bitmap(given, instants):
     windows, covers = union_of(given), bitmap(given) > 0
@@ -187,7 +181,6 @@ def test_what_is_taken_out_splits_what_is_left():
     assert left.tolist() == [[0, 3], [5, 8]]
 
 
-@relaxed
 @given(intervals, intervals)
 def test_a_difference_is_the_time_in_one_and_not_in_the_other(ours, others):
     left = subtract_intervals(union_of(ours), union_of(others))
@@ -226,7 +219,6 @@ def test_a_lone_or_missing_interval_keeps_all_its_time():
     assert exclusive([]) == []
 
 
-@relaxed
 @given(intervals)
 def test_exclusive_shares_follow_the_rule_segment_by_segment(pairs):
     # Between two neighbouring bounds the same intervals run: each takes dt // k there.
@@ -242,7 +234,6 @@ def test_exclusive_shares_follow_the_rule_segment_by_segment(pairs):
     assert exclusive(pairs) == expected
 
 
-@relaxed
 @given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
 def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, random, shift):
     rows = list(range(len(pairs)))
@@ -256,7 +247,6 @@ def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, r
     assert shares.tolist() == [plain[row] for row in rows]
 
 
-@relaxed
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=8))
 def test_twice_the_durations_without_overlap_give_twice_the_sums(gaps_and_lengths):
     # Each interval starts a gap after the end of the one before, so nothing overlaps.
@@ -269,7 +259,6 @@ def test_twice_the_durations_without_overlap_give_twice_the_sums(gaps_and_length
     assert exclusive(doubled) == [2 * share for share in exclusive(single)]
 
 
-@relaxed
 @given(busy=intervals, windows=intervals)
 def test_gaps_within_windows_are_what_is_not_busy_there(busy, windows):
     busy, windows = union_of(busy), union_of(windows)

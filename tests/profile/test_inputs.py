@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import ReportError, UsageError
@@ -211,7 +211,6 @@ def test_natural_order_reads_numbers_as_numbers():
     assert sorted(reversed(ordered), key=natural_key) == ordered
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab1/", max_size=6), min_size=1, max_size=5))
 def test_any_two_names_can_be_compared(texts):
     ordered = sorted(texts, key=natural_key)
@@ -219,7 +218,6 @@ def test_any_two_names_can_be_compared(texts):
     assert all(one <= other for one, other in pairwise(keys))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from(["a", "b", "rank1"]), min_size=1, max_size=4),

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from effort import examples
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import ReportError
@@ -59,9 +60,7 @@ def test_both_readers_give_the_same_columns(tmp_path, export):
     assert left["global_pid"].tolist() == [(1 << 48) | (100 << 24), NULL_INT]
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.one_of(st.integers(0, 2**64 - 1), st.none()), max_size=9))
 @example(values=[2**63 + 5, 2**64 - 1, None, 0])
 def test_unsigned_identifiers_keep_their_bits(tmp_path, values):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from effort import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import ReportError
@@ -69,14 +70,14 @@ def agree(path: Path) -> None:
     assert decoded(path) == [asked(path, column) for column in "dac"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=OF_FUNCTION)
+@examples(60, suppress_health_check=OF_FUNCTION)
 @given(rows=ROWS, page_bytes=st.sampled_from([512, 4096, 65536]), gone=st.integers(2, 9))
 def test_rows_are_what_sqlite_says_after_deletions_and_changes(tmp_path, rows, page_bytes, gone):
     changes = f"DELETE FROM t WHERE rowid % {gone} = 0; UPDATE t SET c = c / 3 WHERE rowid % 5 = 0"
     agree(made(tmp_path / "r.sqlite", rows, changes, page_bytes))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=OF_FUNCTION)
+@examples(30, suppress_health_check=OF_FUNCTION)
 @given(ids=st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=1, max_size=40))
 def test_row_ids_of_every_width_are_stepped_over(tmp_path, ids):
     rows = [(one, None, 7, 8) for one in range(len(ids))]
@@ -172,7 +173,7 @@ def test_a_file_that_changes_meanwhile_is_left_to_sqlite(tmp_path, monkeypatch):
         decoded(path)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=OF_FUNCTION)
+@examples(150, suppress_health_check=OF_FUNCTION)
 @given(at=st.integers(512, 512 * 12 - 1), byte=st.integers(0, 255), more=st.binary(max_size=6))
 def test_damage_is_noticed_or_gives_other_numbers_but_nothing_else(tmp_path, at, byte, more):
     path = tmp_path / "r.sqlite"

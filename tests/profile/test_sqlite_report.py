@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from effort import examples
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from nsys_llm.core.errors import ReportError
@@ -89,9 +90,7 @@ def test_a_view_in_the_place_of_a_table_says_so_where_it_is_needed(export):
             report.has("kernels")
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.one_of(INT64, st.none()), max_size=9))
 @example(values=[-(2**63) + 1, 2**53 + 1, None, -1])
 def test_every_integer_comes_back_bit_by_bit(tmp_path, values):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.trace.attribution import duplicate_keys, join_launches, open_ranges_n
 
-relaxed = settings(deadline=None)
 # Dense ids use a table; sparse huge ones, and calls without an id, use a search.
 id_lists = st.one_of(
     st.lists(st.integers(0, 6), max_size=8),
@@ -60,7 +59,6 @@ def test_huge_sparse_ids_are_told_apart():
     assert joined([2**53, 2**53 + 1], [(2**53 + 1, 0), (2**53, 1)]) == [1, 0]
 
 
-@relaxed
 @given(id_lists, id_lists, st.data())
 def test_the_join_is_that_of_a_dictionary(op_ids, call_ids, data):
     starts = data.draw(
@@ -73,7 +71,6 @@ def test_the_join_is_that_of_a_dictionary(op_ids, call_ids, data):
     assert joined(op_ids, list(zip(call_ids, starts, strict=True))) == expected
 
 
-@relaxed
 @given(id_lists)
 def test_duplicate_keys_are_those_claimed_twice(call_ids):
     expected = {key for key in call_ids if key >= 0 and call_ids.count(key) > 1}
@@ -106,7 +103,6 @@ def test_of_two_ranges_with_one_start_the_longer_is_the_outer():
     assert open_ranges_n(int64([3, 3]), int64([5, 8]), int64([1, 1])).tolist() == [1, 0]
 
 
-@relaxed
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(0, 2)),

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from quick_run import quick
 
+from nsys_llm.recipes.idle_gaps.analysis import answer
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 US = 1_000
@@ -147,3 +148,134 @@ def test_work_without_a_call_in_the_midst_is_missing_beside_what_is_cut(tmp_path
         # 200 us of 1.8 ms; the 20 cut ones are in neither number.
         assert "11.1 %" in findings.loc[rule, "title"]
         assert "launched before the capture began" in findings.loc[rule, "evidence"]
+
+
+def marked_job(random: Random, begin_ns: int, nested: bool):
+    """Run steps of layers, with a launch inside and outside of each, from `begin_ns` on.
+
+    Returns:
+        The trace, GPU time launched in the cut step outside of its layers, and that outside of
+        steps behind the first whole one.
+    """
+    trace, now_ns, gpu_ns, cut_ns, outside_ns, whole = TraceBuilder(), 0, 0, 0, 0, False
+
+    def launch(owner):
+        nonlocal now_ns, gpu_ns, cut_ns, outside_ns
+        call = (now_ns, now_ns + 2 * US)
+        now_ns += random.randint(3, 9) * US
+        start_ns = max(call[1] + US, gpu_ns)
+        gpu_ns = start_ns + random.randint(5, 25) * US
+        if call[0] >= begin_ns:
+            trace.kernel("k", start_ns=start_ns, end_ns=gpu_ns, launch=call)
+            cut_ns += (gpu_ns - start_ns) * (owner == "cut" or (owner == "outside" and not whole))
+            outside_ns += (gpu_ns - start_ns) * (owner == "outside" and whole)
+        elif gpu_ns > begin_ns:
+            trace.kernel("k", start_ns=start_ns, end_ns=gpu_ns)
+
+    for step in range(12):
+        pushed_ns, marks = now_ns, []
+        whole |= pushed_ns >= begin_ns
+        for layer in range(4):
+            launch("step" if pushed_ns >= begin_ns else "cut")
+            if nested:
+                marks.append((f"layer {layer}", now_ns))
+                launch("layer" if now_ns >= begin_ns else "cut")
+                marks[-1] = (*marks[-1], now_ns)
+        for name, start_ns, end_ns in [(f"step {step}", pushed_ns, now_ns), *marks]:
+            if start_ns >= begin_ns:
+                trace.nvtx(name, start_ns, end_ns)
+        if step % 3 == 0:
+            launch("outside")
+    return trace, cut_ns, outside_ns
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("nested", [False, True])
+def test_work_in_a_range_that_was_pushed_before_the_capture_is_cut(tmp_path, seed, nested):
+    random = Random(seed)
+    trace, cut_ns, outside_ns = marked_job(random, random.randint(40, 180) * US, nested)
+    path = trace.write_sqlite(tmp_path / "r.sqlite")
+    tables = quick("nvtx_phase_attribution", path)
+    parts = tables["attribution"].set_index("part")["gpu_ns"].to_dict()
+    assert parts.get("cut_range", 0) == cut_ns
+    assert parts.get("outside_ranges", 0) == outside_ns
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_work_before_the_first_range_is_cut_for_no_longer_than_a_range_lasts(tmp_path, running):
+    trace = TraceBuilder()
+    if running:
+        trace.kernel("k", start_ns=-5 * US, end_ns=2 * US)
+    for at in range(40):
+        trace.kernel(
+            "k",
+            start_ns=(10 * at + 5) * US,
+            end_ns=(10 * at + 9) * US,
+            launch=(10 * at * US, (10 * at + 2) * US),
+        )
+    for at in (200, 250, 300, 350):
+        trace.nvtx("step", at * US, (at + 49) * US)
+    tables = quick("nvtx_phase_attribution", trace.write_sqlite(tmp_path / "r.sqlite"))
+    parts = tables["attribution"].set_index("part")["ops_n"].to_dict()
+    # The capture begins with the first call, at 0; a step takes 49 us.
+    assert parts.get("cut_range", 0) == (5 if running else 0)
+    assert parts["outside_ranges"] == (15 if running else 20)
+    assert parts["launch"] == 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_idle_time_before_what_was_launched_earlier_is_cut(tmp_path, seed):
+    random = Random(seed)
+    trace, at, cut_ns, open_ns = TraceBuilder(), 0, 0, 0
+    early_n, lost_n = random.randint(2, 8), random.choice((0, 4))
+    for number in range(early_n + lost_n + 6):
+        gap_ns = random.randint(1, 4) * 1_000 * US
+        start_ns, at = at + gap_ns, at + gap_ns + 20 * US
+        if number < early_n:
+            # Numbers count up: a smaller one than that of any call came before all calls.
+            trace.kernel("k", start_ns=start_ns, end_ns=at, correlation_id=number + 1)
+            cut_ns += gap_ns if number else 0
+        elif number >= early_n + 6:
+            trace.kernel("k", start_ns=start_ns, end_ns=at, correlation_id=900 + number)
+            open_ns += gap_ns
+        else:
+            launch = (start_ns - 9 * US, start_ns - 5 * US)
+            trace.kernel(
+                "k", start_ns=start_ns, end_ns=at, correlation_id=99 + number, launch=launch
+            )
+    path = trace.write_sqlite(tmp_path / "r.sqlite")
+    device, rules = idle(path)
+    assert device["before_capture_ns"] == cut_ns
+    share = open_ns / (device["idle_ns"] - cut_ns)
+    assert ("idle_without_launch" in rules) is (share >= 0.3 and open_ns >= 1_000 * US)
+    sums = quick("idle_gaps", path)["cause_sums"].set_index("cause")["idle_ns"]
+    assert sums["no_api"] == cut_ns + open_ns
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_idle_time_that_cut_graphs_make_unknown_says_so(tmp_path, seed):
+    random = Random(seed)
+    trace, cut_n = TraceBuilder(duration_ns=900 * US), random.randint(1, 4)
+    for number in range(6):
+        at = 40 * number * US
+        nodes = [("n", at + 10 * US, at + 15 * US), ("n", at + 16 * US, at + 30 * US)]
+        trace.graph_launch(nodes, launch=(at, at + 2 * US))
+    for number in range(cut_n):
+        trace.api(
+            "cudaGraphLaunch_v10000", start_ns=(240 + number) * US, end_ns=(240 + number) * US + 9
+        )
+    path = trace.write_sqlite(tmp_path / "r.sqlite")
+    for words, known in (
+        ((), True),
+        (("--whole-capture",), False),
+        (("--filter-time", "0us/500us"), False),
+        (("--filter-time", "0us/230us"), True),
+    ):
+        tables = quick("idle_gaps", path, *words)
+        (device,) = tables["devices"].to_dict("records")
+        assert device["known"] is known
+        assert device["graphs_cut_n"] == (0 if known else cut_n)
+        assert ("graphs_cut_at_end" in set(tables["findings"]["rule"])) is not known
+        assert "opaque_graphs" not in set(tables["findings"]["rule"])
+        assert ("--cuda-graph-trace" in answer(tables)) is False
+        assert ("not known" in answer(tables)) is not known

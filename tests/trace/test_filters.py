@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.trace.filters import Launches, select
 from nsys_llm.trace.ranges import Ranges
 
-relaxed = settings(deadline=None)
 NAMES = ("a", "b")
 
 #: name, start, length, thread, whether of any thread.
@@ -72,7 +71,6 @@ def instants(windows):
     return {at for low, high in windows.tolist() for at in range(low, high)}
 
 
-@relaxed
 @given(range_rows, op_rows)
 def test_launched_in_takes_the_operations_whose_launch_lies_in_a_range(ranges, ops):
     selection = select(launches_of(ops), ranges_of(ranges), {"filter_nvtx": "a"})
@@ -83,7 +81,6 @@ def test_launched_in_takes_the_operations_whose_launch_lies_in_a_range(ranges, o
     assert bool(selection.notes) == (not mine)
 
 
-@relaxed
 @given(range_rows, op_rows)
 def test_a_projected_range_spans_its_first_start_to_its_last_end_on_the_gpu(ranges, ops):
     selection = select(launches_of(ops), ranges_of(ranges), {"filter_projected_nvtx": "a"})
@@ -98,7 +95,6 @@ def test_a_projected_range_spans_its_first_start_to_its_last_end_on_the_gpu(rang
     assert selection.launched is None
 
 
-@relaxed
 @given(range_rows, op_rows, st.integers(0, 9), st.integers(1, 9))
 def test_a_window_and_a_projected_range_leave_what_both_hold(ranges, ops, start, length):
     if not ops:
@@ -153,7 +149,7 @@ OPS = launches_of(
 def test_steps_take_what_is_launched_in_them_counted_from_0(steps, kept):
     selection = select(OPS, STEPS, {"steps": steps})
     assert np.flatnonzero(selection.launched).tolist() == kept
-    assert selection.notes == ()
+    assert bool(selection.notes) is not bool(kept)
 
 
 def test_skipping_the_warm_up_leaves_out_all_before_the_end_of_the_first_step():

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts
 from nsys_llm.trace.identity import RankEntry, RankKey, clock_offsets, number_ranks, one_clock
-
-relaxed = settings(deadline=None)
 
 
 def facts(variables=None, mpi=None, host="node1", utc=None, steady=None, session=None):
@@ -244,7 +242,6 @@ maps = st.one_of(
 )
 
 
-@relaxed
 @given(sets_with_failures(), maps, st.randoms(use_true_random=False))
 def test_the_order_of_the_inputs_changes_nothing(entries, rank_map, random):
     before = number_ranks(entries, rank_map)
@@ -252,7 +249,6 @@ def test_the_order_of_the_inputs_changes_nothing(entries, rank_map, random):
     assert number_ranks(entries, rank_map) == before
 
 
-@relaxed
 @given(sets_with_failures(), maps)
 def test_numbers_are_distinct_and_labels_unique_and_sorted(entries, rank_map):
     found = number_ranks(entries, rank_map)

@@ -6,15 +6,13 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table, Trace
 from nsys_llm.trace.rank_trace import OP_TABLES
 from nsys_llm.trace.selection import gpu_processes, select_rank
-
-relaxed = settings(deadline=None)
 
 PROCESS, OTHER = 100 << 24, 101 << 24
 THREAD = PROCESS | 7
@@ -264,7 +262,6 @@ api_calls = st.lists(st.builds(call, st.integers(0, 9), ids), max_size=5)
 windows = st.one_of(st.none(), st.tuples(st.integers(0, 9), st.integers(10, 25)))
 
 
-@relaxed
 @given(operations, operations, api_calls, windows)
 def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls, window):
     report = trace(*kernels, memcpys=memcpys, calls=calls)
@@ -283,7 +280,6 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
         assert len(rank.tables["kernels"]) == coverage["kernel"].total_n
 
 
-@relaxed
 @given(operations, api_calls, st.randoms(use_true_random=False))
 def test_coverage_does_not_depend_on_the_order_of_rows(kernels, calls, random):
     # Equal instants would leave the earliest of two calls to the order of rows.

@@ -83,7 +83,7 @@ def test_a_name_that_nothing_matches_comes_back_with_the_nearest(
     "text",
     [
         *("step #", "step 2", "re:^step", r"re:\d$", "re:^step #$", "re:.@*/0"),
-        *("comm@NCCL", "comm/0", "step #@default/3", "step 1/7"),
+        *("comm@NCCL", "comm/0", "step #@default/3", "step 1/0"),
     ],
 )
 def test_a_name_that_something_matches_is_left_alone(tmp_path, text):
@@ -107,7 +107,7 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
     }
     assert len(merged) == 1
     (unmatched,) = merged.values()
-    both = ("filter_nvtx", "step")
+    both = ("filter_nvtx", "step", "steps")
     assert [tuple(one.option for one in of_rank) for of_rank in unmatched] == [both, both, ()]
     refuse_unmatched(unmatched, options)
     notes = [note for part in parts for note in part.profiles[0].notes if "'step 1'" in note]
@@ -120,6 +120,68 @@ def test_ranks_without_ranges_say_what_to_record(tmp_path):
     (part,), options = mapped("llm_hotspots", str(path), "--filter-nvtx", "step")
     assert part.profiles[0].ranks[0].unmatched == (Unmatched("filter_nvtx", ()),)
     assert "--trace=nvtx" in refused([part.profiles[0].ranks[0].unmatched], options)
+
+
+def numbered(path, counts):
+    """Write ranges "inner" on several threads, so many on each; every one launches a kernel."""
+    trace = TraceBuilder()
+    for thread, count in enumerate(counts):
+        for number in range(count):
+            at_ns = 1_000 * thread + 100 * number
+            trace.nvtx("inner", at_ns, at_ns + 90, tid=100 + thread)
+            launch = (at_ns + 5, at_ns + 9)
+            trace.kernel(
+                "k", start_ns=50_000 + at_ns, duration_ns=9, launch=launch, tid=100 + thread
+            )
+    return str(trace.write_sqlite(path))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("flag", ["--filter-nvtx", "--filter-projected-nvtx", "--steps"])
+def test_a_number_beyond_the_last_instance_comes_back_with_how_many_there_are(tmp_path, seed, flag):
+    chance = random.Random(seed)
+    counts = [[chance.randint(1, 6) for _ in range(chance.randint(1, 3))] for _ in range(3)]
+    paths = [numbered(tmp_path / f"rank{rank}.sqlite", each) for rank, each in enumerate(counts)]
+    most = [max(each) for each in counts]
+    wanted = chance.randint(0, 7)
+    text = f"{wanted}:" if flag == "--steps" else f"inner/{wanted}"
+    step = ["--step", "inner"] if flag == "--steps" else []
+    parts, options = mapped("llm_hotspots", *paths, flag, text, *step)
+    outcomes = [part.reports[0].ranks[0] for part in parts]
+    for outcome, there_n in zip(outcomes, most, strict=True):
+        few = wanted >= there_n
+        assert [one.there_n for one in outcome.unmatched] == ([there_n] if few else [])
+        said = [note for note in outcome.notes if f"'{text}'" in note]
+        assert len(said) == len(outcome.notes) == few
+        noun = "step" if flag == "--steps" else "instance"
+        assert all(f" {there_n} {noun}" in note for note in said)
+    unmatched = [outcome.unmatched for outcome in outcomes]
+    if wanted < max(most):
+        refuse_unmatched(unmatched, options)
+    else:
+        assert f" {max(most)} " in refused(unmatched, options)
+
+
+def test_steps_that_are_partly_there_are_taken_and_the_rest_is_told(tmp_path):
+    path = numbered(tmp_path / "rank0.sqlite", [3])
+    (part,), options = mapped("llm_hotspots", path, "--steps", "1:9", "--step", "inner")
+    (outcome,) = part.reports[0].ranks
+    assert outcome.unmatched == ()
+    assert outcome.notes == ("--steps '1:9': there are 3 steps (0 to 2); 2 of them are selected",)
+    refuse_unmatched([outcome.unmatched], options)
+    for whole in ("1:3", ":3", "0:", ":1"):
+        (part,), _ = mapped("llm_hotspots", path, "--steps", whole, "--step", "inner")
+        assert part.reports[0].ranks[0].notes == ()
+
+
+def test_without_steps_none_can_be_chosen(tmp_path):
+    path = rank(tmp_path / "rank0.sqlite")
+    (part,), options = mapped("llm_hotspots", str(path), "--steps", "0:1")
+    told = refused([part.reports[0].ranks[0].unmatched], options)
+    assert told.startswith("--steps '0:1': there are no steps")
+    assert "--step" in told
+    (part,), options = mapped("llm_hotspots", str(path), "--steps", "0:1", "--step", "nope")
+    assert "there are no steps" not in refused([part.reports[0].ranks[0].unmatched], options)
 
 
 def test_without_ranks_there_is_nothing_to_refuse():

@@ -25,7 +25,7 @@ FIELDS = {
 
 def plotted(frame, **spec):
     """Draw, and let plotly check every property."""
-    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec})
+    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}).to_plotly_json()
     go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     return plot
 

@@ -29,7 +29,7 @@ def drawn(*rows, **spec):
         }
     )
     spec = {"kind": "icicle", "path": "path", "parent": "parent", "label": "label", **spec}
-    plot = draw(frame, FIELDS, {"title": "T", "value": "time_ns", **spec})
+    plot = draw(frame, FIELDS, {"title": "T", "value": "time_ns", **spec}).to_plotly_json()
     go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     trace = plot["data"][0]
     assert len(set(trace["ids"])) == len(rows) or len(trace["ids"]) < len(rows)

@@ -16,7 +16,7 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 
 from ..partials import MICRO_GAP_NS
 from .advice import KINDS, LONG, SHORT, Kind
-from .ranks import ends_of_pipeline, rank_findings
+from .ranks import ends_of_pipeline, or_by_schedule, rank_findings
 from .severity import severity_of
 
 _Tables = Mapping[str, pd.DataFrame]
@@ -44,11 +44,16 @@ def answer(tables: _Tables) -> str:
     devices, sums = tables["devices"], tables["cause_sums"]
     known = devices[devices["known"] & (devices["window_ns"] > 0)]
     if known.empty:
-        if (~devices["known"]).any():
-            return (
-                "Idle time is not known: CUDA graphs were launched whose work is not in the "
-                "reports. Record them with `--cuda-graph-trace=node`."
+        if (unknown := devices[~devices["known"]]).size:
+            cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
+            why = (
+                "the window reaches beyond the last operation, and CUDA graphs were running when "
+                "the capture ended. Leave out `--whole-capture`, or end the window there."
+                if cut
+                else "CUDA graphs were launched whose work is not in the reports. Record them with "
+                "`--cuda-graph-trace=node`."
             )
+            return f"Idle time is not known: {why}"
         return (
             "Nothing ran on a GPU in what was looked at. `coverage` says what the reports hold, "
             "and what a filter left of it."
@@ -82,10 +87,12 @@ def findings(tables: _Tables) -> list[Finding]:
     found = [one for one in kinds if one is not None]
     if ends_of_pipeline(tables):
         found = [_of_stages(one) if one.rule == _WAITS_FOR_INPUT else one for one in found]
+    found = [or_by_schedule(one, tables) if one.rule == _WAITS_FOR_INPUT else one for one in found]
     return [
         *found,
         *_profiler(tables),
         *_unknown_launches(tables),
+        *_cut_graphs(tables),
         *_missing_copies(tables),
         *rank_findings(tables),
     ]
@@ -223,26 +230,57 @@ def _profiler(tables: _Tables) -> list[Finding]:
 
 
 def _unknown_launches(tables: _Tables) -> list[Finding]:
-    sums = tables["cause_sums"]
-    row = sums[(sums["cause"] == "no_api") & (sums["idle_pct"] >= _NO_API_PCT)]
-    row = row[row["idle_ns"] >= _LEAST_NS]
-    if row.empty:
+    causes, devices = tables["rank_causes"], tables["devices"]
+    own = causes[causes["cause"] == "no_api"].groupby("rank")["idle_ns"].sum()
+    known = devices[devices["known"]].groupby("rank")[["idle_ns", "before_capture_ns"]].sum()
+    # What was launched before the capture began is cut off: no setting records its launch.
+    known["open_ns"] = own.reindex(known.index).fillna(0) - known["before_capture_ns"]
+    cut_ns, open_ns = (int(known[name].sum()) for name in ("before_capture_ns", "open_ns"))
+    share = 100.0 * open_ns / max(int(known["idle_ns"].sum()) - cut_ns, 1)
+    if open_ns < _LEAST_NS or share < _NO_API_PCT:
         return []
-    one = row.iloc[0]
+    rank = known["open_ns"].idxmax()
+    cut = f" Without {format_ns(cut_ns)} that the begin of the capture cut." if cut_ns else ""
     return [
         Finding(
             rule="idle_without_launch",
             severity="note",
             scope="rank",
-            rank=int(one["most_rank"]),
-            title=f"Nothing is known of the cause of {format_percent(one['idle_pct'])} of the idle "
-            "time",
-            evidence=f"{format_ns(one['idle_ns'])} before operations whose API call is not "
-            f"recorded; rank {one['most_rank']} has most of it ({format_ns(one['most_ns'])}).",
-            tables=("cause_sums", "coverage"),
+            rank=int(rank),
+            title=f"Nothing is known of the cause of {format_percent(share)} of the idle time",
+            evidence=f"{format_ns(open_ns)} before operations whose API call is not "
+            f"recorded; rank {rank} has most of it ({format_ns(known['open_ns'][rank])}).{cut}",
+            tables=("cause_sums", "devices", "coverage"),
             recommendation="Do not read the other causes as shares of the whole.",
             capture="--trace=cuda,nvtx",
-            impact_ns=int(one["idle_ns"]),
+            impact_ns=open_ns,
+        )
+    ]
+
+
+def _cut_graphs(tables: _Tables) -> list[Finding]:
+    """Say why idle time is not known where only the end of the capture cut graphs."""
+    columns = ["rank", "file", "opaque_launches_n", "graphs_cut_n"]
+    ranks = tables["devices"][columns].drop_duplicates()
+    cut = ranks[ranks["graphs_cut_n"] > 0]
+    cut = cut[cut["graphs_cut_n"] == cut["opaque_launches_n"]]  # else opaque_graphs says it
+    if cut.empty:
+        return []
+    row = cut.loc[cut["graphs_cut_n"].idxmax()]
+    return [
+        Finding(
+            rule="graphs_cut_at_end",
+            severity="medium",
+            scope="rank",
+            rank=int(row["rank"]),
+            title=f"Idle time is not known on {counted(len(cut), 'rank')}: graphs were running "
+            "when the capture ended",
+            evidence=f"{counted(row['graphs_cut_n'], 'launch', 'launches')} of CUDA graphs on rank "
+            f"{row['rank']} had left nothing when the capture ended, and the window reaches beyond "
+            "the last recorded operation, where they may run.",
+            tables=("devices", "coverage"),
+            recommendation="Leave out --whole-capture, or end --filter-time with the last "
+            "operation: up to there the idle time is known.",
         )
     ]
 

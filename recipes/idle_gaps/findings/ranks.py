@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.stages import end_stages
+from nsys_llm.analyses.collectives.stages import end_stages, may_be_two_stages
 from nsys_llm.report.findings import Finding
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
@@ -37,7 +38,7 @@ def rank_findings(tables: _Tables) -> list[Finding]:
     """
     ends = ends_of_pipeline(tables)
     return [
-        *(one for one in _more_idle(tables) if one.rank not in ends),
+        *(or_by_schedule(one, tables) for one in _more_idle(tables) if one.rank not in ends),
         *_standstill(tables),
         *([] if ends else _late_rank(tables)),
     ]
@@ -45,9 +46,26 @@ def rank_findings(tables: _Tables) -> list[Finding]:
 
 def ends_of_pipeline(tables: _Tables) -> frozenset[int]:
     """Return the ranks of first and last stages; empty where ranks are no stages."""
-    transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
+    transfers_n = _transfers_n(tables)
     places = end_stages(transfers_n.tolist())
     return frozenset(int(transfers_n.index[place]) for place in places)
+
+
+def or_by_schedule(found: Finding, tables: _Tables) -> Finding:
+    """Say first that two ranks which send and receive may be idle by the schedule of a pipeline."""
+    if not may_be_two_stages(_transfers_n(tables).tolist()):
+        return found
+    return replace(
+        found,
+        severity="low" if found.severity in ("high", "medium") else found.severity,
+        recommendation="The two ranks send and receive. If tail_stats says that they are stages of "
+        "a pipeline, long gaps once a step are the bubble of its schedule. Of what recurs more "
+        f"often: {found.recommendation}",
+    )
+
+
+def _transfers_n(tables: _Tables) -> pd.Series[int]:
+    return tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
 
 
 def _more_idle(tables: _Tables) -> list[Finding]:

@@ -37,6 +37,7 @@ def map_device(
         transfers_n=_transfers_n(ops, names),
         gap_ns=int(length.sum()),
         overhead_ns=total_length_ns(overhead),
+        early_ns=_early_ns(ops, spans, overhead),
         kernel_busy_ns=ops.computing_ns,
         sums=None,
         lengths=counts.moments(1) if known else None,
@@ -49,6 +50,13 @@ def gap_spans(ops: DeviceOps) -> IntArray:
     """Return starts and ends of the gaps of a device, shape (n, 2)."""
     # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
     return np.stack((ops.gaps.start_ns, ops.gaps.end_ns)).T
+
+
+def _early_ns(ops: DeviceOps, spans: IntArray, overhead: IntArray) -> int:
+    """Return the idle time before operations that were launched before the capture began."""
+    after = ops.gaps.after
+    early = spans[(after >= 0) & ops.early[after]] if ops.early.any() else spans[:0]
+    return total_length_ns(early) - total_length_ns(intersect_intervals(overhead, early))
 
 
 def _transfers_n(ops: DeviceOps, names: OpNames) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.stages import end_stages
+from nsys_llm.analyses.collectives.stages import end_stages, may_be_two_stages
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, records, severity_of, window_of
 from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
@@ -22,12 +22,22 @@ from ..tables.balance import COMPUTE
 from .exposed import exposed_communication
 from .launch_split import (
     LaunchSplit,
+    compute_kernels,
     hosts_beyond_chance,
     mix_words,
     split_beyond_chance,
+    split_host,
     split_words,
 )
-from .longer_kernels import SLOW_RATIO, longer_kernels, more_words, named, slow_words
+from .longer_kernels import (
+    SLOW_RATIO,
+    host_words,
+    longer_kernels,
+    longer_on_host,
+    more_words,
+    named,
+    slow_words,
+)
 
 #: A rank with less compute than this share of the most only looks on, and is not compared; ours.
 _ONLOOKER: Final = 0.01
@@ -61,21 +71,24 @@ def balance_findings(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
         tables: Finished tables by name: overlap, processes, imbalance, host_imbalance,
             rank_kernels.
     """
-    staged = _is_pipeline(tables["rank_kernels"])
+    transfers_n = _transfers_n(tables["rank_kernels"])
+    staged = bool(end_stages(transfers_n))
+    # Which of two ranks is late by the schedule of a pipeline only tail_stats can tell.
+    equals = not (staged or may_be_two_stages(transfers_n))
     overlap, processes, imbalance, hosts = (
         records(tables[name]) for name in ("overlap", "processes", "imbalance", "host_imbalance")
     )
     return [
         *exposed_communication(overlap, staged=staged),
         *_slow_rank(processes, imbalance, tables["rank_kernels"]),
-        *([] if staged else _late_rank(imbalance, processes)),
+        *(_late_rank(imbalance, processes) if equals else []),
         *_uneven_kernels(imbalance, processes, tables["rank_kernels"]),
-        *_slow_host(hosts, processes),
+        *_slow_host(hosts, processes, imbalance, tables["rank_kernels"]),
     ]
 
 
-def _is_pipeline(kernels: pd.DataFrame) -> bool:
-    """Tell whether most communication is sends and receives between stages."""
+def _transfers_n(kernels: pd.DataFrame) -> list[int]:
+    """Return each rank's sends and receives if they are most of the communication, else nothing."""
     mine = kernels[kernels["launches_n"] > 0]
     operation = {name: operation_of(name) for name in mine["name"] if is_communication(name)}
     mine = mine.assign(operation=mine["name"].map(operation))
@@ -83,7 +96,7 @@ def _is_pipeline(kernels: pd.DataFrame) -> bool:
     p2p = mine[mine["operation"] == SEND_RECV]
     launches_n = p2p.groupby("rank")["launches_n"].sum().reindex(kernels["rank"].unique())
     mostly = 2 * int(total_ns.get(SEND_RECV, 0)) > int(total_ns.sum())
-    return mostly and bool(end_stages(launches_n.fillna(0).astype(int).tolist()))
+    return launches_n.fillna(0).astype(int).tolist() if mostly else []
 
 
 def _slow_rank(
@@ -252,7 +265,12 @@ def _alike(processes: Sequence[Record]) -> bool:
     return 2 * len(near) > len(counts)
 
 
-def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator[Finding]:
+def _slow_host(
+    hosts: Sequence[Record],
+    processes: Sequence[Record],
+    imbalance: Sequence[Record],
+    rank_kernels: pd.DataFrame,
+) -> Iterator[Finding]:
     """Return the finding on the machine whose ranks compute longest at as many launches."""
     launches = {
         host: median(one["launches_n"] for one in processes if one["host"] == host)
@@ -275,18 +293,29 @@ def _slow_host(hosts: Sequence[Record], processes: Sequence[Record]) -> Iterator
         return
     if not hosts_beyond_chance(worst["mean_ns"] - worst["p50_ns"], worst["host"], processes):
         return
+    mine = [row["rank"] for row in processes if row["host"] == worst["host"]]
+    times = {row["rank"]: row["compute_total_ns"] for row in processes}
+    names = compute_kernels(imbalance)
+    split = split_host(rank_kernels, names, mine, times, len(compute))
+    if not (split.mixed or split.sure):
+        return
+    longer = [] if split.mixed else longer_on_host(rank_kernels, names, mine)
+    why, advice = host_words(longer, split, launches[worst["host"]])
     more = format_percent(100.0 * (worst["mean_over_p50"] - 1))
+    title = f"Ranks of machine {quoted(worst['host'])}"
     yield Finding(
-        rule="slow_host",
+        rule="uneven_work" if longer else "slow_host",
         severity=severity,
         scope="run",
-        title=f"Ranks of machine {quoted(worst['host'])} compute {more} longer than the others",
+        title=f"{title} have {more} more to compute, in {quoted(shortened(longer[0]))}"
+        if longer
+        else f"{title} compute {more} longer than the others",
         evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
         f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
-        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out.",
-        tables=("host_imbalance",),
-        recommendation="Compare that machine's clocks, power limits and cooling with the others, "
-        "and look for other jobs on it.",
+        f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out. {why}"
+        f"{split_words(split, len(mine))}",
+        tables=("host_imbalance", "rank_kernels"),
+        recommendation=advice,
         name=worst["host"],
         impact_ns=round((worst["mean_ns"] - worst["p50_ns"]) * worst["ranks_n"]),
     )

@@ -37,15 +37,15 @@ _FEW: Final = 13
 
 @dataclass(frozen=True)
 class LaunchSplit:
-    """The difference in compute time of a rank to the median rank.
+    """The difference in compute time of a rank to the median rank; or of all ranks of a machine.
 
     Attributes:
-        reference: Number of the median rank.
+        reference: Number of the median rank, of those elsewhere.
         count_ns: What more or fewer launches of each kernel make, at the reference's mean.
         per_call_ns: The rest: longer or shorter launches.
         sure: Whether the second is beyond what chance among launches makes of it.
         name: The kernel with the largest count effect.
-        launches_n: Its launches on the rank.
+        launches_n: Its launches on the rank; on the mean of several.
         reference_n: Those on the reference.
     """
 
@@ -74,14 +74,47 @@ def split_rank(
         rank: The rank.
         times: Compute time of the ranks that are compared, by rank; two or more.
     """
-    others = sorted((ns, number) for number, ns in times.items() if number != rank)
-    reference = others[(len(others) - 1) // 2][1]
     rows = rank_kernels[rank_kernels["name"].isin(compute)]
-    names = sorted(set(rows.loc[rows["rank"].isin([rank, reference]), "name"]))
+    return _split(rows, [rank], median_rank(times, [rank]), len(times))
+
+
+def split_host(
+    rank_kernels: pd.DataFrame,
+    compute: Collection[str],
+    mine: Sequence[int],
+    times: Mapping[int, int],
+    hosts_n: int,
+) -> LaunchSplit:
+    """Split what the ranks of a machine compute more than as many times the median rank elsewhere.
+
+    Args:
+        rank_kernels: The table.
+        compute: Kernels that are no communication.
+        mine: The ranks of the machine.
+        times: Compute time of all ranks, by rank; some are of other machines.
+        hosts_n: How many machines are compared.
+    """
+    rows = rank_kernels[rank_kernels["name"].isin(compute)]
+    return _split(rows, mine, median_rank(times, mine), hosts_n)
+
+
+def median_rank(times: Mapping[int, int], without: Collection[int]) -> int:
+    """Return the rank with the median compute time of the others; of two, that with less."""
+    others = sorted((ns, number) for number, ns in times.items() if number not in without)
+    return others[(len(others) - 1) // 2][1]
+
+
+def _split(rows: pd.DataFrame, mine: Sequence[int], reference: int, compared_n: int) -> LaunchSplit:
+    """Split the kernels of some ranks against as many times those of the reference."""
+    names = sorted(set(rows.loc[rows["rank"].isin([*mine, reference]), "name"]))
     n0, t0, v0 = _by_name(rows[rows["rank"] == reference], names)
-    n1, t1, v1 = _by_name(rows[rows["rank"] == rank], names)
+    n1, t1, v1 = _by_name(rows[rows["rank"].isin(mine)], names)
+    times = len(mine)
     effects = split_change(
-        n0.astype(np.int64), t0.astype(np.int64), n1.astype(np.int64), t1.astype(np.int64)
+        n0.astype(np.int64) * times,
+        t0.astype(np.int64) * times,
+        n1.astype(np.int64),
+        t1.astype(np.int64),
     )
     per_call_ns = int(effects.per_call.sum())
     both = (n0 > 0) & (n1 > 0)
@@ -92,9 +125,9 @@ def split_rank(
         reference,
         int(effects.count.sum()),
         per_call_ns,
-        per_call_ns > _limit(len(times)) * noise_ns,
+        per_call_ns > _limit(compared_n) * noise_ns,
         names[largest] if names else "",
-        int(n1[largest]) if names else 0,
+        round(n1[largest] / times) if names else 0,
         int(n0[largest]) if names else 0,
     )
 
@@ -113,15 +146,20 @@ def split_beyond_chance(
         worst: Its row of the table processes.
         working: Those of all ranks that are compared, its own too.
     """
-    names = {
-        row["name"] for row in imbalance if row["scope"] == "kernel" and not row["communication"]
-    }
+    names = compute_kernels(imbalance)
     times = {row["rank"]: row["compute_total_ns"] for row in working}
     split = split_rank(rank_kernels, names, worst["rank"], times)
     others_ns = [ns for rank, ns in times.items() if rank != worst["rank"]]
     if not ranks_beyond_chance(worst["compute_total_ns"], others_ns):
         return None
     return split if split.mixed or split.sure else None
+
+
+def compute_kernels(imbalance: Sequence[Record]) -> set[str]:
+    """Return the names of the kernels that are no communication."""
+    return {
+        row["name"] for row in imbalance if row["scope"] == "kernel" and not row["communication"]
+    }
 
 
 def mix_words(split: LaunchSplit, launches_n: int) -> tuple[str, str]:
@@ -134,14 +172,16 @@ def mix_words(split: LaunchSplit, launches_n: int) -> tuple[str, str]:
     )
 
 
-def split_words(split: LaunchSplit) -> str:
-    """Return what the difference to the median rank is made of, with a space before."""
+def split_words(split: LaunchSplit, ranks_n: int = 1) -> str:
+    """Return what the difference to the median rank is made of, a rank, with a space before."""
     count, per_call = (
-        f"{'+' if ns > 0 else ''}{format_ns(ns)}" for ns in (split.count_ns, split.per_call_ns)
+        f"{'+' if ns > 0 else ''}{format_ns(round(ns / ranks_n))}"
+        for ns in (split.count_ns, split.per_call_ns)
     )
+    each = " a rank" if ranks_n > 1 else ""
     return (
-        f" Kernel by kernel against rank {split.reference}: {count} by the number of launches, "
-        f"{per_call} by their length."
+        f" Kernel by kernel against rank {split.reference}: {count}{each} by the number of "
+        f"launches, {per_call} by their length."
     )
 
 

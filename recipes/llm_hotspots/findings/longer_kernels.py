@@ -1,12 +1,16 @@
-"""Whether a rank that computes longer has a slow GPU, or more work in some kernels."""
+"""Whether a rank or machine that computes longer has slow GPUs, or more work in some kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
+
+import pandas as pd
 
 from nsys_llm.report.records import Record
 from nsys_llm.view.text import counted, format_count, quoted, shortened
+
+from .launch_split import LaunchSplit, mix_words
 
 #: How much more compute than the others makes a rank or a machine slow; ours. Boards of one model
 #: differ by 2 to 4 % in clock.
@@ -35,6 +39,62 @@ def longer_kernels(imbalance: Sequence[Record], rank: int) -> list[Record]:
     if not longer or len(longer) > _MOST_KERNELS * len(own):
         return []
     return sorted(longer, key=lambda row: (row["others_p50_ns"] - row["max_ns"], row["name"]))
+
+
+def longer_on_host(
+    rank_kernels: pd.DataFrame, compute: Collection[str], mine: Sequence[int]
+) -> list[str]:
+    """Return the kernels that the ranks of a machine have longer, most first.
+
+    None where most are longer, as on a rank.
+
+    Args:
+        rank_kernels: The table.
+        compute: Kernels that are no communication.
+        mine: The ranks of the machine.
+    """
+    rows = rank_kernels[rank_kernels["name"].isin(compute)]
+    ranks = rank_kernels["rank"].unique()
+    times = rows.pivot_table(index="rank", columns="name", values="total_ns", aggfunc="sum")
+    times = times.reindex(ranks).fillna(0).astype("float64")
+    own = times.index.isin(mine)
+    mean, usual = times[own].mean(), times[~own].median()
+    telling = (usual > 0) & (times.sum() >= _TELLING_SHARE * float(times.to_numpy().sum()))
+    longer = telling & (mean >= SLOW_RATIO["low"] * usual)
+    if not longer.any() or int(longer.sum()) > _MOST_KERNELS * int(telling.sum()):
+        return []
+    more = (mean - usual)[longer]
+    return sorted(more.index, key=lambda name: (-more[name], name))
+
+
+def host_words(longer: Sequence[str], split: LaunchSplit, launches_n: float) -> tuple[str, str]:
+    """Return evidence and advice for a machine whose ranks compute longer.
+
+    Args:
+        longer: See `longer_on_host`.
+        split: Of its ranks.
+        launches_n: Of its median rank.
+    """
+    if split.mixed:
+        evidence, _ = mix_words(split, round(launches_n))
+        return (
+            evidence,
+            "Look for work that only the ranks of this machine have: that kernel is not slower, it "
+            "runs more often.",
+        )
+    if longer:
+        more = f" and {counted(len(longer) - 1, 'more kernel')}" if len(longer) > 1 else ""
+        return (
+            f"{quoted(shortened(longer[0]))}{more} takes longer there; the other kernels are as "
+            "fast as elsewhere, so the machine is not slow.",
+            "This is uneven work: look at what decides the size of that kernel's input on these "
+            "ranks (experts, sequence lengths), and spread it over the machines.",
+        )
+    return (
+        "Its ranks launch as much, so each launch takes longer.",
+        "Compare that machine's clocks, power limits and cooling with the others, and look for "
+        "other jobs on it.",
+    )
 
 
 def named(rows: Sequence[Record]) -> str:

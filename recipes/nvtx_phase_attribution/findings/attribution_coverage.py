@@ -18,8 +18,8 @@ _LOW_COVERAGE_PCT: Final = 70.0
 #: Share of the GPU time in ranges of no phase from which the map is to be mended; ours.
 _UNMAPPED_PCT: Final = 50.0
 _TOP_RANGES: Final = 4
-#: The part of attribution that the begin of the capture cut.
-_CUT: Final = "before_capture"
+#: The parts of attribution that the begin of the capture cut.
+_CUT: Final = ("before_capture", "cut_range")
 #: Share of the GPU time from which that of a loss by itself is told; ours.
 _LOST_PCT: Final = 5.0
 
@@ -31,9 +31,10 @@ def coverage_findings(tables: _Tables) -> list[Finding]:
 
 def _low_coverage(tables: _Tables) -> list[Finding]:
     rows = tables["attribution"]
-    # What was launched before the capture began is cut off: no range could hold it.
-    cut = rows[rows["part"] == _CUT].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
-    rows = rows[rows["part"] != _CUT]
+    # What was launched, or marked, before the capture began is cut off: no range could hold it.
+    is_cut = rows["part"].isin(_CUT)
+    cut = rows[is_cut].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
+    rows = rows[~is_cut]
     by_rank = rows.groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     found = rows[rows["attributed"]].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     share = 100.0 * found.reindex(by_rank.index).fillna(0) / by_rank[by_rank > 0]
@@ -44,7 +45,12 @@ def _low_coverage(tables: _Tables) -> list[Finding]:
     lost = rows[(rows["rank"] == rank) & ~rows["attributed"]]
     worst = lost.loc[lost["gpu_ns"].idxmax()]
     cut_ns = int(cut.get((rank, file), 0))
-    without = f" (without {format_ns(cut_ns)} launched before the capture began)" if cut_ns else ""
+    without = (
+        f" (without {format_ns(cut_ns)} launched before the capture began, or in a range that "
+        "was pushed by then)"
+        if cut_ns
+        else ""
+    )
     return [
         Finding(
             rule="low_range_coverage",

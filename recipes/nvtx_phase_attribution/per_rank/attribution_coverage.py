@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE
+from nsys_llm.analyses.nvtx.phase_times import RangedOps
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.capture_edges import launched_before
@@ -56,6 +58,12 @@ PARTS: Final = {
         "launched while no range was open on the launching thread",
         "--trace=cuda,nvtx --pytorch=autograd-nvtx",
     ),
+    "cut_range": Part(
+        False,
+        "launched before the first outermost range of its thread, in a capture that began while "
+        "work was running: a range pushed before the capture began is not recorded",
+        "--capture-range=cudaProfilerApi",
+    ),
     "no_ranges": Part(False, "the report has no NVTX ranges of this process", "--trace=cuda,nvtx"),
     "before_capture": Part(
         False,
@@ -66,6 +74,7 @@ PARTS: Final = {
     "no_call": Part(False, "the launching API call is not in the report", "--trace=cuda"),
 }
 _NAMES: Final = tuple(PARTS)
+_MAX: Final = int(np.iinfo(np.int64).max)
 
 
 def map_attribution(trace: RankTrace, ops: RankOps) -> SumsByKey:
@@ -98,16 +107,9 @@ def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
     """Return the position in `PARTS` of every operation."""
     every, tree = ops.ranged.every, ops.ranged.tree
     part = every.method.astype(np.int64)
-    lost = np.flatnonzero(every.method == NO_RANGE)
     calls = trace.tables.get("api_calls")
-    if not len(tree):
-        part[lost] = _NAMES.index("no_ranges")
-    elif lost.size and calls is not None:
-        code = tree.thread_codes(calls["global_tid"][every.launch_row[lost]])
-        part[lost] = np.where(
-            code < 0, _NAMES.index("unmarked_thread"), _NAMES.index("outside_ranges")
-        )
     lost = np.flatnonzero(every.method == NO_API)
+    running = False
     if calls is None or not len(calls):
         part[lost] = _NAMES.index("no_calls")
     elif lost.size:
@@ -118,4 +120,41 @@ def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
             calls,
         )
         part[lost] = np.where(early, _NAMES.index("before_capture"), _NAMES.index("no_call"))
+        running = bool(early.any())
+    lost = np.flatnonzero(every.method == NO_RANGE)
+    if not len(tree):
+        part[lost] = _NAMES.index("no_ranges")
+    elif lost.size and calls is not None:
+        code = tree.thread_codes(calls["global_tid"][every.launch_row[lost]])
+        part[lost] = np.where(
+            code < 0, _NAMES.index("unmarked_thread"), _NAMES.index("outside_ranges")
+        )
+        if running:
+            begin_ns = int(calls["start_ns"].min(where=calls["start_ns"] != NULL_INT, initial=_MAX))
+            until_ns = np.append(_cut_until(ops.ranged, begin_ns), NULL_INT)
+            part[lost[every.launched_ns[lost] < until_ns[code]]] = _NAMES.index("cut_range")
     return part
+
+
+def _cut_until(ranged: RangedOps, begin_ns: int) -> IntArray:
+    """Return until when each thread may have been in a range that was pushed before the capture.
+
+    That is until its first outermost range begins, and for no longer than any such range lasts. A
+    name that stands inside another range elsewhere is none of an outermost range: what was around
+    it is not recorded.
+
+    Args:
+        ranged: The ranges.
+        begin_ns: When the capture began.
+    """
+    tree, code = ranged.tree, ranged.names.code
+    alone = tree.parent < 0
+    outermost = alone & ~np.isin(code, np.unique(code[~alone]))
+    until_ns = np.full(tree.threads.size, begin_ns, dtype=np.int64)
+    for thread in range(tree.threads.size):
+        mine = slice(tree.bounds[thread], tree.bounds[thread + 1])
+        rows = np.flatnonzero(outermost[mine]) + tree.bounds[thread]
+        if rows.size:
+            longest_ns = int((tree.end_ns[rows] - tree.start_ns[rows]).max())
+            until_ns[thread] = min(int(tree.start_ns[rows[0]]), begin_ns + longest_ns)
+    return until_ns

@@ -161,17 +161,21 @@ def _advice(row: Record, listed: Sequence[Record]) -> str:
 
 
 def _first_launches(tables: _Tables) -> list[Finding]:
-    """Return what slow first launches cost on the GPU, of configurations that are else even."""
+    """Return what slow first launches cost on the GPU, of configurations that are else even.
+
+    Each is measured by the later launches of its own rank: the median over all ranks holds their
+    first launches too, and all launches of a rank whose GPU is slow are beyond it.
+    """
     whole_ns = int(tables["tails"]["total_ns"].sum())
     rows = tables["rank_tails"]
-    ratio = rows["first_ns"].astype("float64") / rows["all_p50_ns"].astype("float64")
-    rows = rows[~rows["communication"] & ~rows["systematic"] & (ratio > OUTLIER_RATIO)]
-    slow = records(rows[rows["launches_n"] > 1])
-    lost_ns = round(sum(row["first_ns"] - row["all_p50_ns"] for row in slow))
+    first_ns, usual_ns = (rows[name].astype("float64") for name in ("first_ns", "later_p50_ns"))
+    slow_first = (first_ns > OUTLIER_RATIO * usual_ns).fillna(False)
+    slow = records(rows[~rows["communication"] & ~rows["systematic"] & slow_first])
+    lost_ns = round(sum(row["first_ns"] - row["later_p50_ns"] for row in slow))
     severity = severity_of(100.0 * lost_ns / whole_ns, _COST_PCT) if whole_ns else None
     if severity is None or not slow:
         return []
-    worst = max(slow, key=lambda row: row["first_ns"] - row["all_p50_ns"])
+    worst = max(slow, key=lambda row: row["first_ns"] - row["later_p50_ns"])
     names_n = len({(row["name"], row["config"]) for row in slow})
     return [
         Finding(
@@ -179,12 +183,12 @@ def _first_launches(tables: _Tables) -> list[Finding]:
             severity="low" if severity == "low" else "medium",
             scope="kernel",
             title=f"First launches of {counted(names_n, 'configuration')} take more than twice "
-            "the median",
+            "the median of later ones",
             evidence=f"{counted(len(slow), 'first launch', 'first launches')} on all ranks take "
-            f"{format_ns(lost_ns)} beyond the medians. The most is "
+            f"{format_ns(lost_ns)} beyond the medians of later launches. The most is "
             f"{quoted(shortened(worst['name']))} in configuration {worst['config']} on rank "
-            f"{worst['rank']}: {format_ns(worst['first_ns'])} at first, median of all "
-            f"{format_ns(worst['all_p50_ns'])}.",
+            f"{worst['rank']}: {format_ns(worst['first_ns'])} at first, median of its later "
+            f"ones {format_ns(worst['later_p50_ns'])}.",
             tables=("rank_tails",),
             recommendation="Leave the start out of measurements (--skip-warmup, or --filter-time "
             "from later on), and run each shape once before the server takes requests.",

@@ -4,13 +4,15 @@ A stage waits for its neighbors by schedule: while the pipeline fills, while it 
 is computed on its behalf elsewhere. Such waiting is nobody's fault, so pairs of stages are no
 communicators of equals, and whoever comes last there is not late. Reads finished tables only.
 
-Recognized by three facts together. Ranks send and receive in pairs, and the pairs form a chain, or
-a ring where stages are interleaved. There are three stages or more (two ranks that exchange data
-may be anything). Warm-up and cool-down: down the chain each pair begins later and ends earlier.
+Recognized by facts that stand together. Ranks send and receive in pairs, and the pairs form a
+chain, or a ring where stages are interleaved. Warm-up and cool-down: down a chain of three stages
+or more each pair begins later and ends earlier. Two stages compute in turn; two ranks that exchange
+data and launch the same kernels between two transfers are equals, however long either takes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +31,9 @@ _Tables = Mapping[str, pd.DataFrame]
 _Stage = tuple[int, int]
 
 _LEAST_STAGES: Final = 3
+#: Two ranks are stages if so much of their kernels is launched in turn, in percent; with 16
+#: microbatches a step it is 8; ours.
+_TURNS_PCT: Final = 4.0
 #: A pair begins later and ends earlier than the one before by this part of the mean time between
 #: its transfers, at least; ours. A stage takes as long as a computation, so a third and more.
 _STAGGER: Final = 0.1
@@ -36,6 +41,9 @@ _STAGGER: Final = 0.1
 _BUBBLE_PCT: Final = {"medium": 10.0, "low": 3.0, "note": 0.0}
 #: A stage computes so many times longer than the median of the others: llm_hotspots' slow rank.
 _SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10}
+#: A stage's GPU is idle so much longer than the stages beside it say, in percent of the window,
+#: that its host is late; ours. Without a late host it is less than 1.
+_LATE_PCT: Final = {"high": 10.0, "medium": 3.0}
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,8 @@ class Pipeline:
         bubble_ns: Summed over the stages, what of the window is neither that nor other
             communication nor transfer. Of kernels that send or receive while the stage computes,
             transfer and waiting are taken to be hidden alike.
+        idle_ns: Of each stage, time in which its GPU ran nothing at all.
+        turns_pct: Of two stages, kernels that they launch in turn; None for more stages.
     """
 
     stages: tuple[_Stage, ...]
@@ -59,6 +69,8 @@ class Pipeline:
     window_ns: int
     compute_ns: tuple[int, ...]
     bubble_ns: int
+    idle_ns: tuple[int, ...]
+    turns_pct: float | None = None
 
     @property
     def bubble_pct(self) -> float:
@@ -92,23 +104,45 @@ def find_pipelines(tables: _Tables) -> list[Pipeline]:
         along = [names[frozenset(two)] for two in pairwise(stages)]
         if _is_staggered(along, tables):
             own = frozenset(name for name, ends in pairs.items() if set(ends) <= set(stages))
-            found.append(_pipeline(stages, own, tables))
-    return found
+            ends = {name: pairs[name] for name in own}
+            found.append(_pipeline(stages, ends, tables))
+    return sorted([*found, *_couples(tables)], key=lambda one: one.stages)
+
+
+def _couples(tables: _Tables) -> list[Pipeline]:
+    """Return the pipelines of two stages: devices that exchange data with each other only."""
+    sequences = tables["communicators"]
+    mine = sequences[(sequences["operation"] == SEND_RECV) & (sequences["ranks_n"] == 2)]
+    turns = mine.groupby("communicator", sort=True)["turns_pct"].max()
+    pairs = _ends(set(mine["communicator"]), tables)
+    times = Counter(stage for two in pairs.values() for stage in two)
+    return [
+        _pipeline(two, {name: two}, tables, turns_pct=float(turns[name]))
+        for name, two in pairs.items()
+        if turns[name] >= _TURNS_PCT and max(times[stage] for stage in two) == 1
+    ]
 
 
 def pipeline_findings(tables: _Tables) -> list[Finding]:
-    """Return the bubble of each pipeline, and its slow stage if there is one."""
+    """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
     return [
-        finding for one in find_pipelines(tables) for finding in (_bubble(one), *_slow_stage(one))
+        finding
+        for one in find_pipelines(tables)
+        for finding in (_bubble(one), *_slow_stage(one), *_late_hosts(one))
     ]
 
 
 def _pairs(tables: _Tables) -> dict[str, tuple[_Stage, _Stage]]:
     """Return the communicators of two devices that do nothing but send and receive."""
-    sequences, members = tables["communicators"], tables["stragglers"]
+    sequences = tables["communicators"]
     mine = sequences[(sequences["ranks_n"] == 2) & (sequences["collectives_n"] > 0)]
     others = set(mine.loc[mine["operation"] != SEND_RECV, "communicator"])
-    names = set(mine["communicator"]) - others
+    return _ends(set(mine["communicator"]) - others, tables)
+
+
+def _ends(names: set[str], tables: _Tables) -> dict[str, tuple[_Stage, _Stage]]:
+    """Return the two devices of each communicator."""
+    members = tables["stragglers"]
     stages: dict[str, list[_Stage]] = {name: [] for name in sorted(names)}
     for row in records(members[members["communicator"].isin(names)]):
         stages[row["communicator"]].append((row["rank"], row["device_id"]))
@@ -158,10 +192,16 @@ def _is_staggered(along: Sequence[str], tables: _Tables) -> bool:
     return down or bool((begins <= -least_ns).all() and (ends >= least_ns).all())
 
 
-def _pipeline(stages: tuple[_Stage, ...], pairs: frozenset[str], tables: _Tables) -> Pipeline:
+def _pipeline(
+    stages: tuple[_Stage, ...],
+    pairs: Mapping[str, tuple[_Stage, _Stage]],
+    tables: _Tables,
+    turns_pct: float | None = None,
+) -> Pipeline:
     devices = {(row["rank"], row["device_id"]): row for row in records(tables["tail_ranks"])}
     window_ns = max(devices[stage]["window_ns"] for stage in stages)
     compute_ns = tuple(int(devices[stage]["total_ns"]) for stage in stages)
+    idle_ns = tuple(int(devices[stage]["idle_ns"]) for stage in stages)
     transfer_ns, transfers_n = _transfers(pairs, tables)
     other_ns, p2p_ns = _communication(tables)
     bubble_ns = 0
@@ -170,7 +210,16 @@ def _pipeline(stages: tuple[_Stage, ...], pairs: frozenset[str], tables: _Tables
         # Where kernels that wait run beside computation, as much of the transfers does.
         exposed_ns = transfer_ns[stage] * min(left_ns, p2p_ns[stage]) // max(p2p_ns[stage], 1)
         bubble_ns += max(left_ns - exposed_ns, 0)
-    return Pipeline(stages, pairs, transfers_n, int(window_ns), compute_ns, bubble_ns)
+    return Pipeline(
+        stages,
+        frozenset(pairs),
+        transfers_n,
+        int(window_ns),
+        compute_ns,
+        bubble_ns,
+        idle_ns,
+        turns_pct,
+    )
 
 
 def _communication(tables: _Tables) -> tuple[dict[_Stage, int], dict[_Stage, int]]:
@@ -184,18 +233,20 @@ def _communication(tables: _Tables) -> tuple[dict[_Stage, int], dict[_Stage, int
     return other_ns, p2p_ns
 
 
-def _transfers(pairs: frozenset[str], tables: _Tables) -> tuple[dict[_Stage, int], int]:
+def _transfers(
+    pairs: Mapping[str, tuple[_Stage, _Stage]], tables: _Tables
+) -> tuple[dict[_Stage, int], int]:
     """Return how long each stage transfers, and how many transfers there are."""
     sequences = tables["communicators"]
+    sequences = sequences[sequences["operation"] == SEND_RECV]
     transfer_ns: dict[_Stage, int] = {}
     transfers_n = 0
-    for name, ends in _pairs(tables).items():
-        if name in pairs:
-            mine = sequences[sequences["communicator"] == name]
-            transfers_n += int(mine["collectives_n"].sum())
-            for stage in ends:
-                before = transfer_ns.get(stage, 0)
-                transfer_ns[stage] = before + int(mine["transfer_ns"].sum())
+    for name, ends in pairs.items():
+        mine = sequences[sequences["communicator"] == name]
+        transfers_n += int(mine["collectives_n"].sum())
+        for stage in ends:
+            before = transfer_ns.get(stage, 0)
+            transfer_ns[stage] = before + int(mine["transfer_ns"].sum())
     return transfer_ns, transfers_n
 
 
@@ -209,9 +260,7 @@ def _bubble(one: Pipeline) -> Finding:
         scope="run",
         title=f"Pipeline of {stages_n} stages: its bubble is {format_percent(one.bubble_pct)} of "
         "the window",
-        evidence=f"Ranks {one.ranks} send and receive in a chain "
-        f"({counted(len(one.pairs), 'pair')}, {format_count(one.transfers_n)} matched transfers), "
-        "and down the chain each pair begins later and ends earlier. A stage computes for "
+        evidence=f"{_seen(one)} A stage computes for "
         f"{format_ns(least)} to {format_ns(most)} of {format_ns(one.window_ns)}; on average it "
         f"neither computes nor communicates for {format_ns(each_ns)} of that.",
         tables=("communicators", "collectives", "tail_ranks"),
@@ -220,6 +269,25 @@ def _bubble(one: Pipeline) -> Finding:
         "interleaved stages (several model chunks per rank).",
         impact_ns=one.bubble_ns,
     )
+
+
+def _seen(one: Pipeline) -> str:
+    """Say what shows that it is a pipeline."""
+    if one.turns_pct is not None:
+        return (
+            f"Ranks {one.ranks} send and receive ({format_count(one.transfers_n)} matched "
+            f"transfers), and launch {format_percent(one.turns_pct)} of their kernels in turn: "
+            "between two transfers one computes while the other waits."
+        )
+    return (
+        f"Ranks {one.ranks} send and receive in a chain ({counted(len(one.pairs), 'pair')}, "
+        f"{format_count(one.transfers_n)} matched transfers), and down the chain each pair begins "
+        "later and ends earlier."
+    )
+
+
+def _others(others_n: int) -> str:
+    return f"the median of the {others_n} other stages" if others_n > 1 else "the other stage"
 
 
 def _slow_stage(one: Pipeline) -> list[Finding]:
@@ -239,9 +307,9 @@ def _slow_stage(one: Pipeline) -> list[Finding]:
             rank=rank,
             device_id=device_id,
             title=f"The stage of rank {rank} computes {format_percent(100 * (ratio - 1))} longer "
-            "than the others and sets the pace of the pipeline",
+            f"than the other{'s' if len(others) > 1 else ''} and sets the pace of the pipeline",
             evidence=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
-            f"{format_ns(usual_ns)} on the median of the {len(others)} other stages.",
+            f"{format_ns(usual_ns)} on {_others(len(others))}.",
             tables=("tail_ranks", "stragglers"),
             recommendation="As many launches as elsewhere: compare clocks and power of that GPU. "
             "More launches: move layers to other stages (embedding and output layers count).",
@@ -249,3 +317,50 @@ def _slow_stage(one: Pipeline) -> list[Finding]:
             impact_ns=round((one.compute_ns[at] - usual_ns) * len(others)),
         )
     ]
+
+
+def _late_hosts(one: Pipeline) -> list[Finding]:
+    """Return the stages whose GPUs ran nothing for longer than the schedule leaves them idle.
+
+    Where no kernel waits for the next step's first microbatch, a stage is idle from its last one
+    on: the longer, the later it is in the chain, by as much from stage to stage. Of two stages
+    nothing says how much that is.
+    """
+    found = []
+    for at in range(len(one.stages) if len(one.stages) >= _LEAST_STAGES else 0):
+        usual_ns = _idle_by_schedule(one.idle_ns, at)
+        more_ns = one.idle_ns[at] - usual_ns
+        severity = severity_of(100.0 * more_ns / max(one.window_ns, 1), _LATE_PCT)
+        if severity is not None:
+            found.append(_late_host(one, at, usual_ns, severity))
+    return found
+
+
+def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
+    """Return for how long the stages beside one say that it is idle at most."""
+    if 0 < at < len(idle_ns) - 1:
+        return max(idle_ns[at - 1], idle_ns[at + 1])
+    near, next_ns = (idle_ns[1], idle_ns[2]) if at == 0 else (idle_ns[-2], idle_ns[-3])
+    return max(near, 2 * near - next_ns)
+
+
+def _late_host(one: Pipeline, at: int, usual_ns: int, severity: str) -> Finding:
+    rank, device_id = one.stages[at]
+    more_ns = one.idle_ns[at] - usual_ns
+    return Finding(
+        rule="late_stage",
+        severity=severity,
+        scope="rank",
+        rank=rank,
+        device_id=device_id,
+        title=f"The host of stage rank {rank} launches late: its GPU is idle {format_ns(more_ns)} "
+        "longer than the schedule leaves it",
+        evidence=f"It ran nothing at all for {format_ns(one.idle_ns[at])} of "
+        f"{format_ns(one.window_ns)}; by the schedule, as the stages beside it have it, that would "
+        f"be {format_ns(usual_ns)} at most.",
+        tables=("tail_ranks",),
+        recommendation=f"See in idle_gaps what the host of rank {rank} does meanwhile: cores "
+        "shared with other threads, data loading, garbage collection, synchronization. The other "
+        "stages wait for it, beyond the bubble of the schedule.",
+        impact_ns=more_ns * (len(one.stages) - 1),
+    )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import Final
 
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, records, severity_of, window_of
+from nsys_llm.report.records import Record, grouped, records, severity_of, window_of
 from nsys_llm.view.text import (
     counted,
     format_count,
@@ -32,6 +35,10 @@ _CONCENTRATED_RATIO: Final = 1.6
 #: Share of a device's kernel time that outliers cost, in percent; ours.
 _COST_PCT: Final = {"high": 2.0, "medium": 0.2}
 _MOST: Final = 3
+#: So many bursts on the same ranks are one finding; and they are regular where the
+#: times between them differ by this part of the usual one at most. Ours.
+_RECURS: Final = 3
+_REGULAR: Final = 0.5
 
 
 def rank_findings(tables: _Tables) -> list[Finding]:
@@ -143,9 +150,47 @@ def _concentrated(
 
 
 def _clusters(tables: _Tables) -> list[Finding]:
-    rows = records(tables["outlier_clusters"].head(_MOST))
+    """Return the costliest bursts; those that recur on the same ranks are one finding."""
     total_ns = int(tables["tail_ranks"]["total_ns"].sum())
-    return [_cluster(row, total_ns) for row in rows]
+    alike = grouped(records(tables["outlier_clusters"]), "ranks").values()
+    found = [
+        finding
+        for rows in alike
+        for finding in (
+            [_recurring(rows, total_ns)]
+            if len(rows) >= _RECURS
+            else [_cluster(row, total_ns) for row in rows]
+        )
+    ]
+    return sorted(found, key=lambda one: -one.impact_ns)[:_MOST]
+
+
+def _recurring(rows: Sequence[Record], total_ns: int) -> Finding:
+    """Return one finding about bursts on the same ranks, the costliest first."""
+    worst = rows[0]
+    one = _cluster(worst, total_ns)
+    starts = sorted(row["window_start_ns"] for row in rows if row["rank"] == worst["rank"])
+    apart = sorted(later - before for before, later in pairwise(starts))
+    usual_ns = median(apart) if apart else 0
+    regular = apart and apart[-1] - apart[0] <= _REGULAR * usual_ns
+    when = f", one every {format_ns(usual_ns)}" if regular else ""
+    where = f"rank {worst['rank']}" if worst["ranks_n"] == 1 else counted(worst["ranks_n"], "rank")
+    outliers_n = sum(row["outliers_n"] for row in rows)
+    excess_ns = sum(row["excess_ns"] for row in rows)
+    lasting = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
+    return replace(
+        one,
+        severity=severity_of(100.0 * excess_ns / max(total_ns, 1), _COST_PCT) or "low",
+        title=f"{counted(len(rows), 'burst')} of outliers on {where}{when}",
+        evidence=f"{format_count(outliers_n)} outliers in bursts of {format_ns(lasting)} in the "
+        f"median take {format_ns(excess_ns)} beyond their medians. The costliest has "
+        f"{format_count(worst['outliers_n'])}. {one.evidence}",
+        recommendation=f"What comes again and again at the same distance belongs to a step or to a "
+        f"timer. {one.recommendation}"
+        if regular
+        else one.recommendation,
+        impact_ns=excess_ns,
+    )
 
 
 def _cluster(row: Record, total_ns: int) -> Finding:

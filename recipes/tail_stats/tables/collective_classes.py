@@ -30,9 +30,6 @@ TRANSFER_PCT: Final = 40
 
 #: A rank stands out from this part of the way on between its turn by chance and always.
 _STANDS_OUT: Final = 0.25
-#: Fewer collectives than these in each third of the run show no pattern.
-_LEAST_PER_THIRD: Final = 5
-
 #: Collectives and share that overlap, in percent, from which the matching is beyond doubt.
 _SURE: Final = (10, 99)
 _LIKELY: Final = (3, 90)
@@ -77,29 +74,3 @@ def telling_late_pct(ranks_n: int) -> float:
 def third_sizes(n: int) -> IntArray:
     """Return how many of n collectives, in order of time, are in each third of them."""
     return np.diff(-(-n * np.arange(THIRDS + 1) // THIRDS))
-
-
-def lateness_pattern(
-    late_n: IntArray, unclear_n: int, caused_ns: IntArray, wait_ns: IntArray, n: int, ranks_n: int
-) -> str:
-    """Return whether one rank is late throughout, for a while, not at all, or not to be told.
-
-    Args:
-        late_n: Shape (THIRDS,), how often it was clearly last in each third of the collectives.
-        unclear_n: How often it was last by no more than the clocks can tell.
-        caused_ns: Shape (THIRDS,), waiting that it caused.
-        wait_ns: Shape (THIRDS,), waiting in all.
-        n: Collectives.
-        ranks_n: Ranks that take part.
-    """
-    if n < THIRDS * _LEAST_PER_THIRD:
-        return INCONCLUSIVE
-    telling = telling_late_pct(ranks_n)
-    each_n = third_sizes(n)
-    if unclear_n > int(late_n.sum()) and 100 * (unclear_n + int(late_n.sum())) >= telling * n:
-        return INCONCLUSIVE
-    if (100 * late_n >= telling * each_n).all():
-        return PERSISTENT
-    heavy = (100 * caused_ns >= telling * wait_ns) & (wait_ns > 0)
-    often = 100 * late_n >= telling * each_n
-    return TRANSIENT if (heavy & (late_n > 0)).any() or often.any() else NONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,8 +15,10 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
+from nsys_llm.taxonomy.communication import SEND_RECV
 
 from .collective_classes import classes, confidence
+from .turns import turns_pct
 
 _SKEW_PERCENTS: Final = (50, 90)
 
@@ -28,7 +30,11 @@ def declared(table: str) -> list[str]:
 
 def sequence_columns(found: MatchedCollectives) -> Columns:
     """Return one row a sequence of collectives that at least two ranks have."""
-    rows = [_sequence(number, one, found) for number, one in enumerate(found.sequences)]
+    turns = turns_pct(found)
+    rows = [
+        {**_sequence(number, one, found), "turns_pct": _turns(one, turns)}
+        for number, one in enumerate(found.sequences)
+    ]
     return {name: [row[name] for row in rows] for name in declared("communicators")}
 
 
@@ -135,6 +141,10 @@ def _sequence(number: int, one: Sequenced, found: MatchedCollectives) -> dict[st
         "end_spread_p50_ns": float(np.median(end_spread)) if met_n else None,
         "residual_ns": one.residual_ns,
     }
+
+
+def _turns(one: Sequenced, turns: Mapping[tuple[int, ...], float]) -> float | None:
+    return turns.get(one.owners) if one.operation == SEND_RECV else None
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:

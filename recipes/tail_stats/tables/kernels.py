@@ -108,6 +108,7 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
         "others_p50_ns": medians_of_others(code, np.asarray(rich["p50_ns"], dtype=np.float64)),
+        "later_p50_ns": joined([_later_p50_ns(one) for _, one in parts]),
         "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
         "first_ns": nullable(joined([one.first_ns for _, one in parts])),
         "longest_start_ns": nullable(joined([one.longest_start_ns for _, one in parts])),
@@ -207,6 +208,16 @@ def config_columns(keys: Sequence[Key]) -> Columns:
 
 def _ints(values: Sequence[int]) -> IntArray:
     return np.array(values, dtype=np.int64)
+
+
+def _later_p50_ns(one: RankTails) -> npt.NDArray[np.float64]:
+    """Return the median of a rank's launches but the first, by row; NaN where there is no other."""
+    rows_n = len(one.key)
+    known = np.flatnonzero(one.first_ns != NULL_INT)
+    first = ValueCounts.from_values(known, one.first_ns[known])
+    later = one.counts.widened().without(first)
+    later_n = later.moments(rows_n).n
+    return np.where(later_n > 0, twice_medians(later.order_statistics(rows_n)) / 2, np.nan)
 
 
 def _beyond(one: RankTails, medians: Medians) -> Beyond:

@@ -22,8 +22,9 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.view.text import format_ns
 
-from .collective_classes import INCONCLUSIVE, NONE, TRANSIENT, lateness_pattern, third_sizes
+from .collective_classes import INCONCLUSIVE, NONE, TRANSIENT, third_sizes
 from .collectives import declared
+from .lateness import Lasts, lateness_patterns
 
 #: Parts of the run, as columns call them.
 _THIRDS: Final = ("first", "second", "last")
@@ -142,6 +143,7 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
     members = member_waits(waits, group.start_ns, group.residual_ns)
     net, net_starts = without_profiler(waits, group.start_ns, group.end_ns, group.delay_ns)
     judged = member_waits(net, net_starts, group.residual_ns)
+    patterns = lateness_patterns(_lasts(net, judged, group.residual_ns))
     profiler_ns = profiler_waits_ns(waits, net)
     met = waits.met
     wait_ns = sum((one.caused_ns for one in members), np.zeros(THIRDS, dtype=np.int64))
@@ -163,27 +165,32 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
             "file": found.devices[owner].rank.file,
             "device_id": found.devices[owner].device_id,
             **_member(one, common, wait_ns),
-            "pattern": _pattern(mine, judged, untold),
+            "pattern": INCONCLUSIVE if untold and how.pattern == NONE else how.pattern,
             "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
             **_worst(mine, net, group, place),
             "burst_start_ns": None,
             "burst_end_ns": None,
         }
-        for place, (owner, one, mine) in enumerate(zip(group.owners, members, judged, strict=True))
+        for place, (owner, one, mine, how) in enumerate(
+            zip(group.owners, members, judged, patterns, strict=True)
+        )
     ]
-    for place, row in enumerate(rows):
-        if row["pattern"] == TRANSIENT and row["caused_wait_ns"]:
-            row |= _burst(waits, group, place)
+    for place, (row, how) in enumerate(zip(rows, patterns, strict=True)):
+        if how.pattern == TRANSIENT and row["caused_wait_ns"]:
+            row |= _burst(waits, group, place, how.burst or _most_of_it(waits, group, place))
     return rows
 
 
-def _pattern(one: MemberWaits, everyone: Sequence[MemberWaits], untold: bool) -> str:
-    """Return how a rank is late, judged without what the profiler made it late by."""
-    wait_ns = sum((other.caused_ns for other in everyone), np.zeros(THIRDS, dtype=np.int64))
-    pattern = lateness_pattern(
-        one.late_n, one.unclear_n, one.caused_ns, wait_ns, one.lateness_ns.size, len(everyone)
+def _lasts(waits: Waits, members: Sequence[MemberWaits], residual_ns: IntArray) -> Lasts:
+    """Return who was clearly last in each collective."""
+    met = waits.met
+    clear = waits.late_by_ns[met] > residual_ns[met]
+    return Lasts(
+        np.where(clear, waits.late[met], -1),
+        waits.wait_ns[met],
+        [one.unclear_n for one in members],
+        [int(one.caused_ns.sum()) for one in members],
     )
-    return INCONCLUSIVE if untold and pattern == NONE else pattern
 
 
 def _member(one: MemberWaits, common: dict[str, Any], wait_ns: IntArray) -> dict[str, Any]:
@@ -220,14 +227,8 @@ def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[st
     }
 
 
-def _burst(waits: Waits, group: _Group, place: int) -> dict[str, int]:
-    """Return the shortest time in which it caused most of its waiting, in its report's own clock.
-
-    Args:
-        waits: Of the group; the rank caused some of it.
-        group: The communicator.
-        place: The rank.
-    """
+def _most_of_it(waits: Waits, group: _Group, place: int) -> tuple[int, int]:
+    """Return the shortest time in which a rank caused most of its waiting, as collectives."""
     caused = _caused(waits, group, place)[waits.met]
     starts, ends = waits.first_start_ns[waits.met], group.end_ns[place][waits.met]
     until = np.cumsum(caused)
@@ -236,10 +237,23 @@ def _burst(waits: Waits, group: _Group, place: int) -> dict[str, int]:
     last = np.searchsorted(until, before + -(-_MOST_OF_IT * int(until[-1]) // 100))
     first = np.flatnonzero(last < until.size)
     shortest = int(first[(ends[last[first]] - starts[first]).argmin()])
+    return shortest, int(last[shortest])
+
+
+def _burst(waits: Waits, group: _Group, place: int, collectives: tuple[int, int]) -> dict[str, int]:
+    """Return from when to when the others waited, in the clock of the rank's own report.
+
+    Args:
+        waits: Of the group.
+        group: The communicator.
+        place: The rank.
+        collectives: First and last of those that are met.
+    """
+    first, last = collectives
     ahead_ns = group.ahead_ns[place][waits.met]
     return {
-        "burst_start_ns": int(starts[shortest] + ahead_ns[shortest]),
-        "burst_end_ns": int(ends[last[shortest]] + ahead_ns[last[shortest]]),
+        "burst_start_ns": int(waits.first_start_ns[waits.met][first] + ahead_ns[first]),
+        "burst_end_ns": int(group.end_ns[place][waits.met][last] + ahead_ns[last]),
     }
 
 

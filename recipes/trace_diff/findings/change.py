@@ -30,6 +30,7 @@ class Clue:
         rank: Rank that it is about.
         sure: Whether it is more than chance, as far as one run can tell.
         brief: The clause as the answer has it; empty where that is the text.
+        whole: Of a rank: whether nearly all of the change of all ranks is its own.
     """
 
     rule: str
@@ -42,6 +43,7 @@ class Clue:
     rank: int | None = None
     sure: bool = True
     brief: str = ""
+    whole: bool = False
 
 
 def changed(ns: float) -> str:

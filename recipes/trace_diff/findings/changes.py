@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
 
 from .change import Clue, changed, matters
@@ -66,12 +67,14 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     most_ns = wait_ns if waits else transfer_ns
     # What is not matched is neither, as far as anyone knows.
     told = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
-    brief = f"{'waiting for late ranks' if waits else 'transfer'} {changed(most_ns)}"
+    pairs = waits and _is_of_pairs(rows, one)
+    whom = "waiting between ranks that send and receive" if pairs else "waiting for late ranks"
+    brief = f"{whom if waits else 'transfer'} {changed(most_ns)}"
     profiler_ns, of_it = _profiler_ns(one, basis) if waits else 0.0, ""
     if 100 * abs(profiler_ns) >= _PROFILER_PCT * abs(most_ns) and profiler_ns:
         of_it = f", {changed(profiler_ns)} of it the profiler's own work"
     brief += of_it
-    if told and waits and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
+    if told and waits and not pairs and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
         brief += f", most for rank {one['input_late_rank']}"
         late = f"; most of the waiting is for rank {one['input_late_rank']}"
         if not pd.isna(one["baseline_late_rank"]):
@@ -80,16 +83,34 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     rule = ("waiting" if waits else "transfer") if told else "communication"
     if rule == "waiting" and 2 * profiler_ns / wait_ns >= 1:
         rule = "profiler_wait"
+    elif rule == "waiting" and pairs:
+        rule = "pair_waiting"
     yield Clue(
         rule,
         change_ns,
-        f"{text}: waiting for late ranks {changed(wait_ns)}{of_it}, "
-        f"transfer {changed(transfer_ns)}{late}",
+        f"{text}: {whom} {changed(wait_ns)}{of_it}, transfer {changed(transfer_ns)}{late}",
         ("collectives", "kernels"),
         None,
         "communication",
         brief=f"{text} ({brief})",
     )
+
+
+def _is_of_pairs(rows: pd.DataFrame, whole: Any) -> bool:
+    """Tell whether half of the change of waiting or more is in sends and receives of two devices.
+
+    Stages of a pipeline wait for each other by schedule, so who comes last there is not late.
+    """
+    mine = rows[rows["operation"] == SEND_RECV]
+    mine = mine[[_devices_n(str(name)) == 2 for name in mine["communicator"]]]
+    own_ns, whole_ns = int(mine["wait_change_ns"].sum()), int(whole["wait_change_ns"])
+    return own_ns * whole_ns > 0 and 2 * abs(own_ns) >= abs(whole_ns)
+
+
+def _devices_n(communicator: str) -> int:
+    """Return how many devices take part, by a name like `0-3, 8` or `0/0, 0/1`."""
+    ends = [part.split("-") for part in communicator.split(", ")]
+    return sum(int(two[-1]) - int(two[0]) + 1 if len(two) == 2 else 1 for two in ends)
 
 
 def _profiler_ns(row: Any, basis: Basis) -> float:

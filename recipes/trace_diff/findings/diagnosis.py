@@ -41,7 +41,9 @@ def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[
     comparable = not basis.other_work and not basis.other_programs
     if comparable and (path := _another_path(basis, clues)):
         yield "another_path", path
-    if comparable and (slow := _slower_throughout(basis)):
+    # Where it is all on one rank, the others' machines are as fast as before.
+    one_rank = any(clue.rule == "one_rank" and clue.whole for clue in clues)
+    if comparable and not one_rank and (slow := _slower_throughout(basis)):
         yield "slower_throughout", slow
     if "waiting" in rules:
         waiting = next(clue for clue in clues if clue.rule == "waiting")

@@ -78,6 +78,7 @@ def _one_rank(tables: Tables, basis: Basis) -> Clue | None:
         return None
     others = "median" if len(share) > 2 else "other one"
     beyond_ns = (own - usual) * float(before.iloc[at]) / 100
+    whole_ns = float((compute[:, 1] - compute[:, 0]).sum())
     return Clue(
         "one_rank",
         beyond_ns,
@@ -86,4 +87,5 @@ def _one_rank(tables: Tables, basis: Basis) -> Clue | None:
         ("ranks", "rank_kernels"),
         stands_out=True,
         rank=number,
+        whole=beyond_ns * whole_ns > 0 and abs(beyond_ns) >= _ONE_RANK_SHARE * abs(whole_ns),
     )

@@ -101,6 +101,12 @@ _KINDS: Final = {
         "category",
         "Look at `ranks` and at tail_stats' stragglers: the late rank is the one to mend.",
     ),
+    "pair_waiting": (
+        "Ranks that send to and receive from each other wait otherwise",
+        "category",
+        "Look at tail_stats of both runs: of stages of a pipeline it names the bubble, which is "
+        "the schedule's (compare microbatches and stages), and the stage that is slow or late.",
+    ),
     "profiler_wait": (
         "Communication changed by the profiler's own work",
         "category",

@@ -60,3 +60,19 @@ def operation_of(name: str) -> str:
     Send and receive are one operation: NCCL runs both, and all-to-all, in one kernel.
     """
     return next((one for one, pattern in _OPERATIONS if pattern.search(name)), OTHER)
+
+
+#: Kernels that only send, or only receive; NCCL's own do both.
+_DIRECTION: Final = re.compile(r"nccl\w{0,99}_(send|recv)(?![a-z])", re.IGNORECASE)
+
+
+@lru_cache(maxsize=_REMEMBERED_NAMES)
+def sends(name: str) -> int:
+    """Return 1 for a kernel that sends, -1 for one that receives, and 0 where its name says both.
+
+    A kernel that sends meets one that receives.
+    """
+    found = _DIRECTION.search(name)
+    if found is None:
+        return 0
+    return 1 if found[1].lower() == "send" else -1

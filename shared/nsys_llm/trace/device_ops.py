@@ -20,6 +20,7 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name, fill_codes, move_codes
+from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -63,6 +64,7 @@ class DeviceOps:
         end_ns: Likewise.
         launch_row: Row of the launching call, -1 without one.
         name: Position in `OpNames.texts`.
+        early: Whether it was launched before the capture began, see `capture_edges`.
         computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
         window_source: One of `OPERATIONS`, `SELECTED`, `WINDOW` and `CAPTURE`.
@@ -74,6 +76,7 @@ class DeviceOps:
     end_ns: IntArray
     launch_row: IntArray
     name: IntArray
+    early: npt.NDArray[np.bool_]
     computing: npt.NDArray[np.bool_]
     windows_ns: IntArray
     window_source: str
@@ -109,8 +112,13 @@ class DeviceOps:
                 column("correlation_id")[some],
             ),
         )
+        early = np.broadcast_to(np.False_, starts.shape)
+        if launch.size and int(launch.min()) < 0:
+            calls = trace.tables.get("api_calls")
+            early = launched_before(starts, column("correlation_id"), launch, calls)
         if order is not None:
             starts, ends, launch, name = (one[order] for one in (starts, ends, launch, name))
+            early = early[order]
         windows, source = device_windows(trace, device, starts, ends, whole_capture=whole_capture)
         return cls(
             device_id=device,
@@ -118,6 +126,7 @@ class DeviceOps:
             end_ns=ends,
             launch_row=launch,
             name=name,
+            early=early,
             computing=names.computing,
             windows_ns=windows,
             window_source=source,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals, starts_inside, union_intervals
-from nsys_llm.trace.ranges import Ranges, chosen_ranges, step_ranges
+from nsys_llm.trace.ranges import Ranges, chosen_ranges, most_on_a_thread, step_ranges
 
 #: Options that need NVTX ranges.
 RANGE_OPTIONS: Final = ("filter_nvtx", "filter_projected_nvtx", "steps", "skip_warmup")
@@ -48,6 +48,8 @@ class Selection:
         notes: What a filter could not find.
         ranges: The ranges of each filter; what is chosen lies in a range of every filter.
         not_before_ns: End of the first step, where the warm-up is skipped.
+        there_n: For each option whose number is beyond the last instance, so that it chooses none:
+            how many there are.
     """
 
     windows_ns: IntArray | None
@@ -55,6 +57,7 @@ class Selection:
     notes: tuple[str, ...] = ()
     ranges: tuple[Ranges, ...] = ()
     not_before_ns: int | None = None
+    there_n: Mapping[str, int] = field(default_factory=dict)
 
     def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_] | None:
         """Tell which calls on the host start in the chosen ranges, as launches do.
@@ -86,18 +89,41 @@ def select(launches: Launches, ranges: Ranges | None, options: Mapping[str, Any]
     """
     windows = _time_window(options.get("filter_time"), launches)
     chosen: list[Ranges] = []
-    warm_ns, notes = None, list[str]()
+    warm_ns, said = None, _Said([], {})
     if ranges is not None:
-        if text := options.get("filter_projected_nvtx"):
-            spans = _projected(launches, _found(ranges, text, notes))
+        if options.get("filter_projected_nvtx"):
+            spans = _projected(launches, _found(ranges, "filter_projected_nvtx", options, said))
             windows = spans if windows is None else intersect_intervals(windows, spans)
-        if text := options.get("filter_nvtx"):
-            chosen.append(_found(ranges, text, notes))
+        if options.get("filter_nvtx"):
+            chosen.append(_found(ranges, "filter_nvtx", options, said))
         if options.get("steps") or options.get("skip_warmup"):
-            steps, warm_ns = _steps(ranges, options, notes)
+            steps, warm_ns = _steps(ranges, options, said)
             chosen += steps
     launched = _launched(launches, chosen, warm_ns)
-    return Selection(windows, launched, tuple(notes), tuple(chosen), warm_ns)
+    return Selection(windows, launched, tuple(said.notes), tuple(chosen), warm_ns, said.there_n)
+
+
+def numbers_there(option: str, options: Mapping[str, Any], there_n: int) -> str:
+    """Say how many instances there are for an option that chooses some of them by number.
+
+    Args:
+        option: filter_nvtx, filter_projected_nvtx or steps.
+        options: By name.
+        there_n: How many there are; of ranges, on the thread with most of them.
+    """
+    if option == "steps":
+        typed = ":".join("" if edge is None else str(edge) for edge in options[option])
+        kind, where = "step", ""
+    else:
+        typed, kind, where = str(options[option]), "instance", " per thread"
+    line = f"{_flag(option)} '{typed}': there"
+    if there_n > 1:
+        return f"{line} are {there_n} {kind}s (0 to {there_n - 1}{where})"
+    return f"{line} is 1 {kind} (0{where})" if there_n else f"{line} are no {kind}s"
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def _time_window(given: Sequence[int | None] | None, launches: Launches) -> IntArray | None:
@@ -112,30 +138,66 @@ def _time_window(given: Sequence[int | None] | None, launches: Launches) -> IntA
     return np.array([[low, max(low, high)]], dtype=np.int64)
 
 
-def _found(ranges: Ranges, text: str, notes: list[str]) -> Ranges:
-    chosen = chosen_ranges(ranges, parse_choice(text))
-    if not len(chosen.start_ns):
-        notes.append(f"no NVTX range '{text}'; nothing of it is selected")
+class _Said(NamedTuple):
+    """What is to be said of the options: see `Selection`."""
+
+    notes: list[str]
+    there_n: dict[str, int]
+
+
+def _found(ranges: Ranges, option: str, options: Mapping[str, Any], said: _Said) -> Ranges:
+    choice = parse_choice(options[option])
+    chosen = chosen_ranges(ranges, choice)
+    if len(chosen.start_ns):
+        return chosen
+    there_n = most_on_a_thread(chosen_ranges(ranges, replace(choice, index=None)))
+    if there_n:
+        said.there_n[option] = there_n
+        there = numbers_there(option, options, there_n)
+        said.notes.append(f"{there}; nothing of it is selected")
+    else:
+        said.notes.append(f"no NVTX range '{options[option]}'; nothing of it is selected")
     return chosen
 
 
 def _steps(
-    ranges: Ranges, options: Mapping[str, Any], notes: list[str]
+    ranges: Ranges, options: Mapping[str, Any], said: _Said
 ) -> tuple[list[Ranges], int | None]:
     """Return the steps asked for, and when the first step ended where the warm-up is skipped."""
     choice = parse_choice(options["step"]) if options.get("step") else None
     steps = step_ranges(ranges, choice)
+    steps_n = len(steps.start_ns)
     chosen = []
-    if not len(steps.start_ns):
-        notes.append(
+    if not steps_n:
+        said.notes.append(
             f"no NVTX range '{options['step']}'; there are no steps to choose from"
             if options.get("step")
             else "no repeating NVTX range to count steps by; name one with --step"
         )
     if wanted := options.get("steps"):
-        chosen.append(steps.take(np.arange(len(steps.start_ns))[slice(*wanted)]))
-    skip = options.get("skip_warmup") and len(steps.start_ns)
+        chosen.append(steps.take(np.arange(steps_n)[slice(*wanted)]))
+        _say_steps(wanted, steps_n, len(chosen[0].start_ns), options, said)
+    skip = options.get("skip_warmup") and steps_n
     return chosen, int(steps.end_ns[0]) if skip else None
+
+
+def _say_steps(
+    wanted: tuple[int | None, int | None],
+    steps_n: int,
+    chosen_n: int,
+    options: Mapping[str, Any],
+    said: _Said,
+) -> None:
+    """Say so where some or all of the steps that were asked for are not there."""
+    if not chosen_n:
+        said.there_n["steps"] = steps_n
+    if steps_n and (not chosen_n or (wanted[1] or 0) > steps_n):
+        left = "none of them is" if not chosen_n else f"{chosen_n} of them {_is(chosen_n)}"
+        said.notes.append(f"{numbers_there('steps', options, steps_n)}; {left} selected")
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _launched(

@@ -147,6 +147,12 @@ def chosen_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
     return ranges.take(rows)
 
 
+def most_on_a_thread(ranges: Ranges) -> int:
+    """Return how many of the ranges the thread with most of them has, as an index counts them."""
+    _, counts = np.unique(ranges.thread, return_counts=True)
+    return int(counts.max(initial=0))
+
+
 def step_ranges(ranges: Ranges, choice: RangeChoice | None) -> Ranges:
     """Return the steps: the chosen ranges, else the outermost name that repeats most.
 

@@ -52,6 +52,7 @@ class RankTrace:
             name, shape (rows,), bool; a table that is not there: all do. `tables` keep all calls,
             since `launch_row` counts in them.
         kept: Which rows of `unfiltered` are in `tables`, shape (rows,), bool.
+        there_n: As in `Selection`.
     """
 
     tables: Mapping[str, Table]
@@ -61,6 +62,7 @@ class RankTrace:
     device_ids: tuple[int, ...]
     chosen: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     kept: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    there_n: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def gpu_busy(self) -> IntArray:

@@ -93,6 +93,7 @@ def select_rank(
         _devices(ops, options),
         _chosen_calls(own, selection),
         kept,
+        selection.there_n,
     )
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])

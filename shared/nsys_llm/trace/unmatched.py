@@ -1,7 +1,8 @@
 """Options that name ranges or kernels of which a rank has none, and what it has instead.
 
-A name that nothing on any rank matches is a mistake of the command line, and ends the run before
-anything is published. Where some ranks have it, the others say so in a note.
+A name that nothing, or a number that no instance on any rank has is a mistake of the command line,
+and ends the run before anything is published. Where some ranks have it, the others say so in a
+note.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.taxonomy.names import normalise_range, step_key
 from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.filters import numbers_there
 from nsys_llm.trace.ranges import distinct_ranges, typed_name
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -45,20 +47,21 @@ class Unmatched:
     Attributes:
         option: Its name.
         nearest: Names of the rank near to what was typed, as the option takes them; at most 10.
+        there_n: Where only the number is beyond the last instance: how many there are; else None.
     """
 
     option: str
     nearest: tuple[str, ...]
+    there_n: int | None = None
 
 
 def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unmatched, ...]:
-    """Return the options that match no name of a rank, whatever the filters leave.
-
-    An index counts among the ranges of a name, and does not matter here.
+    """Return the options that match no name, or no instance, of a rank, whatever the filters leave.
 
     Args:
         trace: The rank.
-        options: filter_nvtx, filter_projected_nvtx, step, match, domain, kernel and step_kernel.
+        options: filter_nvtx, filter_projected_nvtx, step, steps, match, domain, kernel and
+            step_kernel.
     """
     searches: dict[str, Callable[[RankTrace, str], Collection[str] | None]] = {
         **dict.fromkeys(_RANGES, _other_ranges),
@@ -66,11 +69,12 @@ def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unm
         "domain": _other_domains,
         **dict.fromkeys(_KERNELS, _other_kernels),
     }
-    return tuple(
+    named = tuple(
         Unmatched(option, nearest_names(options[option], others, _MOST_OF_A_RANK))
         for option, search in searches.items()
         if options.get(option) and (others := search(trace, options[option])) is not None
     )
+    return named + tuple(Unmatched(option, (), n) for option, n in trace.there_n.items())
 
 
 def unmatched_notes(
@@ -82,7 +86,8 @@ def unmatched_notes(
     return notes + tuple(
         f"no {_kind(one.option)} '{options[one.option]}' ({_flag(one.option)})"
         for one in unmatched
-        if f"'{options[one.option]}'" not in told
+        # The filters have told what of numbers is to be told.
+        if one.there_n is None and f"'{options[one.option]}'" not in told
     )
 
 
@@ -96,18 +101,26 @@ def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str,
     Raises:
         UsageError: There is such an option.
     """
-    of_ranks = [{one.option: one.nearest for one in rank} for rank in ranks]
+    of_ranks = [{one.option: one for one in rank} for rank in ranks]
     shared = [option for option in options if of_ranks and all(option in one for one in of_ranks)]
+    if "step" in shared:
+        shared = [option for option in shared if option != "steps"]  # there are none to count
     if shared:
         raise UsageError("; ".join(_line(option, of_ranks, options) for option in shared) + ".")
 
 
 def _line(
-    option: str, of_ranks: Sequence[Mapping[str, tuple[str, ...]]], options: Mapping[str, Any]
+    option: str, of_ranks: Sequence[Mapping[str, Unmatched]], options: Mapping[str, Any]
 ) -> str:
-    typed, kind = str(options[option]), _kind(option)
-    names = {name for rank in of_ranks for name in rank[option]}
+    found = [rank[option] for rank in of_ranks]
     where = "the rank" if len(of_ranks) == 1 else f"any of {len(of_ranks)} ranks"
+    if counts := [one.there_n for one in found if one.there_n is not None]:
+        most = " on the rank with most" if len({*counts}) > 1 else ""
+        advice = "" if max(counts) else "; name what a step is with --step"
+        there = numbers_there(option, options, max(counts))
+        return f"{there}{most}; nothing is selected on {where}{advice}"
+    typed, kind = str(options[option]), _kind(option)
+    names = {name for one in found for name in one.nearest}
     line = f"{_flag(option)}: no {kind} '{_cut(typed)}' on {where}"
     if not names:
         flags = _FLAGS["kernel" if option in _KERNELS else "range"]

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from results import plain, read_report, rows, tables_of
 
@@ -152,7 +153,7 @@ OPS = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(ops=OPS, window=st.tuples(st.integers(0, 30), st.integers(1, 20)) | st.none())
 def test_busy_time_is_the_sum_of_its_parts_whatever_runs(ops, window):
     low, high = (0, 99) if window is None else (window[0], sum(window))

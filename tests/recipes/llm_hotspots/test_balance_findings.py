@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -121,6 +122,59 @@ def test_a_machine_whose_ranks_all_take_longer_is_named(found_in):
     assert "slow_host" not in rules(found_in(usual, usual, slow, slow))
     lone = found_in(usual, usual, slow, hosts=["a", "a", "b"])
     assert "slow_host" not in rules(lone)
+
+
+KERNELS = {"gemm": 10_000, "attention": 6_000, "experts": 8_000, "norm": 2_000, "rope": 1_500}
+
+
+def one_machine(found_in, seed, counts, factors):
+    """Return the finding on machine b, whose ranks launch and take so much of each kernel.
+
+    Args:
+        found_in: The fixture.
+        seed: Of the jitter of launches.
+        counts: Launches of a kernel on b that differ from the 20 elsewhere.
+        factors: How much longer a kernel takes on b.
+    """
+    rng = np.random.default_rng(seed)
+    hosts, ranks = ["a", "a", "b", "b", "c", "c"], []
+    for host in hosts:
+        at, kernels = 0, []
+        for name, length in KERNELS.items():
+            for _ in range(counts.get(name, 20) if host == "b" else 20):
+                factor = factors.get(name, 1.0) if host == "b" else 1.0
+                end = at + round(length * factor * rng.normal(1, 0.002))
+                kernels.append((name, at, end))
+                at = end + 100
+        ranks.append(kernels)
+    found = [one for one in found_in(*ranks, hosts=hosts) if one.name == "b"]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_a_machine_with_another_mix_of_kernels_is_not_throttled(found_in, seed):
+    # As many launches: 12 more of the longest kernel, 12 fewer of a short one.
+    one = one_machine(found_in, seed, {"gemm": 32, "norm": 8}, {})
+    assert one.rule == "slow_host"
+    assert "`gemm` runs 32 times, 20 times on rank" in one.evidence
+    # 12 x (10 - 2) us of each rank, with the jitter of the median rank.
+    assert re.search(r"\+9[56](\.\d)? us a rank by the number of launches", one.evidence)
+    assert "clocks" not in one.recommendation + one.evidence
+    assert "each launch takes longer" not in one.evidence
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_a_machine_with_more_work_in_one_kernel_is_not_slow(found_in, seed):
+    one = one_machine(found_in, seed, {}, {"experts": 1.6})
+    assert one.rule == "uneven_work"
+    assert "`experts`" in one.title
+    assert "clocks" not in one.recommendation
+    slow = one_machine(found_in, seed, {}, dict.fromkeys(KERNELS, 1.15))
+    assert slow.rule == "slow_host"
+    assert "each launch takes longer" in slow.evidence
+    assert "clocks" in slow.recommendation
+    assert one_machine(found_in, seed, {}, {}) is None
 
 
 def test_names_of_kernels_and_machines_stand_in_backticks(found_in):

@@ -6,7 +6,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from results import RECIPE, plain, rows, tables_of
 
@@ -200,7 +201,7 @@ SPANS = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(spans=SPANS, window=st.sampled_from([None, "100/700", "3/9"]))
 def test_bins_add_up_to_the_devices(tmp_path_factory, spans, window):
     folder = tmp_path_factory.mktemp("bins")

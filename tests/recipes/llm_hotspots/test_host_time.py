@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.intervals import union_intervals
@@ -39,7 +39,6 @@ def covered(intervals):
     return instants
 
 
-@settings(deadline=None)
 @given(rows=calls, busy=spans, windows=st.none() | spans)
 def test_times_of_groups_equal_those_of_a_bitmap(rows, busy, windows):
     _, times, _ = time_of(rows, busy, windows)
@@ -63,7 +62,6 @@ def test_times_of_groups_equal_those_of_a_bitmap(rows, busy, windows):
         assert times.outside_ns[group] == int((together & outside).sum())
 
 
-@settings(deadline=None)
 @given(rows=calls, busy=spans, windows=st.none() | spans)
 def test_sets_of_groups_have_the_times_of_their_calls_together(rows, busy, windows):
     # Groups 0 and 2 are set 1, group 1 is set 0.
@@ -76,7 +74,6 @@ def test_sets_of_groups_have_the_times_of_their_calls_together(rows, busy, windo
         assert getattr(coarse, name).tolist() == getattr(together, name).tolist(), name
 
 
-@settings(deadline=None)
 @given(rows=calls, busy=spans, random=st.randoms(use_true_random=False))
 def test_the_order_of_calls_does_not_matter(rows, busy, random):
     _, one, _ = time_of(rows, busy, None)

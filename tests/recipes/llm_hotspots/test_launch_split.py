@@ -10,8 +10,10 @@ from nsys_llm.recipes.llm_hotspots.findings.balance import balance_findings
 from nsys_llm.recipes.llm_hotspots.findings.launch_split import (
     hosts_beyond_chance,
     ranks_beyond_chance,
+    split_host,
     split_rank,
 )
+from nsys_llm.recipes.llm_hotspots.findings.longer_kernels import longer_on_host
 
 NAMES = ("heavy", "light", "norm")
 LENGTHS = np.array([100_000, 10_000, 2_000])
@@ -74,6 +76,33 @@ def test_another_mix_is_told_from_longer_launches(seed):
     split = split_rank(rank_kernels(calls, totals), NAMES, slow, times)
     assert not split.mixed
     assert split.sure
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_machine_is_split_against_the_median_rank_elsewhere(seed):
+    rng = np.random.default_rng(seed)
+    calls = rng.integers(1, 60, (6, len(NAMES)))
+    totals = calls * rng.integers(1, 1_000, calls.shape)
+    times = {rank: int(totals[rank].sum()) for rank in range(6)}
+    mine = sorted(rng.choice(6, int(rng.integers(1, 5)), replace=False).tolist())
+    split = split_host(rank_kernels(calls, totals), NAMES, mine, times, 3)
+    others = sorted(ns for rank, ns in times.items() if rank not in mine)
+    assert split.reference not in mine
+    assert times[split.reference] == others[(len(others) - 1) // 2]
+    whole = sum(times[rank] for rank in mine) - len(mine) * times[split.reference]
+    assert split.count_ns + split.per_call_ns == whole
+    parts = [split_rank(rank_kernels(calls, totals), NAMES, one, times) for one in mine]
+    same = [one.count_ns for one in parts if one.reference == split.reference]
+    if len(same) == len(mine):
+        assert split.count_ns == pytest.approx(sum(same), abs=len(mine) * len(NAMES))
+    # One that is slow throughout, and one with another kernel for it.
+    for kernel in (None, "heavy"):
+        calls = np.tile([65, 85, 50], (6, 1))
+        jitter = 1 + 0.002 * rng.standard_normal(calls.shape)
+        factor = np.ones(calls.shape)
+        factor[mine, slice(None) if kernel is None else NAMES.index(kernel)] = 1.2
+        table = rank_kernels(calls, (calls * LENGTHS * jitter * factor).astype(np.int64))
+        assert longer_on_host(table, NAMES, mine) == ([] if kernel is None else [kernel])
 
 
 def test_longer_launches_have_to_be_beyond_their_own_spread():

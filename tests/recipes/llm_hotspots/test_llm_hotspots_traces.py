@@ -8,7 +8,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from results import LABELS, RECIPE, analyse, assert_same, differences, read_results, rows, tables_of
 
@@ -53,7 +54,7 @@ def busy_bitmap(kernels, device: int, low: int = 0, high: int = HORIZON_NS) -> i
     return int(busy[low:high].sum())
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(kernels=KERNELS, window=st.tuples(st.integers(0, 40), st.integers(1, 20)) | st.none())
 def test_exclusive_times_add_up_to_the_busy_time_of_each_device(kernels, window):
     low, high = (0, HORIZON_NS) if window is None else (window[0], sum(window))
@@ -81,6 +82,9 @@ class ShuffledMerges:
     def __init__(self, random: Random) -> None:
         self._random = random
 
+    def start(self):
+        """Nothing is to be started."""
+
     def reduce(self, function, chunks, merge, done):
         parts = [function([report]) for chunk in chunks for report in chunk]
         done(len(parts))
@@ -90,7 +94,7 @@ class ShuffledMerges:
         return parts[0]
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(ranks=st.lists(KERNELS, min_size=2, max_size=5), random=st.randoms(use_true_random=False))
 def test_modes_and_orders_of_merging_give_the_same_bits(ranks, random):
     with tempfile.TemporaryDirectory() as name:
@@ -120,7 +124,7 @@ INSTANTS = {
 }
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(kernels=KERNELS)
 def test_a_shift_moves_windows_only_and_twice_the_time_doubles_sums(kernels):
     with tempfile.TemporaryDirectory() as name:

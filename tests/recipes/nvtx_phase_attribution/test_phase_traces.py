@@ -8,7 +8,8 @@ from pathlib import Path
 
 import plain_ranges
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from phase_run import RECIPE, quick
 from results import analyse, read_frames, rows
@@ -155,7 +156,7 @@ OP = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.lists(RANGE, min_size=1, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
     trace = TraceBuilder()
@@ -176,7 +177,7 @@ def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
     adds_up(tables)
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(
     st.lists(RANGE, min_size=1, max_size=8),
     st.lists(OP, min_size=1, max_size=8),
@@ -227,7 +228,7 @@ def alone(ranges, ops, *words):
     return sorted(rows(table[table["ops_n"] > 0], ALONE), key=str)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
     for words, left in (
@@ -237,7 +238,7 @@ def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, op
         assert alone(ranges, ops, *words) == alone(left, ops)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):
     # Each by a name of its own: those without work left do not count.

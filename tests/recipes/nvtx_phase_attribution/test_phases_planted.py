@@ -54,9 +54,9 @@ def planted(tmp_path_factory):
         trace.nvtx("ncclGroup", base + 2_500, base + 3_500, domain="NCCL")
         kernel(phase, "launch", step, base + 2_600)
         kernel("unmapped", "launch", step, base + 3_200)
-        trace.nvtx("backward", base + 4_000, base + 6_000)
+        trace.nvtx("backward", base + 4_000, base + 4_380)
         for launch in range(4):
-            kernel("backward", "handed_over", step, base + 4_100 + 100 * launch, tid=77)
+            kernel("backward", "handed_over", step, base + 4_020 + 100 * launch, tid=77)
         kernel("unmapped", "launch", step, base + 7_000)
         # Outside of any step: a free range, nothing, and a graph.
         trace.nvtx("sampling", base + 9_100, base + 9_300, kind="start_end", tid=77)

@@ -1,4 +1,4 @@
-"""Classes of collectives and patterns of lateness, at and around their limits."""
+"""Classes of collectives, at and around their limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from nsys_llm.recipes.tail_stats.tables.collective_classes import (
     classes,
     confidence,
-    lateness_pattern,
     telling_late_pct,
     third_sizes,
 )
@@ -59,29 +58,3 @@ def test_thirds_are_as_equal_as_they_can_be():
     assert third_sizes(7).tolist() == [3, 2, 2]
     assert third_sizes(15).tolist() == [5, 5, 5]
     assert third_sizes(1).tolist() == [1, 0, 0]
-
-
-def pattern(late, caused, wait=(10, 10, 10), n=30, ranks_n=2, unclear_n=0):
-    parts = (np.array(late), unclear_n, np.array(caused), np.array(wait))
-    return lateness_pattern(*parts, n, ranks_n)
-
-
-def test_a_rank_that_is_late_in_each_third_is_persistent():
-    assert pattern((7, 7, 7), (9, 9, 9)) == "persistent"
-    # 6 of 10 is not 62.5 %: late for a part of the run only.
-    assert pattern((7, 6, 7), (9, 9, 9)) == "transient"
-    # Of 8 ranks 4 of 10 are enough.
-    assert pattern((4, 4, 4), (9, 9, 9), ranks_n=8) == "persistent"
-
-
-def test_a_rank_that_causes_most_waiting_in_one_third_is_transient():
-    assert pattern((1, 0, 0), (7, 0, 0)) == "transient"
-    assert pattern((5, 5, 5), (5, 5, 5)) == "none"
-    assert pattern((0, 0, 0), (0, 0, 0), wait=(0, 0, 0)) == "none"
-
-
-def test_too_few_collectives_or_too_uncertain_clocks_show_no_pattern():
-    assert pattern((4, 5, 5), (9, 9, 9), n=14) == "inconclusive"
-    assert pattern((1, 1, 1), (9, 9, 9), unclear_n=20) == "inconclusive"
-    # Now and then unclear does not hide what is clear otherwise.
-    assert pattern((8, 8, 8), (9, 9, 9), unclear_n=5) == "persistent"

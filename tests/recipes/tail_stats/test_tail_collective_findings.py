@@ -168,7 +168,7 @@ def test_the_answer_tells_how_much_is_waiting_and_for_whom_where_that_can_be_tol
     )
     told = waiting_words(both)
     assert told.startswith("30 ms of 40 ms in collectives")
-    assert "for rank 2; how much of 60 ms in collectives is waiting is inconclusive" in told
+    assert "for rank 2 (throughout); how much of 60 ms in collectives is waiting" in told
     assert {one.rank for one in collective_findings(both)} == {2}
     alone = tables(rank(5, **LATE, communicator="4-7"), sequences=[unsure])
     assert waiting_words(alone).startswith("how much of 60 ms in collectives is waiting is incon")

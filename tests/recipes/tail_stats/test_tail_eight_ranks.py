@@ -17,6 +17,7 @@ from nsys_llm.recipes.tail_stats.per_rank import launches
 from nsys_llm.recipes.tail_stats.tables import kernels as kernel_tables
 from nsys_llm.recipes.tail_stats.tables import stragglers as straggler_tables
 from nsys_llm.recipes.tail_stats.tables.collective_classes import NONE
+from nsys_llm.recipes.tail_stats.tables.lateness import Lateness
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 RANKS, STEPS, LAYERS = 8, 20, 10
@@ -129,8 +130,8 @@ def test_each_plant_is_read(read, plant):
     PLANTS[plant](*read())
 
 
-def none_late(*_):
-    return NONE
+def none_late(lasts):
+    return [Lateness(NONE)] * lasts.ranks_n
 
 
 def of_another_rank(*given):
@@ -148,7 +149,7 @@ launches_rows = launches.distinct_rows
 @pytest.mark.parametrize(
     ("plant", "module", "name", "broken"),
     [
-        ("slow rank", straggler_tables, "lateness_pattern", none_late),
+        ("slow rank", straggler_tables, "lateness_patterns", none_late),
         ("slow rank", rank_findings, "SLOW_RATIO", {"low": 9.0}),
         ("slow rank", straggler_tables, "member_waits", of_another_rank),
         ("mix", launches, "distinct_rows", by_name_only),

@@ -66,6 +66,7 @@ def found(rule, **rows):
 
 def rank_tail(number, **others):
     place = {"rank": number, "device_id": 0, "longest_start_ns": 7_000, "all_p50_ns": 10_000.0}
+    place["later_p50_ns"] = 10_000.0
     return {**TAIL, **place, **others}
 
 

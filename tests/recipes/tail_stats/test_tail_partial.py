@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
@@ -114,14 +115,13 @@ def has_second_heap(durations, median):
     return max(slow) <= 1.5 * min(slow) and min(slow) >= 1.5 * max(others)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(RANKS, st.integers(1, 4))
 def test_the_top_over_all_ranks_is_that_of_all_launches(ranks, most):
     parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
     assert told(ANALYSIS.merge(parts), most) == by_hand(ranks, most)
 
 
-@settings(deadline=None, max_examples=60)
 @given(RANKS, st.integers(1, 3), st.randoms(use_true_random=False))
 def test_merging_in_any_order_gives_the_same(ranks, most, random):
     parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
@@ -148,7 +148,6 @@ def assert_equal(left, right):
         }
 
 
-@settings(deadline=None, max_examples=60)
 @given(RANKS)
 def test_no_launch_is_lost_between_the_counts(ranks):
     whole = ANALYSIS.merge([mapped(i, launches, 1) for i, launches in enumerate(ranks)])

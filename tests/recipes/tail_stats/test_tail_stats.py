@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from results import differences, plain, read_results, rows, spread, tables_of
 
@@ -231,7 +232,7 @@ def test_without_ranges_calls_and_copies_the_rest_is_told(tmp_path):
     assert found["api_tails"].empty
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=2, max_size=4))
 def test_files_in_any_order_and_any_clock_give_the_same(tmp_path_factory, ranks):
     folder = tmp_path_factory.mktemp("ranks")

@@ -7,7 +7,7 @@ from math import erfc, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.distributions import ValueCounts
@@ -62,7 +62,6 @@ def test_groups_are_compared_one_by_one_and_an_empty_side_gives_nothing():
     assert found.shift[0] == 1.0
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 6), min_size=5, max_size=6),
     st.lists(st.integers(0, 6), min_size=5, max_size=6),

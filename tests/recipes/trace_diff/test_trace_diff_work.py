@@ -220,3 +220,28 @@ def test_a_kernel_that_changed_on_one_rank_is_one_fact(tmp_path, ranks_n):
     assert f"`{NORM}`" in answer
     assert "on this rank alone" in answer
     assert not findings.keys() & BLAME
+
+
+@pytest.mark.parametrize("ranks_n", [2, 4])
+@pytest.mark.parametrize("slow", ["one", "all"])
+def test_all_kernels_of_one_rank_are_that_rank_and_not_every_machine(tmp_path, ranks_n, slow):
+    def ranks(folder, factor):
+        folder.mkdir()
+        return [
+            run(
+                folder / f"rank{rank}.sqlite",
+                [(None, [(name, round(ns * (factor if rank == 1 or slow == "all" else 1)), 16)
+                         for name, ns in ((GEMM, 50_000), (ATTENTION, 30_000), (NORM, 9_000))])]
+                * 20,
+                rank,
+            )
+            for rank in range(ranks_n)
+        ]  # fmt: skip
+
+    answer, findings, _ = told(tmp_path, ranks(tmp_path / "a", 1.0), ranks(tmp_path / "b", 1.4))
+    assert ("slower_throughout" in findings) is (slow == "all")
+    assert ("the machine rather than the code" in answer) is (slow == "all")
+    if slow == "one":
+        assert [one["rank"] for one in findings["one_rank"]] == [1]
+    else:
+        assert "one_rank" not in findings

@@ -15,7 +15,8 @@ import numpy as np
 
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.communication import is_communication, operation_of
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -35,6 +36,8 @@ class LaneRows:
         end_ns: Likewise.
         cut_n: Executions that reach into the window and start before it.
         over_limit_n: Executions left out because the rank has more than `MOST_COLLECTIVES`.
+        before_n: Of sends and receives, shape (n,): kernels other than communication that the
+            process launched on the device before each; empty for the rest.
     """
 
     kernel: str
@@ -45,6 +48,7 @@ class LaneRows:
     end_ns: IntArray
     cut_n: int
     over_limit_n: int
+    before_n: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -70,25 +74,38 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     devices, device = distinct_codes(own["device_id"])
     streams, stream = distinct_codes(own["stream_id"])
     lane_keys, lane = distinct_codes((code[rows] * devices.size + device) * streams.size + stream)
+    ids, others = own["correlation_id"], kernels.take(np.flatnonzero(~wanted[code]))
     lanes = []
     for place, key in enumerate(lane_keys.tolist()):
         mine = lane == place
         key, stream_place = divmod(key, streams.size)
         name_place, device_place = divmod(key, devices.size)
-        name = names[name_place]
+        name, operation = names[name_place], operation_of(names[name_place])
         lanes.append(
             LaneRows(
                 kernel=name,
-                operation=operation_of(name),
+                operation=operation,
                 device_id=int(devices[device_place]),
                 stream_id=int(streams[stream_place]),
                 start_ns=own["start_ns"][mine & sent],
                 end_ns=own["end_ns"][mine & sent],
                 cut_n=int((mine & ~inside).sum()),
                 over_limit_n=int((mine & inside & ~sent).sum()),
+                before_n=_launched_before(ids[mine & sent], others, int(devices[device_place]))
+                if operation == SEND_RECV
+                else np.empty(0, dtype=np.int64),
             )
         )
     return CollectivesPartial({rank: tuple(lanes)})
+
+
+def _launched_before(ids: IntArray, others: Table, device_id: int) -> IntArray:
+    """Return how many kernels were launched on a device before those of some correlation ids.
+
+    The ids of a process ascend in the order of its calls, however late the GPU comes to the work.
+    """
+    own = np.sort(others["correlation_id"][others["device_id"] == device_id])
+    return np.searchsorted(own, ids).astype(np.int64)
 
 
 def merged_collectives(parts: Sequence[CollectivesPartial]) -> CollectivesPartial:

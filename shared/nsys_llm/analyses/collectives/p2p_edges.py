@@ -52,7 +52,11 @@ class Edges:
 
     @classmethod
     def of(
-        cls, fits: Sequence[PeerFit], tracks: Sequence[Track], streams: Sequence[IntArray]
+        cls,
+        fits: Sequence[PeerFit],
+        tracks: Sequence[Track],
+        streams: Sequence[IntArray],
+        signs: Sequence[IntArray],
     ) -> Edges:
         """Return the candidates of pairs of ranks.
 
@@ -60,6 +64,7 @@ class Edges:
             fits: The pairs, at least one.
             tracks: Transfers of each rank.
             streams: For each rank, the stream of each transfer, numbered from 0.
+            signs: For each rank, 1 for a transfer that sends, -1 for one that receives, 0 unknown.
         """
         first = np.concatenate(([0], np.cumsum([len(track) for track in tracks])))
         found = [coinciding(fit, tracks) for fit in fits]
@@ -71,6 +76,8 @@ class Edges:
             first,
             tuple((fit.left, fit.right) for fit in fits),
         )
+        sign = np.concatenate(list(signs))
+        edges = edges._only(sign[edges.left] * sign[edges.right] <= 0)
         edges = edges._of_own_streams(streams)
         edges = edges._without_looser(np.array([fit.tolerance_ns for fit in fits]))
         return edges._of_usual_length()._of_proven_pairs()

@@ -26,7 +26,7 @@ from nsys_llm.analyses.collectives.matching import Lane, Matched, match_lanes
 from nsys_llm.analyses.collectives.p2p_edges import Edges
 from nsys_llm.analyses.collectives.p2p_pairs import END_SKEW_NS, PeerFit, fit_peers, strides
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.communication import SEND_RECV, operation_of
+from nsys_llm.taxonomy.communication import SEND_RECV, operation_of, sends
 
 #: Two ranks have but one peer each: what they exchange is a sequence, matched as one.
 _LEAST_OWNERS: Final = 3
@@ -55,10 +55,30 @@ def match_communication(lanes: Sequence[Lane], trust_ns: int, clocks_n: int) -> 
     transfers = [lane for lane in lanes if operation_of(lane.kernel) == SEND_RECV]
     owners = {lane.owner for lane in transfers}
     if len(owners) < _LEAST_OWNERS:
-        return match_lanes(lanes, trust_ns)
+        return _matched_by_direction(lanes, trust_ns)
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
     found = _matched_transfers(transfers, _known_clocks(rest, clocks_n), trust_ns)
     return [*rest, *found]
+
+
+def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
+    """Match sequences; what one of two ranks sends belongs to what the other one receives."""
+    first = min((lane.owner for lane in lanes), default=0)
+    kernels, relabeled = {}, []
+    for lane in lanes:
+        forth = sends(lane.kernel) * (1 if lane.owner == first else -1)
+        label = f"{SEND_RECV} {forth}" if forth else lane.kernel
+        kernels[lane.owner, label] = lane.kernel
+        relabeled.append(replace(lane, kernel=label))
+    return [
+        replace(
+            one,
+            lanes=tuple(
+                replace(lane, kernel=kernels[lane.owner, lane.kernel]) for lane in one.lanes
+            ),
+        )
+        for one in match_lanes(relabeled, trust_ns)
+    ]
 
 
 def _known_clocks(found: Sequence[Matched], clocks_n: int) -> list[ClockFit]:
@@ -93,12 +113,21 @@ class _Members:
     @property
     def streams(self) -> list[IntArray]:
         """For each device, which of its lanes each transfer is from."""
+        return self._of_lanes([range(len(own)) for own in self.sources])
+
+    @property
+    def signs(self) -> list[IntArray]:
+        """For each device, whether each transfer sends or receives, where its kernel says so."""
+        return self._of_lanes([[sends(lane.kernel) for lane in own] for own in self.sources])
+
+    def _of_lanes(self, values: Sequence[Sequence[int]]) -> list[IntArray]:
+        """For each device, what is known of the lane of each transfer."""
         found = []
-        for own in self.sources:
+        for own, known in zip(self.sources, values, strict=True):
             ends = np.concatenate([lane.track.end_ns for lane in own])
             starts = np.concatenate([lane.track.start_ns for lane in own])
-            lane = np.repeat(np.arange(len(own)), [len(one.track) for one in own])
-            found.append(lane[np.lexsort((starts, ends))])
+            value = np.repeat(np.array(known), [len(one.track) for one in own])
+            found.append(value[np.lexsort((starts, ends))])
         return found
 
     def expected(self, left: int, right: int) -> tuple[int, int]:
@@ -123,7 +152,7 @@ def _matched_transfers(
     for group in _linked_groups(fits, len(members.lanes)):
         own = [fit for fit in fits if fit.left in group]
         crowded = 2 * sum(fit.share for fit in own) >= _CROWD * len(group)
-        edges = None if crowded else Edges.of(own, members.tracks, members.streams)
+        edges = None if crowded else Edges.of(own, members.tracks, members.streams, members.signs)
         if (
             edges is None
             or edges.rows_n

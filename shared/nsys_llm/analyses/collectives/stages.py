@@ -34,3 +34,11 @@ def end_stages(transfers_n: Sequence[int]) -> list[int]:
     ends = [place for place, n in enumerate(transfers_n) if 2 * n <= least_n + most_n]
     # The others have two neighbors each, so there are at most two ends to each of them.
     return ends if len(ends) <= 2 * (len(transfers_n) - len(ends)) else []
+
+
+def may_be_two_stages(transfers_n: Sequence[int]) -> bool:
+    """Tell whether two ranks send and receive so often that they may be stages of a pipeline.
+
+    Their counts are alike then as those of equals are; `tail_stats` can tell them apart.
+    """
+    return len(transfers_n) == 2 and min(transfers_n) >= _LEAST

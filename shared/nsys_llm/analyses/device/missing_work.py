@@ -35,6 +35,8 @@ class MissingWork:
         opaque_launches_n: Graph launches of which no operation is recorded: their work is not seen.
             Where nodes are traced one by one and the window ends with the last operation, not those
             after all launches with one: the capture ended before they ran.
+        graphs_cut_n: Those of them that are counted only because the window reaches beyond the last
+            operation: they may run there.
         copy_calls_n: Calls that copy or fill; those that a graph captured run later, if ever.
         copies_seen_n: Those of them of which an operation is recorded. A copy of no bytes, or
             within the host, has none.
@@ -42,6 +44,7 @@ class MissingWork:
     """
 
     opaque_launches_n: int
+    graphs_cut_n: int
     copy_calls_n: int
     copies_seen_n: int
     copies_cut_n: int
@@ -56,12 +59,12 @@ def find_missing_work(trace: RankTrace, *, whole_capture: bool = False) -> Missi
     """
     calls = trace.tables.get("api_calls")
     if calls is None or not len(calls):
-        return MissingWork(0, 0, 0, 0)
+        return MissingWork(0, 0, 0, 0, 0)
     classes = {key: classify_api(text) for key, text in trace.strings.items()}
     graphs = np.isin(calls["name_id"], _ids(classes, ("graph_launch",)))
     copies = np.isin(calls["name_id"], _ids(classes, _COPIES))
     if not (graphs.any() or copies.any()):
-        return MissingWork(0, 0, 0, 0)
+        return MissingWork(0, 0, 0, 0, 0)
     copies &= ~np.isin(calls["name_id"], _matching(trace.strings, _HINTS))
     copies &= ~_captured(calls, trace.strings)
     seen, by_node = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
@@ -77,8 +80,9 @@ def find_missing_work(trace: RankTrace, *, whole_capture: bool = False) -> Missi
         early = calls["start_ns"] < windows[-1, 1]
         graphs, copies = graphs & early, copies & early
         whole_capture = windows[-1, 1] > last_ns
+    late = graphs & cut_graph_launches(calls["start_ns"], seen, graphs & by_node)
     if not whole_capture:
-        graphs &= ~cut_graph_launches(calls["start_ns"], seen, graphs & by_node)
+        graphs &= ~late
     waits = np.isin(calls["name_id"], _matching(trace.strings, _WAITS))
     cut = copies & ~seen
     if cut.any():
@@ -86,6 +90,7 @@ def find_missing_work(trace: RankTrace, *, whole_capture: bool = False) -> Missi
         cut &= queued_at_end(calls, waits, trace.unfiltered, _COPY_TABLES)
     return MissingWork(
         opaque_launches_n=int((graphs & ~seen).sum()),
+        graphs_cut_n=int((graphs & late & ~seen).sum()),
         copy_calls_n=int(copies.sum()),
         copies_seen_n=int((copies & seen).sum()),
         copies_cut_n=int(cut.sum()),

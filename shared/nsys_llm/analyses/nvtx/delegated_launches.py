@@ -13,8 +13,12 @@ A thread that marks ranges of its own accord may meet this by chance beside an e
 nobody. So the holder launches at least one kernel for every twenty of the other thread; and two
 thirds of what that one does between calls of the holder are turns: the holder launched a kernel
 since it was last active (the forward pass, or the gradient that `backward()` begins with), and it
-rested before and after for longer than ever in between. All of these limits are ours. Where they
-do not hold there is no range.
+rested before and after for longer than ever in between.
+
+A holder that waits for the other thread is in no CUDA call meanwhile, as one that waits for its own
+GPU is; and it goes on when the others are done: for at least three quarters of what lies between
+its two calls in the range, they launch. A loader that waits for room in a queue, and then prepares
+its next batch, does not. All of these limits are ours. Where they do not hold there is no range.
 """
 
 from __future__ import annotations
@@ -39,6 +43,9 @@ _MOST_PER_KERNEL: Final = 20
 #: pass may stop for longer than the steps rest, to load kernels; later ones do not.
 _LEAST_IN_TURNS: Final = (2, 3)
 
+#: The other threads launch for at least so many of so many parts of the holder's wait.
+_LEAST_OF_WAIT: Final = (3, 4)
+
 _NEVER_NS: Final = int(np.iinfo(np.int64).max)
 _CALL: Final = ("start_ns", "global_tid")
 _Mask = npt.NDArray[np.bool_]
@@ -49,7 +56,7 @@ def delegated(tree: NvtxTree, calls: Table, launch_row: IntArray, kernel_row: In
 
     Args:
         tree: The ranges of the process.
-        calls: Columns start_ns and global_tid.
+        calls: Columns start_ns, end_ns and global_tid.
         launch_row: Shape (n,), rows of the calls; none of them lies in a range of its own thread.
         kernel_row: Shape (kernels,), rows of the calls that launched kernels or graphs; -1 is none.
 
@@ -72,12 +79,19 @@ def delegated(tree: NvtxTree, calls: Table, launch_row: IntArray, kernel_row: In
             own = kernels["start_ns"][kernels["global_tid"] == thread]
             if own.size * _MOST_PER_KERNEL < int((kernels["global_tid"] == other).sum()):
                 continue
-            starts = np.sort(calls["start_ns"][calls["global_tid"] == thread])
-            turns = _Turns.of(at_ns[rows], held[rows], starts)
-            sure[rows] |= turns.given(np.sort(own))
+            turns = _Turns.of(at_ns[rows], held[rows], _calls_of(calls, thread), tree)
+            sure[rows] |= turns.given(np.sort(own), np.sort(at_ns[held >= 0]))
     found = np.empty_like(piece)
     found[order] = np.where(sure, piece, -1)
     return found[of_op]
+
+
+def _calls_of(calls: Table, thread: int) -> tuple[IntArray, IntArray]:
+    """Return the starts of a thread's calls in order, and until when it was in any call by then."""
+    mine = calls["global_tid"] == thread
+    starts, ends = calls["start_ns"][mine], calls["end_ns"][mine]
+    order = np.argsort(starts, kind="stable")
+    return starts[order], np.maximum.accumulate(ends[order])
 
 
 def _only_open(tree: NvtxTree, at_ns: IntArray) -> tuple[IntArray, IntArray]:
@@ -102,6 +116,9 @@ class _Turns:
         turn: Shape (n,), number of the turn of each.
         first: Shape (turns,), position of the first launch of each.
         whole: Shape (turns,), bool: the holder calls CUDA before it and after it.
+        free_ns: Shape (turns,), when the holder was out of its calls before it, or later, when its
+            range began.
+        until_ns: Shape (turns,), when its next call began, or earlier, when its range ended.
     """
 
     at_ns: IntArray
@@ -109,21 +126,47 @@ class _Turns:
     turn: IntArray
     first: IntArray
     whole: _Mask
+    free_ns: IntArray
+    until_ns: IntArray
 
     @classmethod
-    def of(cls, at_ns: IntArray, held: IntArray, starts: IntArray) -> _Turns:
-        """Cut at the sorted calls of the holder; one at the very instant of a launch is before."""
+    def of(
+        cls,
+        at_ns: IntArray,
+        held: IntArray,
+        calls: tuple[IntArray, IntArray],
+        tree: NvtxTree,
+    ) -> _Turns:
+        """Cut at the holder's calls (`_calls_of`); one at the instant of a launch is before it."""
+        starts, ends = calls
         before_n = np.searchsorted(starts, at_ns, side="right")
         first = np.flatnonzero(np.diff(before_n, prepend=-1))
         turn = np.repeat(np.arange(first.size), np.diff(first, append=at_ns.size))
         whole = (before_n[first] > 0) & (before_n[first] < starts.size)
-        return cls(at_ns, held, turn, first, whole)
+        called_n, piece = before_n[first], held[first]
+        free_ns = np.append(ends, _NEVER_NS)[called_n - 1]
+        until_ns = np.append(starts, _NEVER_NS)[called_n]
+        return cls(
+            at_ns,
+            held,
+            turn,
+            first,
+            whole,
+            np.maximum(free_ns, np.where(piece >= 0, tree.start_ns[piece], free_ns)),
+            np.minimum(until_ns, np.where(piece >= 0, tree.end_ns[piece], until_ns)),
+        )
 
-    def given(self, kernel_ns: IntArray) -> _Mask:
-        """Tell which launches the holder gave away; `kernel_ns` are its own kernels, sorted."""
+    def given(self, kernel_ns: IntArray, all_ns: IntArray) -> _Mask:
+        """Tell which launches the holder gave away.
+
+        Args:
+            kernel_ns: Its own kernels, sorted.
+            all_ns: Launches of all threads that may be for it, sorted.
+        """
         size = np.diff(self.first, append=self.at_ns.size)
         waits = self.whole & (size >= _LEAST_LAUNCHES) & self._in_one_range()
         marked = np.maximum.reduceat(self.held, self.first) >= 0
+        waits &= self._waits_for(all_ns)
         in_turns = waits & self._rests() & self._follows(kernel_ns)
         counted_n = int((marked & self.whole).sum())
         least, of = _LEAST_IN_TURNS
@@ -138,6 +181,20 @@ class _Turns:
         pairs, _ = distinct_rows([self.held, self.turn])
         ranges, turns_n = np.unique(self.held[pairs], return_counts=True)
         return np.asarray(alone & (turns_n[np.searchsorted(ranges, low)] == 1))
+
+    def _waits_for(self, all_ns: IntArray) -> _Mask:
+        """Tell in which turns the holder is in no call, and goes on soon after the last launch."""
+        # Differences of what is far apart would overflow; such turns are not whole.
+        free_ns, until_ns = (
+            np.where(self.whole, edge, self.at_ns[self.first])
+            for edge in (self.free_ns, self.until_ns)
+        )
+        first = np.searchsorted(all_ns, free_ns)
+        last = np.searchsorted(all_ns, until_ns, side="right") - 1
+        spanned_ns = all_ns.take(last, mode="clip") - all_ns.take(first, mode="clip")
+        least, of = _LEAST_OF_WAIT
+        long = spanned_ns * of >= (until_ns - free_ns) * least
+        return np.asarray(self.whole & (free_ns <= self.at_ns[self.first]) & long)
 
     def _rests(self) -> _Mask:
         """Tell before and after which turns the thread rests longer than ever within them."""

@@ -1,0 +1,92 @@
+"""What runs when: marks, cases of a matrix and examples, for `make quick`, CI and the night."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+import pytest
+from hypothesis import settings
+
+#: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
+PROFILES: Final = {"dev": 15, "ci": 60, "nightly": 500}
+
+#: The mark of every test in a folder or file. Slow files take more than some 5 s of CPU time.
+MARKS: Final = {
+    "browser": "browser",
+    "campaigns/test_campaigns.py": "slow",
+    "contract": "slow",
+    "install": "slow",
+    "nsys": "nsys",
+    "profile/test_export.py": "slow",
+    "recipes/idle_gaps/test_idle_causes.py": "slow",
+    "recipes/idle_gaps/test_idle_findings.py": "slow",
+    "recipes/llm_hotspots/test_balance_findings.py": "slow",
+    "recipes/llm_hotspots/test_details.py": "slow",
+    "recipes/llm_hotspots/test_llm_hotspots.py": "slow",
+    "recipes/llm_hotspots/test_llm_hotspots_edges.py": "slow",
+    "recipes/llm_hotspots/test_llm_hotspots_traces.py": "slow",
+    "recipes/llm_hotspots/test_memops.py": "slow",
+    "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
+    "recipes/tail_stats/test_pipelines.py": "slow",
+    "recipes/tail_stats/test_tail_eight_ranks.py": "slow",
+    "recipes/trace_diff/test_trace_diff_demo.py": "slow",
+    "recipes/trace_diff/test_trace_diff_gates.py": "slow",
+    "report/test_notebook.py": "slow",
+    "report/test_page.py": "slow",
+    "report/test_sizes.py": "slow",
+    "run/test_lost_worker.py": "cluster",
+    "run/test_newer_framework.py": "slow",
+    "run/test_remote_worker.py": "cluster",
+    "testing/test_demo.py": "slow",
+}
+#: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
+SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
+
+
+def examples(in_ci: int, **others: Any) -> settings:
+    """Return the settings of a hypothesis test that needs other numbers than the profile's.
+
+    Args:
+        in_ci: Its examples in CI; elsewhere they are as many more or less as the profile's.
+        others: Other settings.
+    """
+    scale = settings().max_examples
+    return settings(max_examples=max(in_ci * scale // PROFILES["ci"], 1), **others)
+
+
+def nightly_but(cases: Iterable[Any], in_ci: Iterable[Any]) -> list[Any]:
+    """Return the cases as parameters, those that CI leaves out marked `nightly`.
+
+    Args:
+        cases: A string, or a sequence of values, each.
+        in_ci: Which of them CI takes.
+    """
+    chosen = [_values(case) for case in in_ci]
+    given = [_values(case) for case in cases]
+    assert chosen
+    assert set(chosen) <= set(given)
+    return [
+        pytest.param(*case, marks=() if case in chosen else pytest.mark.nightly) for case in given
+    ]
+
+
+def pairwise(cases: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return the cases as parameters, so many of them in CI that each pair of values occurs."""
+    given = [tuple(case) for case in cases]
+    left = {pair for case in given for pair in _pairs(case)}
+    chosen = []
+    while left:
+        best = max(given, key=lambda case: len(left & _pairs(case)))
+        chosen.append(best)
+        left -= _pairs(best)
+    return nightly_but(given, chosen)
+
+
+def _pairs(case: tuple[Any, ...]) -> set[Any]:
+    return set(combinations(enumerate(case), 2))
+
+
+def _values(case: Any) -> tuple[Any, ...]:
+    return (case,) if isinstance(case, str) else tuple(case)

@@ -1,0 +1,86 @@
+"""What recurs or comes first: bursts of every step are one finding, first launches have theirs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from quick_run import quick
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+LAUNCH_NS, GAP_NS = 10_000, 30_000
+
+
+def write(folder, rank, durations_ns):
+    """Write a rank that launches one kernel every 30 us."""
+    start_ns = 1_000_000 + GAP_NS * np.arange(durations_ns.size)
+    trace = TraceBuilder(hostname="node", system_clock_ns=7)
+    trace.kernels(["k"], [0] * durations_ns.size, start_ns=start_ns, end_ns=start_ns + durations_ns)
+    trace.write_sqlite(folder / f"rank{rank}.sqlite")
+
+
+def bursts(folder, seed, at):
+    """Write three ranks; on rank 1, eight launches take 2.4 times as long from each place on."""
+    rng = np.random.default_rng(seed)
+    for rank in range(3):
+        durations_ns = rng.integers(9_900, 10_100, 5_000)
+        for first in at if rank == 1 else []:
+            durations_ns[first : first + 16 : 2] = 24_000 + rng.integers(500, 900)
+        write(folder, rank, durations_ns)
+    found = quick("tail_stats", folder)
+    return found["outlier_clusters"], found["findings"].query("rule == 'outlier_cluster'")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_bursts_of_every_step_are_one_finding(seed, tmp_path):
+    table, told = bursts(tmp_path, seed, range(300, 5_000, 800))
+    assert len(table) == 6
+    assert len(told) == 1
+    one = told.iloc[0]
+    assert (one["rank"], one["title"]) == (1, "6 bursts of outliers on rank 1, one every 24 ms")
+    assert one["evidence"].startswith("48 outliers")
+    assert one["impact_ns"] == table["excess_ns"].sum()
+
+
+def test_bursts_at_any_time_are_one_finding_without_a_distance(tmp_path):
+    table, told = bursts(tmp_path, 0, (100, 900, 1_300, 4_000))
+    assert len(table) == 4
+    assert told["title"].tolist() == ["4 bursts of outliers on rank 1"]
+
+
+def test_two_bursts_are_two_findings(tmp_path):
+    table, told = bursts(tmp_path, 0, (700, 3_100))
+    assert len(table) == len(told) == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_first_launches_are_told_against_later_ones(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    first_ns = rng.integers(300_000, 500_000, 4)
+    for rank, one_ns in enumerate(first_ns.tolist()):
+        # Two launches a rank: the median of all is in the middle of first and later ones.
+        trace = TraceBuilder(hostname="node")
+        trace.kernel("k", start_ns=1_000, duration_ns=one_ns)
+        trace.kernel("k", start_ns=1_000_000, duration_ns=LAUNCH_NS)
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    found = quick("tail_stats", tmp_path)
+    assert found["rank_tails"]["later_p50_ns"].tolist() == [LAUNCH_NS] * 4
+    (one,) = found["findings"].query("rule == 'slow_first_launches'").to_dict("records")
+    assert one["impact_ns"] == first_ns.sum() - 4 * LAUNCH_NS
+    assert one["rank"] == first_ns.argmax()
+
+
+def test_a_slow_gpu_has_no_slow_first_launches(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for rank, pace in enumerate((1, 1, 1, 3)):
+        write(folder, rank, np.full(50, pace * LAUNCH_NS))
+    rules = quick("tail_stats", folder)["findings"]["rule"]
+    assert "slow_first_launches" not in set(rules)
+
+
+def test_one_launch_alone_has_no_later_ones(tmp_path):
+    write(tmp_path, 0, np.array([500_000]))
+    found = quick("tail_stats", tmp_path)
+    assert found["rank_tails"]["later_p50_ns"].isna().all()
+    assert "slow_first_launches" not in set(found["findings"]["rule"])
