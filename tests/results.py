@@ -95,13 +95,25 @@ _OF_WHOLE_RUNS = {"--csv", "--rank-map", "--ranks", "--world-size", "--allow-mis
 
 
 def tables_of(
-    output: Path, *inputs: Path | str, options: Iterable[str] = (), recipe: str = RECIPE
+    output: Path,
+    *inputs: Path | str,
+    options: Iterable[str] = (),
+    recipe: str = RECIPE,
+    whole: bool = False,
 ) -> dict[str, Any]:
-    """Return the tables of one run as data frames, written and read again; no report is made."""
+    """Return the tables of one run as data frames, written and read again.
+
+    Args:
+        output: A new folder.
+        inputs: Profiles, or folders of them.
+        options: Words of the command line.
+        recipe: Its name.
+        whole: Write all that a run writes: report.json, report.md and the notebook, too.
+    """
     words = list(options)
-    if _OF_WHOLE_RUNS & set(words):
+    if whole or _OF_WHOLE_RUNS & set(words):
         return read_frames(analyse(output, *inputs, options=words, recipe=recipe))
-    output.mkdir()
+    output.mkdir(parents=True)
     tables = quick(recipe, *map(Path, inputs), *words)
     write_tables(output, load_manifest(recipe), tables, csv=False)
     return read_frames(output)

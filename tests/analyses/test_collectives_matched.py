@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from clock_world import ClockWorld, Communicators, told
 
-from nsys_llm.recipes.tail_stats.tables.collective_classes import LOW_CONFIDENCE, confidence
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 
 #: Ways to divide eight ranks: all, two nodes, across nodes, pairs.
 DIVISIONS = [
@@ -91,7 +91,7 @@ def test_a_cut_capture_crosses_no_communicators(seed, drift):
     unsure = {
         ",".join(str(owner) for owner in one.owners)
         for one in found.sequences
-        if confidence(len(one), int(one.waits.met.sum())) == LOW_CONFIDENCE
+        if one.confidence == LOW_CONFIDENCE
     }
     wrong = {
         key: (waits.get(key), true.get(key))

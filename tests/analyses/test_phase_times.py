@@ -173,7 +173,7 @@ def backward(launches=3, between=None):
 def test_launches_for_a_thread_that_waits_go_to_its_range(tmp_path):
     assert methods(backward(), tmp_path) == [
         ("launch", "backward"),
-        *[("handed_over", "backward")] * 3,
+        *[("delegated", "backward")] * 3,
     ]
 
 
@@ -206,7 +206,7 @@ def test_a_thread_that_only_watches_gets_none_of_the_kernels_of_an_engine(tmp_pa
 
 def test_a_call_before_the_first_launch_or_behind_the_last_does_no_harm(tmp_path):
     trace = backward(between=13).api("cudaStreamSynchronize_v3020", start_ns=36, end_ns=37)
-    assert [name for name, _ in methods(trace, tmp_path)].count("handed_over") == 3
+    assert [name for name, _ in methods(trace, tmp_path)].count("delegated") == 3
 
 
 def test_without_calls_or_ranges_nothing_is_attributed(tmp_path):
@@ -250,7 +250,7 @@ def test_phases_are_those_of_a_plain_search(tmp_path_factory, ranges, kernels):
     for (at, tid, _, launched), code, method in zip(
         kernels, codes.tolist(), ops.every.method.tolist(), strict=True
     ):
-        if METHODS[method] != "handed_over":
+        if METHODS[method] != "delegated":
             assert names[code] == plain_phase(ranges, at, tid) if launched else "no_api"
 
 

@@ -31,6 +31,19 @@ def test_a_recipes_page_leads_to_all_of_its_options_and_tables(recipe):
         assert f"](reference/{name}.md)" in page
 
 
+def test_the_page_on_the_architecture_names_what_is_there():
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    named = sorted(set(re.findall(r"`((?:\w+/)+(?:[\w.]+)?)`", page)))
+    assert len(named) > 20
+    folders = [
+        ROOT,
+        ROOT / "shared" / "nsys_llm",
+        *(ROOT / "recipes" / one for one in recipe_names()),
+    ]
+    absent = [place for place in named if not any((folder / place).exists() for folder in folders)]
+    assert absent == []
+
+
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.png")), ids=lambda one: one.name)
 def test_pictures_are_small_and_shown(picture):
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]

@@ -258,7 +258,7 @@ _TAILS: Final = (
         "tail_stats",
         "a median between two values is the lower one",
         "shared/nsys_llm/numeric/tails.py",
-        "return 2 * low + (high - low) * (order.hundredths[:, _MEDIAN] // 50)",
+        "return 2 * low + (high - low) * (order.hundredths[:, MEDIAN] // 50)",
         "return 2 * low",
         ("numeric/test_tails.py",),
     ),

@@ -59,9 +59,9 @@ def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace
     columns = ["Start (ns)", "Duration (ns)", "GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ"]
     columns += ["Reg/Trd", "Name"]
     names = "start_ns duration_ns grid_x grid_y grid_z block_x block_y block_z"
-    found = rows(ours["stakeout"], f"{names} registers_per_thread name")
+    found = rows(ours["watched_kernels"], f"{names} registers_per_thread name")
     assert sorted(found) == sorted(kernels[columns].itertuples(index=False, name=None))
-    assert len(found) == len(ours["stakeout"]) > 0
+    assert len(found) == len(ours["watched_kernels"]) > 0
     # Theirs are MB with three decimals.
     copies = theirs[theirs["GrdX"].isna()].set_index("Start (ns)")["Bytes (MB)"].sort_index()
     timeline = ours["timeline"]
@@ -80,7 +80,7 @@ def test_launches_and_timelines_hold_every_row_of_the_report(traces, trace, tmp_
     assert sorted(found, key=str) == sorted(expected, key=str)
     names = "device_id start_ns duration_ns stream_id registers_per_thread grid_x grid_y grid_z"
     names += " block_x block_y block_z dynamic_shared_bytes name"
-    assert sorted(rows(ours["stakeout"], names)) == sorted(queried(path, LAUNCHES))
+    assert sorted(rows(ours["watched_kernels"], names)) == sorted(queried(path, LAUNCHES))
 
 
 @pytest.mark.parametrize("trace", H100)
@@ -93,10 +93,10 @@ def test_gaps_bins_durations_and_configurations_add_up(traces, trace, tmp_path):
     for name in ("window_ns", "launches_n", "kernel_busy_ns", "busy_ns"):
         sums = ours["launch_rate"].groupby(keys)[name].sum()
         assert sums.to_dict() == devices[name].to_dict()
-    for table in ("durations", "stakeout_configs"):
+    for table in ("durations", "watched_kernel_configs"):
         launched = ours[table].groupby("name")["launches_n"].sum().to_dict()
         assert launched == ours["kernels"].set_index("name")["launches_n"].to_dict()
     total = ours["kernels"]["total_ns"].sum()
-    for table in ("stakeout_configs", "rank_stakeout_configs", "operations"):
+    for table in ("watched_kernel_configs", "rank_watched_kernel_configs", "operations"):
         assert ours[table]["total_ns"].sum() == total
     assert plain(ours["memory"])["rank"] == plain(ours["gpu_metrics"])["rank"] == []

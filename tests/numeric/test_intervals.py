@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nsys_llm.core.errors import IntervalError
 from nsys_llm.numeric.exclusive import exclusive_ns
 from nsys_llm.numeric.intervals import (
+    bounds,
     clip_to_windows,
     clipped_lengths,
     covered_ns,
@@ -282,3 +283,8 @@ def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monk
     assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
     monkeypatch.setattr("nsys_llm.numeric.intervals._BLOCK", 7)
     assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
+
+
+def test_bounds_are_the_first_begin_and_the_last_end():
+    assert bounds(np.array([[3, 5], [9, 12]])) == (3, 12)
+    assert bounds(np.empty((0, 2), dtype=np.int64)) == (None, None)

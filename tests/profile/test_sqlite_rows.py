@@ -151,3 +151,27 @@ def test_an_index_over_names_and_values_changes_no_order(tmp_path, index):
     with SqliteReport(path) as report:
         found = report.key_values("capture", ("CAPTURE_EVENT_TYPE",))
     assert [value for _, value in found][-3:] == values
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_table_without_row_ids_comes_in_one_order_whatever_is_read(tmp_path, seed):
+    random = Random(seed)
+    path = tmp_path / "r.sqlite"
+    expected = planted(path, random, 200)
+    key = random.choice(("start", "globalTid, start", "start DESC"))
+    with closing(sqlite3.connect(path)) as database:
+        names = [row[1] for row in database.execute(f"PRAGMA table_info({NVTX})")]
+        listed = ", ".join(f'"{name}"' for name in names)
+        database.executescript(
+            f"CREATE TABLE copy ({listed}, PRIMARY KEY ({key})) WITHOUT ROWID;"
+            f"INSERT INTO copy SELECT {listed} FROM {NVTX}; DROP TABLE {NVTX};"
+            f"ALTER TABLE copy RENAME TO {NVTX};"
+            f'CREATE INDEX texts ON {NVTX} (text DESC); CREATE INDEX ends ON {NVTX} ("end")'
+        )
+    assert read(path) == expected
+    with SqliteReport(path) as report:
+        starts, ends, texts = (
+            report.read("nvtx_events", ("start_ns", *more)) for more in ((), ("end_ns",), ("text",))
+        )
+    assert starts["start_ns"].tolist() == ends["start_ns"].tolist() == sorted(expected)
+    assert texts["start_ns"].tolist() == sorted(expected)

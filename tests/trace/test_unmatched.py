@@ -147,7 +147,7 @@ def test_a_number_beyond_the_last_instance_comes_back_with_how_many_there_are(tm
     text = f"{wanted}:" if flag == "--steps" else f"inner/{wanted}"
     step = ["--step", "inner"] if flag == "--steps" else []
     parts, options = mapped("llm_hotspots", *paths, flag, text, *step)
-    outcomes = [part.reports[0].ranks[0] for part in parts]
+    outcomes = [part.profiles[0].ranks[0] for part in parts]
     for outcome, there_n in zip(outcomes, most, strict=True):
         few = wanted >= there_n
         assert [one.there_n for one in outcome.unmatched] == ([there_n] if few else [])
@@ -165,23 +165,23 @@ def test_a_number_beyond_the_last_instance_comes_back_with_how_many_there_are(tm
 def test_steps_that_are_partly_there_are_taken_and_the_rest_is_told(tmp_path):
     path = numbered(tmp_path / "rank0.sqlite", [3])
     (part,), options = mapped("llm_hotspots", path, "--steps", "1:9", "--step", "inner")
-    (outcome,) = part.reports[0].ranks
+    (outcome,) = part.profiles[0].ranks
     assert outcome.unmatched == ()
     assert outcome.notes == ("--steps '1:9': there are 3 steps (0 to 2); 2 of them are selected",)
     refuse_unmatched([outcome.unmatched], options)
     for whole in ("1:3", ":3", "0:", ":1"):
         (part,), _ = mapped("llm_hotspots", path, "--steps", whole, "--step", "inner")
-        assert part.reports[0].ranks[0].notes == ()
+        assert part.profiles[0].ranks[0].notes == ()
 
 
 def test_without_steps_none_can_be_chosen(tmp_path):
     path = rank(tmp_path / "rank0.sqlite")
     (part,), options = mapped("llm_hotspots", str(path), "--steps", "0:1")
-    told = refused([part.reports[0].ranks[0].unmatched], options)
+    told = refused([part.profiles[0].ranks[0].unmatched], options)
     assert told.startswith("--steps '0:1': there are no steps")
     assert "--step" in told
     (part,), options = mapped("llm_hotspots", str(path), "--steps", "0:1", "--step", "nope")
-    assert "there are no steps" not in refused([part.reports[0].ranks[0].unmatched], options)
+    assert "there are no steps" not in refused([part.profiles[0].ranks[0].unmatched], options)
 
 
 def test_without_ranks_there_is_nothing_to_refuse():

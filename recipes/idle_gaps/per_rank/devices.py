@@ -8,7 +8,13 @@ import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.intervals import IntArray, covered_ns, intersect_intervals, total_length_ns
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    bounds,
+    covered_ns,
+    intersect_intervals,
+    total_length_ns,
+)
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
@@ -24,14 +30,15 @@ def map_device(
 ) -> DeviceIdle:
     """Reduce one device to all but its `sums`."""
     windows = ops.windows_ns
+    start_ns, end_ns = bounds(windows)
     overhead = intersect_intervals(host.profiler, spans)
     length = spans[:, 1] - spans[:, 0]
     counts = ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
     return DeviceIdle(
         device_id=ops.device_id,
         window_source=ops.window_source,
-        window_start_ns=int(windows[0, 0]) if len(windows) else None,
-        window_end_ns=int(windows[-1, 1]) if len(windows) else None,
+        window_start_ns=start_ns,
+        window_end_ns=end_ns,
         window_ns=total_length_ns(windows),
         ops_n=ops.start_ns.size,
         transfers_n=_transfers_n(ops, names),

@@ -256,7 +256,7 @@ RULES: Final = rules_by_id(
         recommendation="See what changed there: another batch or sequence length, the step from "
         "prefill to decode, or an autotuner's choice. Compare durations within one configuration "
         "only.",
-        tables=("rank_stakeout_configs", "stakeout"),
+        tables=("rank_watched_kernel_configs", "watched_kernels"),
     ),
     Rule(
         "mixed_configurations",
@@ -266,7 +266,7 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Read percentiles of this kernel by configuration: pooled over them, a mix "
         "of shapes looks like a tail. tail_stats keeps them apart.",
-        tables=("stakeout_configs",),
+        tables=("watched_kernel_configs",),
     ),
     Rule(
         "slow_launches",

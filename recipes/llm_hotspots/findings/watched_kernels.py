@@ -19,12 +19,12 @@ _CONFIG: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def watched_kernel_findings(tables: Tables) -> list[Finding]:
-    """Return the findings on stakeout_configs and rank_stakeout_configs."""
+    """Return the findings on watched_kernel_configs and rank_watched_kernel_configs."""
     return [*_changed_configuration(tables), *_mixed_configurations(tables)]
 
 
 def _changed_configuration(tables: Tables) -> list[Finding]:
-    configs = tables["rank_stakeout_configs"]
+    configs = tables["rank_watched_kernel_configs"]
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
     configs = configs.sort_values(["rank", "name", "first_start_ns"], ignore_index=True)
     groups = configs.groupby(["rank", "name"], sort=False)
@@ -53,7 +53,7 @@ def _changed_configuration(tables: Tables) -> list[Finding]:
 
 
 def _mixed_configurations(tables: Tables) -> list[Finding]:
-    configs = tables["stakeout_configs"]
+    configs = tables["watched_kernel_configs"]
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
     found: list[Finding] = []
     for name, group in configs.groupby("name", sort=True):

@@ -17,6 +17,7 @@ from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.device_ops import shown_name_ids
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import KernelRows, SourceRows
@@ -48,17 +49,11 @@ def named_kernels(
     kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]
 ) -> KernelNames:
     """Return the names to show; base and mangled choose them."""
-    full_ids = kernels["demangled_name_id"]
-    full, full_code = coded_names(full_ids, strings)
-    if options["base"]:
-        shown, shown_code = coded_names(kernels["short_name_id"], strings)
-    elif options["mangled"]:
-        # Not every kernel has a mangled name: one compiled as C has only the plain one.
-        ids = kernels["mangled_name_id"]
-        shown, shown_code = coded_names(np.where(ids == NULL_INT, full_ids, ids), strings)
-    else:
+    full, full_code = coded_names(kernels["demangled_name_id"], strings)
+    if not (options["base"] or options["mangled"]):
         pairs = tuple((name, name) for name in full)
         return KernelNames(full, full_code, pairs, full_code)
+    shown, shown_code = coded_names(shown_name_ids(kernels, options), strings)
     used, source = distinct_codes(shown_code * len(full) + full_code)
     split = (divmod(code, len(full)) for code in used.tolist())
     return KernelNames(shown, shown_code, tuple((shown[i], full[k]) for i, k in split), source)

@@ -10,7 +10,7 @@ import numpy as np
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import total_length_ns
+from nsys_llm.numeric.intervals import bounds, total_length_ns
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -85,10 +85,11 @@ def _device_time(trace: RankTrace, device: DeviceOverlap) -> DeviceTimes:
         span = np.array([[first_ns, last_ns]], dtype=np.int64)
     else:
         span = np.empty((0, 2), dtype=np.int64)
+    start_ns, end_ns = bounds(span)
     return DeviceTimes(
         device_id=device.device_id,
-        window_start_ns=int(span[0, 0]) if len(span) else None,
-        window_end_ns=int(span[-1, 1]) if len(span) else None,
+        window_start_ns=start_ns,
+        window_end_ns=end_ns,
         window_ns=total_length_ns(span),
         launches_n=int(trace.starts_inside(kernels).sum()),
         kernel_total_ns=int(trace.clipped_ns(kernels).sum()),

@@ -1,4 +1,4 @@
-"""The stake-out: every launch of the kernels that `--kernel PATTERN` names, and how they launch.
+"""Watched kernels: every launch of the kernels that `--kernel PATTERN` names, and how they launch.
 
 Method. The configuration of a launch is its grid, block and dynamic shared memory (design section
 5). Durations are counted by kernel and configuration, so percentiles over ranks are exact. Of the
@@ -108,12 +108,12 @@ def map_watched_kernels(
 
 
 def watched_kernel_columns(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> dict[str, Columns]:
-    """Return the tables stakeout, stakeout_configs and rank_stakeout_configs."""
+    """Return the tables watched_kernels, watched_kernel_configs and rank_watched_kernel_configs."""
     parts = [(rank, one) for rank, one in parts if one.keys]
     return {
-        "stakeout": _launch_rows(parts),
-        "stakeout_configs": _over_all_ranks(parts),
-        "rank_stakeout_configs": _per_rank(parts),
+        "watched_kernels": _launch_rows(parts),
+        "watched_kernel_configs": _over_all_ranks(parts),
+        "rank_watched_kernel_configs": _per_rank(parts),
     }
 
 

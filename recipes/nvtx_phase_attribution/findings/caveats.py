@@ -8,7 +8,7 @@ from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 #: Ways to a range that infer, or that stand for many runs of one capture.
-_INDIRECT: Final = ("start_end", "graph_launch", "graph_capture", "handed_over")
+_INDIRECT: Final = ("start_end", "graph_launch", "graph_capture", "delegated")
 _WORDS: Final = {
     "start_end": "by start/end ranges, which hold what any thread of the process launches while "
     "they are open",
@@ -16,7 +16,7 @@ _WORDS: Final = {
     "the capture is not in it (`--graph-ranges capture` looks there first)",
     "graph_capture": "to the range in which its node of a CUDA graph was captured, however often "
     "the graph ran since",
-    "handed_over": "to the range of a thread that handed the work over and waited, as PyTorch's "
+    "delegated": "to the range of a thread that handed the work over and waited, as PyTorch's "
     "backward pass does; the trace shows the waiting, not the handing over",
 }
 

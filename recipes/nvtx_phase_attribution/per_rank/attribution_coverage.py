@@ -42,7 +42,7 @@ PARTS: Final = {
     ),
     "graph_launch": Part(True, "in a CUDA graph that was launched inside a range"),
     "graph_capture": Part(True, "a node of a CUDA graph that was captured inside a range"),
-    "handed_over": Part(
+    "delegated": Part(
         True,
         "launched by a thread without a range, for the only thread with one, which calls CUDA "
         "before and after, not meanwhile: PyTorch's backward pass",

@@ -12,7 +12,7 @@ from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.device.profiler_time import profiler_spans
 from nsys_llm.numeric.gaps import Gaps, find_gaps, start_order
 from nsys_llm.numeric.grouping import exact_sums
-from nsys_llm.numeric.intervals import IntArray, clipped_lengths, total_length_ns
+from nsys_llm.numeric.intervals import IntArray, bounds, clipped_lengths, total_length_ns
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -65,12 +65,13 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
         own_gpu_ns = int(ops.clipped_ns[ops.ranged.chosen(device_id) == device].sum())
         line = _line(trace, ops, device, device_id)
         gaps, windows = line.gaps, line.windows_ns
+        start_ns, end_ns = bounds(windows)
         overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
         devices.append(
             DeviceTimes(
                 device_id=device,
-                window_start_ns=int(windows[0, 0]) if len(windows) else None,
-                window_end_ns=int(windows[-1, 1]) if len(windows) else None,
+                window_start_ns=start_ns,
+                window_end_ns=end_ns,
                 window_ns=total_length_ns(windows),
                 gpu_ns=own_gpu_ns,
                 gap_ns=int((gaps.end_ns - gaps.start_ns).sum()),

@@ -7,6 +7,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, grouped, records, severity_of
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -21,7 +22,6 @@ from nsys_llm.view.text import (
 
 from ..tables.collective_classes import (
     INCONCLUSIVE,
-    LOW_CONFIDENCE,
     PERSISTENT,
     SKEW,
     TRANSFER,
@@ -40,6 +40,9 @@ _STRAGGLERS: Final = {
     PERSISTENT: "persistent_straggler",
     TRANSIENT: "transient_straggler",
 }
+#: Share of the waiting that the clocks may be wrong by, in percent, from which the answer says so;
+#: ours.
+_DOUBT_PCT: Final = 20
 _THIRDS: Final = ("first", "second", "last")
 
 
@@ -85,10 +88,19 @@ def _share_words(tables: Tables) -> str:
     if not total_ns or not wait_ns:
         return unsure if unsure_ns else ""
     rest = f"; {unsure}" if 100 * unsure_ns >= UNMATCHED_PCT * (total_ns + unsure_ns) else ""
+    doubt_ns = _doubt_ns(found)
+    if doubt_ns >= wait_ns:
+        return (
+            f"at most {format_ns(min(wait_ns + doubt_ns, total_ns))} of {format_ns(total_ns)} in "
+            f"collectives is waiting: clocks agree to {_residuals(found)}, and measured waits are "
+            f"no longer{rest}"
+        )
     share = (
         f"{format_ns(wait_ns)} of {format_ns(total_ns)} in collectives "
         f"({format_percent(100 * wait_ns / total_ns)}) is waiting for the last rank"
     )
+    if 100 * doubt_ns >= _DOUBT_PCT * wait_ns:
+        share += f" (± {format_ns(doubt_ns)}: clocks agree to {_residuals(found)})"
     profiler_ns = int(ranks["profiler_ns"].fillna(0).sum())
     if 100 * profiler_ns >= WORTH_A_WORD_PCT * wait_ns:
         share += f" ({format_ns(profiler_ns)} of that is the profiler's own work)"
@@ -97,6 +109,16 @@ def _share_words(tables: Tables) -> str:
         for row in _telling(records(ranks))
     )
     return f"{share}, {late}{rest}" if late else share + rest
+
+
+def _doubt_ns(sequences: pd.DataFrame) -> int:
+    """Return by how much waiting may be wrong, if clocks are wrong the same way each time."""
+    pairs = sequences["overlap_n"] * (sequences["ranks_n"] - 1)
+    return int((pairs * sequences["residual_ns"]).sum())
+
+
+def _residuals(sequences: pd.DataFrame) -> str:
+    return format_ns(int(sequences["residual_ns"].max()))
 
 
 def _telling(ranks: Sequence[Record]) -> list[Record]:
@@ -126,14 +148,16 @@ def collective_findings(tables: Tables) -> list[Finding]:
     """Return all findings about collectives, in no order."""
     every = tables["communicators"]
     every = every[~every["communicator"].isin(stage_pairs(tables))]
-    equals = _surely_matched(tables["stragglers"], every)
+    ranks = tables["stragglers"]
+    equals = _surely_matched(ranks, every)
     stragglers = _stragglers(tables, equals)
     return [
         *pipeline_findings(tables),
         *stragglers,
         *profiler_findings(equals),
         *_no_single_one(equals, every, {one.rank for one in stragglers}),
-        *_unclear_clocks(equals),
+        # Low confidence may come from the clocks: no rank is named, and why is said.
+        *_unclear_clocks(ranks[ranks["communicator"].isin(every["communicator"])]),
         *_transfers(tables["communicators"]),
         *_unmatched(tables["collective_coverage"]),
     ]

@@ -18,8 +18,6 @@ SKEW: Final = "skew"
 MIXED: Final = "mixed"
 INCONCLUSIVE: Final = "inconclusive"
 
-LOW_CONFIDENCE: Final = "low"
-
 PERSISTENT: Final = "persistent"
 TRANSIENT: Final = "transient"
 NONE: Final = "none"
@@ -30,9 +28,6 @@ TRANSFER_PCT: Final = 40
 
 #: A rank stands out from this part of the way on between its turn by chance and always.
 _STANDS_OUT: Final = 0.25
-#: Collectives and share that overlap, in percent, from which the matching is beyond doubt.
-_SURE: Final = (10, 99)
-_LIKELY: Final = (3, 90)
 
 
 def classes(
@@ -54,15 +49,6 @@ def classes(
     transfer = 100 * wait_ns < TRANSFER_PCT * total_ns
     texts = np.array([INCONCLUSIVE, SKEW, TRANSFER, MIXED], dtype=object)
     return texts[np.select([untold, skew, transfer], [0, 1, 2], default=3)]
-
-
-def confidence(collectives_n: int, met_n: int) -> str:
-    """Return how sure it is that a sequence was matched right: high, medium or low."""
-    met_pct = 100 * met_n / max(collectives_n, 1)
-    for word, (least_n, least_pct) in (("high", _SURE), ("medium", _LIKELY)):
-        if collectives_n >= least_n and met_pct >= least_pct:
-            return word
-    return LOW_CONFIDENCE
 
 
 def telling_late_pct(ranks_n: int) -> float:

@@ -17,7 +17,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from .collective_classes import classes, confidence
+from .collective_classes import classes
 from .turns import turns_pct
 
 _SKEW_PERCENTS: Final = (50, 90)
@@ -124,7 +124,7 @@ def _sequence(number: int, one: Sequenced, found: MatchedCollectives) -> dict[st
         "ranks_n": ranks_n,
         "collectives_n": len(one),
         "overlap_n": met_n,
-        "confidence": confidence(len(one), met_n),
+        "confidence": one.confidence,
         "class": str(classes(wait, total, doubt, np.array([met_n > 0]))[0]),
         "total_ns": total_ns,
         "wait_ns": wait_ns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted
+from nsys_llm.view.text import counted, format_ns
 
 from ..tables.checks import DIFFERS, SAME, UNKNOWN
 from .normalization import both_sides
@@ -11,7 +11,12 @@ from .normalization import both_sides
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [*_differences(tables), *_significance(tables), *_windows(tables)]
+    return [
+        *_differences(tables),
+        *_unsure(tables),
+        *_significance(tables),
+        *_windows(tables),
+    ]
 
 
 def _differences(tables: Tables) -> list[str]:
@@ -22,6 +27,24 @@ def _differences(tables: Tables) -> list[str]:
         weight = "differ" if row["status"] == DIFFERS else "are not comparable"
         found.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
     return found
+
+
+def _unsure(tables: Tables) -> list[str]:
+    """Say how much time in collectives is in no sum of waiting and transfer."""
+    rows = tables["collectives"]
+    whole = rows[rows["communicator"] == "all"]
+    sides = ("baseline", "input")
+    parts = [
+        f"{format_ns(int(whole[f'{side}_unsure_ns'].sum()))} of the {side}"
+        for side in sides
+        if int(whole[f"{side}_unsure_ns"].sum())
+    ]
+    if not parts:
+        return []
+    return [
+        f"Which collectives belong together has low confidence for {' and '.join(parts)}: waiting "
+        "and transfer leave that time out."
+    ]
 
 
 def _significance(tables: Tables) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from nsys_llm.report.records import Tables
@@ -95,8 +96,8 @@ def _is_of_pairs(rows: pd.DataFrame, whole: Any) -> bool:
 
     Stages of a pipeline wait for each other by schedule, so who comes last there is not late.
     """
-    mine = rows[rows["operation"] == SEND_RECV]
-    mine = mine[[_devices_n(str(name)) == 2 for name in mine["communicator"]]]
+    pair = [_devices_n(str(name)) == 2 for name in rows["communicator"]]
+    mine = rows[(rows["operation"] == SEND_RECV) & np.array(pair, dtype=bool)]
     own_ns, whole_ns = int(mine["wait_change_ns"].sum()), int(whole["wait_change_ns"])
     return own_ns * whole_ns > 0 and 2 * abs(own_ns) >= abs(whole_ns)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
@@ -33,6 +34,10 @@ from .runs import Run, Runs
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"
 
+#: Share of the time in collectives, in percent, from which those of low confidence leave waiting
+#: and transfer unknown; as in tail_stats.
+_UNSURE_PCT: Final = 10
+
 Key = tuple[str, str]
 
 
@@ -46,6 +51,7 @@ class Sums:
         caused_ns: Waiting that each rank caused, by its number.
         profiler_ns: Part of wait_ns that was the profiler's, see
             `nsys_llm.analyses.collectives.profiler`.
+        unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
     """
 
     collectives_n: int
@@ -54,6 +60,7 @@ class Sums:
     transfer_ns: int
     caused_ns: Mapping[int, int]
     profiler_ns: int = 0
+    unsure_ns: int = 0
 
     @property
     def leaving_ns(self) -> int:
@@ -74,6 +81,12 @@ class CollectiveSums:
     """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
 
     by_key: Mapping[Key, Sums]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether sums say what the collectives took, but for a small part."""
+        every = self.by_key.get((ALL, ALL), _NOTHING)
+        return 100 * every.unsure_ns < _UNSURE_PCT * max(every.unsure_ns + every.total_ns, 1)
 
     def wait(self) -> Fraction:
         """Return the waiting of all collectives."""
@@ -126,6 +139,7 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
             values = [getattr(one, f"{part}_ns") for one in rows]
             columns[f"{name}_{part}_ns"] = np.array(values, dtype=np.int64)
     for name, rows in zip(("baseline", "input"), sides, strict=True):
+        columns[f"{name}_unsure_ns"] = np.array([one.unsure_ns for one in rows], np.int64)
         columns[f"{name}_profiler_ns"] = np.array([one.profiler_ns for one in rows], np.int64)
     for part in ("total", "wait", "transfer", "leaving"):
         change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
@@ -144,6 +158,8 @@ def _all_first(columns: Columns) -> Columns:
 
 def _summed(one: Sequenced, found: MatchedCollectives, late_ns: Sequence[IntArray]) -> Sums:
     waits, met = one.waits, one.waits.met
+    if one.confidence == LOW_CONFIDENCE:
+        return Sums(0, 0, 0, 0, {}, unsure_ns=int(waits.total_ns.sum()))
     net, _ = without_profiler(waits, one.start_ns, one.end_ns, late_ns)
     residual = np.full(len(one), one.residual_ns, dtype=np.int64)
     caused: dict[int, int] = {}
@@ -174,4 +190,5 @@ def _together(parts: Sequence[Sums]) -> Sums:
         sum(part.transfer_ns for part in parts),
         caused,
         sum(part.profiler_ns for part in parts),
+        sum(part.unsure_ns for part in parts),
     )

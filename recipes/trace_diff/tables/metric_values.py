@@ -61,9 +61,9 @@ def _api_ns(run: Run, wanted: str | None = None) -> Value:
 
 
 def _matched(run: Run, value: Fraction, collectives: CollectiveSums) -> Value:
-    """Return a sum over matched collectives; None where there was nothing to match them with."""
+    """Return a sum over matched collectives; None where they have no partner, or no sure one."""
     lonely = not collectives.by_key and run.total(lambda one: one.communication_ns) > 0
-    return None if lonely else value
+    return value if collectives.is_known and not lonely else None
 
 
 #: By name, without what stands for per step.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nsys_llm.numeric.intervals import IntArray
 
 #: Fewer instants than these tell no rate; ours.
-LEAST_OF_A_RATE: Final = 32
+LEAST_OF_A_RATE: Final = 8
 #: Two clocks differ by no more: quartz is good to 100 ppm, and two of them may differ in either
 #: direction.
 MOST_RATE: Final = 200e-6

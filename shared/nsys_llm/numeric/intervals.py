@@ -20,6 +20,11 @@ _BLOCK: Final = 1 << 15
 _FEW: Final = 64
 
 
+def bounds(intervals: IntArray) -> tuple[int | None, int | None]:
+    """Return the begin of the first of sorted intervals and the end of the last; None for none."""
+    return (int(intervals[0, 0]), int(intervals[-1, 1])) if len(intervals) else (None, None)
+
+
 def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
     """Return the union as sorted, disjoint, non-touching intervals.
 

@@ -188,7 +188,8 @@ def weighed(tmp_path):
         (tmp_path / "w.json").write_text(json.dumps(weights))
         trace.write_sqlite(tmp_path / "t.sqlite")
         words = ["--weights", str(tmp_path / "w.json"), *options]
-        return tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words)["bandwidth"]
+        found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words, whole=True)
+        return found["bandwidth"]
 
     return analysed
 

@@ -1,4 +1,4 @@
-"""Launch by launch and over time: stakeout, timeline, launch_rate, durations, operations."""
+"""Launch by launch and over time: watched_kernels, timeline, launch_rate, durations, operations."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def staked(tmp_path_factory):
 
 def test_each_launch_of_the_watched_kernel_is_told(staked):
     columns = "rank launch launches_n start_ns duration_ns stream_id graph_node"
-    assert rows(staked["stakeout"], columns) == [
+    assert rows(staked["watched_kernels"], columns) == [
         (0, 0, 3, 10, 4, 7, False),
         (0, 1, 3, 20, 6, 8, False),
         (0, 2, 3, 30, 3, 7, True),
         (1, 0, 1, 5, 8, 7, False),
     ]
-    assert rows(staked["stakeout"], f"{CONFIG} registers_per_thread") == [
+    assert rows(staked["watched_kernels"], f"{CONFIG} registers_per_thread") == [
         (*WIDE_CELLS, 32),
         (*WIDE_CELLS, 32),
         (*THIN_CELLS, 7),
         (*WIDE_CELLS, 32),
     ]
-    assert set(staked["stakeout"]["name"]) == {"void K<int>(int)"}
+    assert set(staked["watched_kernels"]["name"]) == {"void K<int>(int)"}
 
 
 def test_configurations_are_counted_exactly_over_ranks(staked):
-    found = staked["stakeout_configs"]
+    found = staked["watched_kernel_configs"]
     assert rows(found, CONFIG) == [WIDE_CELLS, THIN_CELLS]
     # Wide: 4, 6 and 8 ns; thin: 3 ns. Of 21 ns together 18 are wide.
     columns = "ranks_n launches_n total_ns min_ns p50_ns max_ns mean_ns std_ns total_pct"
@@ -62,12 +62,16 @@ def test_configurations_are_counted_exactly_over_ranks(staked):
 
 def test_configurations_of_a_rank_say_when(staked):
     columns = "rank launches_n total_ns total_pct first_start_ns last_start_ns longest_start_ns"
-    assert rows(staked["rank_stakeout_configs"], columns) == [
+    assert rows(staked["rank_watched_kernel_configs"], columns) == [
         (0, 2, 10, 100 * 10 / 13, 10, 20, 20),
         (0, 1, 3, 100 * 3 / 13, 30, 30, 30),
         (1, 1, 8, 100.0, 5, 5, 5),
     ]
-    assert rows(staked["rank_stakeout_configs"], CONFIG) == [WIDE_CELLS, THIN_CELLS, WIDE_CELLS]
+    assert rows(staked["rank_watched_kernel_configs"], CONFIG) == [
+        WIDE_CELLS,
+        THIN_CELLS,
+        WIDE_CELLS,
+    ]
 
 
 def test_of_many_launches_those_kept_are_spread_and_have_both_ends(tmp_path):
@@ -79,11 +83,11 @@ def test_of_many_launches_those_kept_are_spread_and_have_both_ends(tmp_path):
     found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
     # 0, 1, 2, 3 times 9 thirds.
     expected = [(n, 10, 10 * n, 1 + n) for n in (0, 3, 6, 9)]
-    assert rows(found["stakeout"], "launch launches_n start_ns duration_ns") == expected
-    assert rows(found["stakeout_configs"], "launches_n total_ns") == [(10, 55)]
+    assert rows(found["watched_kernels"], "launch launches_n start_ns duration_ns") == expected
+    assert rows(found["watched_kernel_configs"], "launches_n total_ns") == [(10, 55)]
     options[-1] = "1"
     found = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=options)
-    assert rows(found["stakeout"], "launch") == [(0,)]
+    assert rows(found["watched_kernels"], "launch") == [(0,)]
 
 
 def test_a_window_clips_the_time_and_keeps_whole_launches_that_start_in_it(tmp_path):
@@ -92,13 +96,13 @@ def test_a_window_clips_the_time_and_keeps_whole_launches_that_start_in_it(tmp_p
     trace.write_sqlite(tmp_path / "t.sqlite")
     options = ["--kernel", "k", "--filter-time", "9/25", "--timeline", "9"]
     found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    assert rows(found["stakeout"], "start_ns duration_ns") == [(20, 10)]
+    assert rows(found["watched_kernels"], "start_ns duration_ns") == [(20, 10)]
     # Plain: [9, 10) and [20, 25); wide: [9, 12), which starts before.
     columns = "launches_n total_ns p50_ns"
-    assert rows(found["stakeout_configs"], columns) == [(1, 6, 10.0), (0, 3, None)]
+    assert rows(found["watched_kernel_configs"], columns) == [(1, 6, 10.0), (0, 3, None)]
     instants = "first_start_ns last_start_ns longest_start_ns"
     expected = [(20, 20, 20), (None, None, None)]
-    assert rows(found["rank_stakeout_configs"], instants) == expected
+    assert rows(found["rank_watched_kernel_configs"], instants) == expected
     # The device was busy until 12, whatever the window says.
     assert rows(found["timeline"], "start_ns gap_before_ns") == [(20, 8)]
 
@@ -106,13 +110,18 @@ def test_a_window_clips_the_time_and_keeps_whole_launches_that_start_in_it(tmp_p
 def test_without_the_options_nothing_is_listed_and_nothing_more_is_read(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=10)
     found = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
-    for table in ("stakeout", "stakeout_configs", "rank_stakeout_configs", "timeline"):
+    for table in (
+        "watched_kernels",
+        "watched_kernel_configs",
+        "rank_watched_kernel_configs",
+        "timeline",
+    ):
         assert found[table].empty
     other = (
         TraceBuilder().kernel("other", start_ns=0, end_ns=10).write_sqlite(tmp_path / "u.sqlite")
     )
     missed = tables_of(tmp_path / "p", tmp_path / "t.sqlite", other, options=["--kernel", "other"])
-    assert rows(missed["rank_stakeout_configs"], "rank name") == [(1, "other")]
+    assert rows(missed["rank_watched_kernel_configs"], "rank name") == [(1, "other")]
 
 
 def test_a_pattern_that_means_nothing_is_refused_before_anything_is_read(tmp_path, capsys):
@@ -181,8 +190,8 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
     expected = [("k", None, None, None), ("unknown", None, None, None)]
     assert rows(found["timeline"], columns) == expected
     columns = "stream_id grid_x grid_y registers_per_thread"
-    assert rows(found["stakeout"], columns) == [(None, None, 1, None)]
-    assert rows(found["stakeout_configs"], "grid_x grid_y launches_n") == [(None, 1, 1)]
+    assert rows(found["watched_kernels"], columns) == [(None, None, 1, None)]
+    assert rows(found["watched_kernel_configs"], "grid_x grid_y launches_n") == [(None, 1, 1)]
 
 
 def test_an_nvtx_filter_chooses_the_timeline_and_not_its_gaps(tmp_path):

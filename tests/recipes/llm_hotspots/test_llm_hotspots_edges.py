@@ -96,27 +96,36 @@ def test_inputs_may_be_given_one_by_one(rank_set, tmp_path):
             "the filters leave no GPU work; there is some from 10 to 15 ns",
         ),
         (["--device", "7"], "the filters leave no GPU work"),
-        (["--filter-nvtx", "s/1"], "no NVTX range 's/1'"),
-        (["--steps", "5:6"], "no repeating NVTX range"),
     ],
 )
 def test_filters_that_leave_nothing_say_so(tmp_path, options, words):
     trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15, launch=(1, 2))
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=options)
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=options, whole=True)
     assert found["kernels"].empty
     assert [words in note for note in read_report(tmp_path / "o")["notes"]] == [True]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["--filter-nvtx", "s/1"], "there is 1 instance"), (["--steps", "5:6"], "there are no steps")],
+)
+def test_an_instance_or_step_that_no_rank_has_is_refused(tmp_path, capsys, options, words):
+    trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15, launch=(1, 2))
+    inputs = ["--input", str(written(tmp_path, trace)), "--output", str(tmp_path / "o")]
+    assert main(["llm_hotspots", *inputs, *options]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_launches_that_were_not_traced_are_told_where_a_range_is_asked_for(tmp_path):
     trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15)
-    tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "s"])
+    tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "s"], whole=True)
     (note,) = read_report(tmp_path / "o")["notes"]
     assert "no API calls were traced" in note
 
 
 def test_a_report_with_copies_only_says_what_it_cannot_tell(tmp_path):
     trace = TraceBuilder().memcpy("HtoD", start_ns=1, duration_ns=4, size_bytes=8)
-    found = tables_of(tmp_path / "o", written(tmp_path, trace))
+    found = tables_of(tmp_path / "o", written(tmp_path, trace), whole=True)
     assert found["devices"]["busy_ns"].tolist() == [4]
     (note,) = read_report(tmp_path / "o")["notes"]
     assert "no rows in CUPTI_ACTIVITY_KIND_KERNEL; all statistics of kernels are missing" in note

@@ -29,7 +29,7 @@ def trace(tmp_path):
 
 
 def test_overhead_is_summed_by_owner_and_kind_inside_the_window(trace, tmp_path):
-    tables = tables_of(tmp_path / "out", trace)
+    tables = tables_of(tmp_path / "out", trace, whole=True)
     # 18-26 and 22-30 add up to 16 and cover 12; the GPU is busy until 20: 10 of them idle. The
     # flush that ended before the first kernel is outside. The module load hides behind a kernel.
     assert rows(tables["overheads"], COLUMNS) == [
@@ -56,7 +56,7 @@ def test_a_filter_cuts_overhead_too(trace, tmp_path):
 
 
 def test_a_report_without_overhead_has_no_rows_and_no_word_of_it(rank_set, tmp_path):
-    tables = tables_of(tmp_path / "out", rank_set)
+    tables = tables_of(tmp_path / "out", rank_set, whole=True)
     assert len(tables["overheads"]) == 0
     assert told(tmp_path / "out") == []
 

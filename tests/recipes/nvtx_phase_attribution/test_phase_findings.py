@@ -208,7 +208,7 @@ def test_nothing_is_told_of_nothing():
 
 def test_caveats_tell_how_ranges_were_found_and_steps():
     marks = {"rank": 0, "push_pop_n": 4, "without_end_n": 2}
-    said = caveats(told(attribution=[lost("launch", 50), lost("handed_over", 50)], marks=[marks]))
+    said = caveats(told(attribution=[lost("launch", 50), lost("delegated", 50)], marks=[marks]))
     assert "50.0 %" in said[0]
     assert "backward" in said[0]
     assert said[1].startswith("2 ranges were never closed")

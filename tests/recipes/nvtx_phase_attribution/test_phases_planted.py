@@ -56,7 +56,7 @@ def planted(tmp_path_factory):
         kernel("unmapped", "launch", step, base + 3_200)
         trace.nvtx("backward", base + 4_000, base + 4_380)
         for launch in range(4):
-            kernel("backward", "handed_over", step, base + 4_020 + 100 * launch, tid=77)
+            kernel("backward", "delegated", step, base + 4_020 + 100 * launch, tid=77)
         kernel("unmapped", "launch", step, base + 7_000)
         # Outside of any step: a free range, nothing, and a graph.
         trace.nvtx("sampling", base + 9_100, base + 9_300, kind="start_end", tid=77)
@@ -100,8 +100,8 @@ def test_planted_ranges_are_read_back(planted):
     tables, _, parts, _ = planted
     ranges = tables["ranges"].set_index("name")
     assert ranges.loc["train_step", "instances_n"] == STEPS
-    assert ranges.loc["backward", "self_ns"] == parts["handed_over"]
-    assert ranges.loc["backward", "method"] == "handed_over"
+    assert ranges.loc["backward", "self_ns"] == parts["delegated"]
+    assert ranges.loc["backward", "method"] == "delegated"
     assert ranges.loc["decode layer", "self_ns"] == parts["graph_capture"]
     assert ranges.loc["sampling", "kind"] == "start_end"
     assert tables["marks"]["interleaved_n"].tolist() == [STEPS]

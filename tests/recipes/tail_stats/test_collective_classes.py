@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nsys_llm.analyses.collectives.confidence import met_confidence
 from nsys_llm.recipes.tail_stats.tables.collective_classes import (
     classes,
-    confidence,
     telling_late_pct,
     third_sizes,
 )
@@ -39,12 +39,12 @@ def test_without_a_common_instant_the_class_is_inconclusive():
 
 
 def test_confidence_needs_many_collectives_that_overlap():
-    assert confidence(10, 10) == "high"
-    assert confidence(9, 9) == "medium"
-    assert confidence(100, 98) == "medium"
-    assert confidence(10, 8) == "low"
-    assert confidence(2, 2) == "low"
-    assert confidence(0, 0) == "low"
+    assert met_confidence(10, 10) == "high"
+    assert met_confidence(9, 9) == "medium"
+    assert met_confidence(100, 98) == "medium"
+    assert met_confidence(10, 8) == "low"
+    assert met_confidence(2, 2) == "low"
+    assert met_confidence(0, 0) == "low"
 
 
 def test_the_more_ranks_the_less_often_one_has_to_be_last_to_stand_out():

@@ -188,8 +188,11 @@ API = {
     "loading_n": 0,
     "loading_excess_ns": 0,
     "usual_p50_ns": 2_000.0,
+    "profiler_ns": 0,
+    "net_max_ns": 9_000_000,
 }
-RANK_API = {**API, "rank": 3, "longest_start_ns": 40, "all_p50_ns": 2_000.0, "first_ns": 2_000}
+RANK_API = {**API, "rank": 3, "all_p50_ns": 2_000.0, "first_ns": 2_000}
+RANK_API |= {"longest_start_ns": 40, "net_longest_start_ns": 40, "first_profiler_ns": 0}
 
 
 def test_an_api_tail_names_rank_window_and_what_to_do():

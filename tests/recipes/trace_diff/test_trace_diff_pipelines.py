@@ -7,7 +7,7 @@ from collective_world import world as collective_world
 from pipeline_world import SEND_RECV, World, run_blocking, write_pipeline
 from quick_run import quick
 
-from nsys_llm.run.recipe_module import load_analysis
+from nsys_llm.run.worker import load_analysis
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 

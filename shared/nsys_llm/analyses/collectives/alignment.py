@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.clock_lines import (
-    LEAST_OF_A_RATE,
     MOST_RATE,
     ClockLine,
     fitted_line,
@@ -46,6 +45,8 @@ _CHANCE: Final = float(_SAMPLE)
 _CLOCK_WRONG: Final = 4.0
 #: A drift is what makes ends line up so many times better.
 _DRIFT: Final = 2
+#: Fewer pairs than these look like a drift at some shift or other; ours.
+_LEAST_OF_A_DRIFT: Final = 32
 #: Ends of one collective lie closer together than this part of the time between two.
 _CLOSE: Final = 8
 #: Shares that make two tracks the same collectives: pairs that overlap among all pairs, and among
@@ -147,7 +148,7 @@ def _without_drift(times_ns: IntArray, apart: IntArray, spread: IntArray) -> Int
     as the median; pairs once chosen get the better one of `fitted_line`.
     """
     half = times_ns.shape[1] // 2
-    if 2 * half < LEAST_OF_A_RATE:
+    if 2 * half < _LEAST_OF_A_DRIFT:
         return spread
     run = np.maximum(times_ns[:, half : 2 * half] - times_ns[:, :half], 1)
     rate = np.median((apart[:, half : 2 * half] - apart[:, :half]) / run, axis=1)

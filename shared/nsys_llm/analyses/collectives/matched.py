@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
 from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks, residual_ns
+from nsys_llm.analyses.collectives.confidence import (
+    LOW_CONFIDENCE,
+    Meetings,
+    alone,
+    met_confidence,
+)
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
+from nsys_llm.numeric.clock_lines import ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
@@ -49,6 +56,7 @@ class Sequenced:
         end_ns: Likewise.
         residual_ns: By how much the ends disagree between reports; 0 within one report.
         ahead_ns: For each lane, its report's own clock minus the root's; shape (collectives,).
+        is_sure: Whether these ranks, and no others, certainly had them together.
     """
 
     matched: Matched
@@ -56,6 +64,7 @@ class Sequenced:
     end_ns: tuple[IntArray, ...]
     residual_ns: int
     ahead_ns: tuple[IntArray, ...]
+    is_sure: bool = False
 
     @property
     def kernel(self) -> str:
@@ -76,6 +85,12 @@ class Sequenced:
     def waits(self) -> Waits:
         """Waiting and transfer of each collective."""
         return collective_waits(self.start_ns, self.end_ns)
+
+    @property
+    def confidence(self) -> str:
+        """How sure it is that these ranks had these collectives together: high, medium or low."""
+        word = met_confidence(len(self), int(self.waits.met.sum()))
+        return word if self.is_sure else LOW_CONFIDENCE
 
     def __len__(self) -> int:
         return self.start_ns[0].size
@@ -143,6 +158,7 @@ def match_collectives(
         _sequenced(one, meeting, fits, coarse_ns)
         for one, meeting in zip(matched, meetings, strict=True)
     ]
+    shown = _with_confidence(shown, lanes, [fit.line for fit in fits])
     sources = _sources(fits, source or _UNKNOWN if aligned else _OFF)
     return MatchedCollectives(
         tuple(devices), tuple(shown), tuple(fits), tuple(sources), tuple(ahead_ns)
@@ -196,6 +212,39 @@ def _sequenced(
         aheads.append(back_ns - coarse_ns[lane.clock])
     residual = residual_ns(meeting, [fit.line for fit in fits]) if matched.rows[0].size else 0
     return Sequenced(matched, tuple(starts), tuple(ends), residual, tuple(aheads))
+
+
+def _with_confidence(
+    shown: Sequence[Sequenced], lanes: Sequence[Lane], lines: Sequence[ClockLine]
+) -> list[Sequenced]:
+    matched = [Meetings(one.kernel, one.owners, one.start_ns, one.end_ns) for one in shown]
+    sure = [place for place, one in enumerate(matched) if one.is_cohesive]
+    others = []
+    for lane in _unmatched([shown[place] for place in sure], lanes):
+        ahead_ns = lines[lane.clock].ahead_ns(lane.track.end_ns)
+        start, end = lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns
+        others.append(Meetings(lane.kernel, (lane.owner,), (start,), (end,)))
+    found = list(shown)
+    for place, is_sure in zip(sure, alone([matched[one] for one in sure], others), strict=True):
+        found[place] = replace(shown[place], is_sure=is_sure)
+    return found
+
+
+def _unmatched(shown: Sequence[Sequenced], lanes: Sequence[Lane]) -> list[Lane]:
+    """Return the lanes that are in no sequence; one of all streams of a device is all of them."""
+    every_n: dict[tuple[int, str], int] = {}
+    for lane in lanes:
+        key = lane.owner, lane.kernel
+        every_n[key] = every_n.get(key, 0) + len(lane.track)
+    streams = set()
+    for lane in (lane for one in shown for lane in one.matched.lanes):
+        whole = len(lane.track) == every_n[lane.owner, lane.kernel]
+        streams.add((lane.owner, lane.kernel, None if whole else lane.stream))
+    return [
+        lane
+        for lane in lanes
+        if not {(lane.owner, lane.kernel, stream) for stream in (None, lane.stream)} & streams
+    ]
 
 
 def _sources(fits: Sequence[ClockFit], otherwise: str) -> list[str]:

@@ -1,8 +1,9 @@
 """Who belongs to a communicator, among ranks that leave collectives at about the same time. Pure.
 
 Groups that run in lockstep leave at about the same time too. What tells them apart is cause: a rank
-leaves when the last one of its own communicator has come, and after that at a steady interval. So
-of all sets of ranks the right one is that whose last start foretells the end best.
+leaves when the last one of its own communicator has come (see `cohesion`). So ranks are split in
+two by how closely they leave together, as long as both parts are certainly not one communicator.
+Where that is uncertain they stay together, and the sequence gets a low confidence.
 """
 
 from __future__ import annotations
@@ -11,26 +12,20 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.alignment import Alignment, Track
-from nsys_llm.numeric.clock_lines import lower_median
+from nsys_llm.analyses.collectives.cohesion import distances, parted, sampled, slope_of
 from nsys_llm.numeric.intervals import IntArray
 
 #: Stands for an execution that the other rank does not have.
 MISSING: Final = -1
 
-#: Fewer collectives than these foretell anything by chance.
-_LEAST: Final = 32
-#: Ranks of another group leave so many times less closely together than those of one's own (3 / 2).
-_APART: Final = (3, 2)
-#: All ranks are one communicator unless some of them foretell the end better than by chance, which
-#: improves it by a factor of 1 + 4 / root of the collectives: 1.7 for 32 of them, 1.1 for 1024.
-_CHANCE: Final = 4.0
-#: Less has to be chance where some leave so many times more closely together; ours.
-_FAR_APART: Final = 4
-_CHANCE_FAR: Final = 1.0
-#: Stands for a spread that nothing tells.
-_UNTOLD_NS: Final = 2**62
+#: A rank whose capture is cut has less than this part of the collectives, in percent; the others
+#: are judged without it.
+_CUT_PCT: Final = 50
+#: Of the steps in how closely ranks leave with the first one, the largest that are looked at.
+_MOST_STEPS: Final = 4
 
 
 def places(fit: Alignment, reference_n: int) -> IntArray:
@@ -48,66 +43,79 @@ def members(reference: Track, others: Sequence[tuple[Track, Alignment]]) -> list
         reference: A rank's executions.
         others: Of other ranks, each aligned with it, each alike to it by its ends.
     """
-    # What was cut short says too little of itself, and would leave too little to tell the rest by.
-    long = [place for place, (_, fit) in enumerate(others) if fit.met_n >= _LEAST]
-    own = [long[place] for place in _own(reference, [others[place] for place in long])]
-    if not own:
-        return list(range(len(others)))
-    widest_ns = max(others[place][1].spread_ns for place in own)
-    short = set(range(len(others))) - set(long)
-    own += [place for place in short if _near(others[place][1], widest_ns)]
+    if not others:
+        return []
+    rows = [places(fit, len(reference)) for _, fit in others]
+    shared_n = np.array([int((row != MISSING).sum()) for row in rows])
+    whole = 100 * shared_n >= _CUT_PCT * shared_n.max()
+    own = _one_communicator(reference, others, rows, np.flatnonzero(whole).tolist())
+    # Shorter ones last, each against those that belong so far.
+    for place in np.flatnonzero(~whole)[np.argsort(-shared_n[~whole], kind="stable")].tolist():
+        start, end = _times(reference, others, rows, [*own, place])
+        alone = np.arange(len(start)) == len(start) - 1
+        if not slope_of(start, end, alone).is_two:
+            own.append(place)
     return sorted(own)
 
 
-def _near(fit: Alignment, widest_ns: int) -> bool:
-    """Tell whether few pairs lie as close together as those of a group, but for chance."""
-    chance = 1 + _CHANCE / np.sqrt(max(fit.met_n, 1))
-    return bool(_APART[1] * fit.spread_ns <= chance * _APART[0] * widest_ns)
+def _one_communicator(
+    reference: Track,
+    others: Sequence[tuple[Track, Alignment]],
+    rows: Sequence[IntArray],
+    own: list[int],
+) -> list[int]:
+    """Leave out parts of the ranks until no part is certainly of another communicator."""
+    while own:
+        start, end = _times(reference, others, rows, own)
+        if not end.size:
+            break
+        kept = _first_communicator(start, end)
+        if kept.all():
+            break
+        own = [place for place, is_kept in zip(own, kept[1:], strict=True) if is_kept]
+    return own
 
 
-def _own(reference: Track, others: Sequence[tuple[Track, Alignment]]) -> list[int]:
-    everyone = list(range(len(others)))
-    apart = np.array([fit.spread_ns for _, fit in others], dtype=np.int64)
-    nearest = np.argsort(apart, kind="stable")
-    # Sets to choose from: those that a step in how closely they leave together sets off, and all.
-    less, more = apart[nearest][:-1], apart[nearest][1:]
-    sizes = (np.flatnonzero(_APART[1] * more > _APART[0] * less) + 1).tolist()
-    if not sizes:
-        return everyone
-    forecasts, n = _forecasts(reference, [others[place] for place in nearest], sizes)
-    *known, all_ns = forecasts
-    best_ns, size = min(zip(known, sizes, strict=True))
-    far = more[size - 1] > _FAR_APART * less[size - 1]
-    chance = 1 + (_CHANCE_FAR if far else _CHANCE) / np.sqrt(max(n, 1))
-    if best_ns == _UNTOLD_NS or (n and all_ns <= chance * best_ns):
-        return everyone
-    return sorted(nearest[:size].tolist())
+def _first_communicator(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
+    """Return the ranks without some that are certainly of another communicator than the first.
+
+    Where many groups run in lockstep, all but the first one's ranks are no communicator, and their
+    last start foretells nothing. So the first ranks are compared with the group that comes next.
+    """
+    away = distances(end, 0)
+    order = np.argsort(away, kind="stable")
+    steps = away[order][1:] / np.maximum(away[order][:-1], 1.0)
+    for size in (1 + np.argsort(-steps, kind="stable")[:_MOST_STEPS]).tolist():
+        own = np.zeros(len(end), dtype=bool)
+        own[order[:size]] = own[0] = True
+        next_one = int(order[size]) if order[size] else int(order[-1])
+        away_ns = distances(end, next_one)
+        reach_ns = max(float(away[own].max()), float(np.min(away_ns[~own], initial=0.0)))
+        other = ~own & (away_ns < away) & (away_ns <= reach_ns)
+        if other.any() and slope_of(start[own | other], end[own | other], own[own | other]).is_two:
+            return own
+    own = parted(end, 0)
+    return own if slope_of(start, end, own).is_two else np.ones_like(own)
 
 
-def _forecasts(
-    reference: Track, nearest: Sequence[tuple[Track, Alignment]], sizes: Sequence[int]
-) -> tuple[list[int], int]:
-    """Return for the first so many tracks how steady the end comes after the last of their starts.
+def _times(
+    reference: Track,
+    others: Sequence[tuple[Track, Alignment]],
+    rows: Sequence[IntArray],
+    own: Sequence[int],
+) -> tuple[IntArray, IntArray]:
+    """Return starts and ends of the reference and of others in collectives that all have.
 
     Returns:
-        The spread in ns for each size and for all, and the collectives that it is told from: those
-        that all have, or, where they are too few, those that each set has; then 0.
+        Two of shape (1 + others, collectives), on the reference's clock.
     """
-    found = [places(fit, len(reference)) for _, fit in nearest]
-    everywhere = np.logical_and.reduce([row != MISSING for row in found])
-    n = int(everywhere.sum())
-    shared = everywhere if n >= _LEAST else np.ones(len(reference), dtype=bool)
-    last_start = reference.start_ns.copy()
-    spreads = []
-    for size, ((track, fit), row) in enumerate(zip(nearest, found, strict=True), start=1):
-        shared = shared & (row != MISSING)
-        start = track.start_ns - fit.line.ahead_ns(track.end_ns)
-        np.maximum(last_start, start[row], out=last_start, where=shared)
-        if size in sizes or size == len(nearest):
-            after = (reference.end_ns - last_start)[shared]
-            spreads.append(_spread_ns(after) if after.size >= _LEAST else _UNTOLD_NS)
-    return spreads, n if n >= _LEAST else 0
-
-
-def _spread_ns(values: IntArray) -> int:
-    return lower_median(np.abs(values - lower_median(values)))
+    shared = np.flatnonzero(np.logical_and.reduce([rows[place] != MISSING for place in own]))
+    shared = shared[sampled(shared.size)]
+    start, end = [reference.start_ns[shared]], [reference.end_ns[shared]]
+    for place in own:
+        track, fit = others[place]
+        ends = track.end_ns[rows[place][shared]]
+        ahead = fit.line.ahead_ns(ends)
+        start.append(track.start_ns[rows[place][shared]] - ahead)
+        end.append(ends - ahead)
+    return np.stack(start), np.stack(end)

@@ -57,6 +57,7 @@ class Edges:
         tracks: Sequence[Track],
         streams: Sequence[IntArray],
         signs: Sequence[IntArray],
+        clocks: Sequence[int],
     ) -> Edges:
         """Return the candidates of pairs of ranks.
 
@@ -65,6 +66,7 @@ class Edges:
             tracks: Transfers of each rank.
             streams: For each rank, the stream of each transfer, numbered from 0.
             signs: For each rank, 1 for a transfer that sends, -1 for one that receives, 0 unknown.
+            clocks: The clock of each rank.
         """
         first = np.concatenate(([0], np.cumsum([len(track) for track in tracks])))
         found = [coinciding(fit, tracks) for fit in fits]
@@ -79,7 +81,10 @@ class Edges:
         sign = np.concatenate(list(signs))
         edges = edges._only(sign[edges.left] * sign[edges.right] <= 0)
         edges = edges._of_own_streams(streams)
-        edges = edges._without_looser(np.array([fit.tolerance_ns for fit in fits]))
+        # What two clocks scatter says nothing against a peer on another one.
+        apart = np.array([clocks[fit.left] != clocks[fit.right] for fit in fits])
+        tolerance_ns = np.array([fit.tolerance_ns for fit in fits])
+        edges = edges._without_looser(np.where(apart, tolerance_ns // _LOOSER, tolerance_ns))
         return edges._of_usual_length()._of_proven_pairs()
 
     @property

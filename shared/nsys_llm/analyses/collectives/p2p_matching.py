@@ -24,7 +24,14 @@ from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Track
 from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks
 from nsys_llm.analyses.collectives.matching import Lane, Matched, match_lanes
 from nsys_llm.analyses.collectives.p2p_edges import Edges
-from nsys_llm.analyses.collectives.p2p_pairs import END_SKEW_NS, PeerFit, fit_peers, strides
+from nsys_llm.analyses.collectives.p2p_pairs import (
+    END_SKEW_NS,
+    PeerFit,
+    fit_drift,
+    fit_peers,
+    strides,
+)
+from nsys_llm.numeric.clock_lines import LEAST_OF_A_RATE, ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV, operation_of, sends
 
@@ -36,6 +43,12 @@ _COLLECTIVE_PEERS: Final = 1.5
 _CROWD: Final = 3.0
 #: Share of each member's transfers that an all-to-all made of them has to hold, in percent.
 _WHOLE_PCT: Final = 90
+#: Fewer transfers, or a smaller part of those of both ranks in percent, are no pair; ours. A stage
+#: has two neighbors at most, and one of its replicas in lockstep coincides with it now and then.
+_LEAST_OF_A_PAIR: Final = 8
+_LEAST_PART_PCT: Final = 20
+#: Ends lie within so many median distances of what few collectives say about two clocks.
+_DOUBT: Final = 3
 #: Share of a pair's time in transfers that may be another one's, from which nothing is said of it.
 _UNDECIDED_PCT: Final = 1.0
 
@@ -99,16 +112,14 @@ class _Members:
         sources: For each, the lanes it was made of.
         known: What collectives say about the clocks.
         trust_ns: How far apart clocks may be that no collective links.
+        tracks: For each, its transfers on the clock of the root, as far as that is known.
     """
 
     lanes: tuple[Lane, ...]
     sources: tuple[tuple[Lane, ...], ...]
     known: Sequence[ClockFit]
     trust_ns: int
-
-    @property
-    def tracks(self) -> list[Track]:
-        return [lane.track for lane in self.lanes]
+    tracks: tuple[Track, ...]
 
     @property
     def streams(self) -> list[IntArray]:
@@ -138,21 +149,28 @@ class _Members:
         first, second = self.known[one], self.known[other]
         if first.root != second.root:
             return 0, END_SKEW_NS + self.trust_ns
-        doubt_ns = first.residual_ns + second.residual_ns
-        return second.offset_ns - first.offset_ns, END_SKEW_NS + doubt_ns
+        return 0, END_SKEW_NS + _DOUBT * (first.residual_ns + second.residual_ns)
+
+    def drifting(self, left: int, right: int) -> bool:
+        """Tell whether their clocks are linked, by too few collectives to show a drift."""
+        one, other = (self.lanes[place].clock for place in (left, right))
+        fits = [self.known[clock] for clock in (one, other)]
+        few = any(0 < fit.collectives_n < LEAST_OF_A_RATE for fit in fits)
+        return one != other and fits[0].root == fits[1].root and few
 
 
 def _matched_transfers(
     lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int
 ) -> list[Matched]:
     members = _members(lanes, known, trust_ns)
+    members = _without_drift(members)
     fits = _fits(members, members.expected)
     fits = _fits(members, _linked(members, fits))
     found: list[Matched] = []
     for group in _linked_groups(fits, len(members.lanes)):
         own = [fit for fit in fits if fit.left in group]
         crowded = 2 * sum(fit.share for fit in own) >= _CROWD * len(group)
-        edges = None if crowded else Edges.of(own, members.tracks, members.streams, members.signs)
+        edges = None if crowded else _edges(own, members)
         if (
             edges is None
             or edges.rows_n
@@ -172,7 +190,44 @@ def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) ->
         starts = np.concatenate([lane.track.start_ns for lane in own])
         ends = np.concatenate([lane.track.end_ns for lane in own])
         joined.append(replace(own[0], track=Track.ordered(starts, ends)))
-    return _Members(tuple(joined), tuple(sources), known, trust_ns)
+    tracks = tuple(_moved(lane.track, known[lane.clock].line) for lane in joined)
+    return _Members(tuple(joined), tuple(sources), known, trust_ns, tracks)
+
+
+def _moved(track: Track, line: ClockLine) -> Track:
+    """Return a track on the clock that its own is ahead of by a line; in the same order."""
+    ahead_ns = line.ahead_ns(track.end_ns)
+    return Track(track.start_ns - ahead_ns, track.end_ns - ahead_ns)
+
+
+def _without_drift(members: _Members) -> _Members:
+    """Bring clocks together that few collectives link, by the transfers that end together."""
+    ranks_n, tracks = len(members.lanes), members.tracks
+    found = []
+    for stride in strides(ranks_n):
+        for left in range(ranks_n - stride):
+            right = left + stride
+            if members.drifting(left, right):
+                _, reach_ns = members.expected(left, right)
+                fit = fit_drift(tracks[left], tracks[right], reach_ns)
+                found += [(-fit[1], left, right, fit[0])] if fit else []
+    clock = [lane.clock for lane in members.lanes]
+    group = list(range(len(members.known)))
+    ahead = [ClockLine(0)] * len(group)
+    for _, left, right, line in sorted(found, key=lambda one: one[:3]):
+        low, high = group[clock[left]], group[clock[right]]
+        if low != high:
+            # All clocks that go with the right one move with it.
+            more = line.after(ahead[clock[left]]).after(ahead[clock[right]].reversed())
+            ahead = [more.after(one) if group[at] == high else one for at, one in enumerate(ahead)]
+            group = [low if one == high else one for one in group]
+    moved = [_moved(track, ahead[at]) for track, at in zip(tracks, clock, strict=True)]
+    return replace(members, tracks=tuple(moved))
+
+
+def _edges(fits: Sequence[PeerFit], members: _Members) -> Edges:
+    clocks = [lane.clock for lane in members.lanes]
+    return Edges.of(fits, members.tracks, members.streams, members.signs, clocks)
 
 
 def _fits(members: _Members, expected: Callable[[int, int], tuple[int, int]]) -> list[PeerFit]:
@@ -255,11 +310,17 @@ def _as_pairs(
         open_ns = _time_ns(fit, edges.rows(number, mine & still_open), members)
         if 100 * open_ns > _UNDECIDED_PCT * (open_ns + _time_ns(fit, rows, members)):
             unsure.append(fit)
-        elif rows[0].size:
+        elif _is_proven(fit, rows, members):
             lanes = members.lanes[fit.left], members.lanes[fit.right]
             found.append(Matched(lanes, rows, (0, 0)))
     rest = _linked_groups(unsure, len(members.lanes))
     return [*found, *(_undecided(one, members) for one in rest)]
+
+
+def _is_proven(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> bool:
+    """Tell whether a pair has too many transfers for chance: a fair part of those of a rank."""
+    least_n = min(len(members.tracks[fit.left]), len(members.tracks[fit.right]))
+    return rows[0].size >= max(_LEAST_OF_A_PAIR, _LEAST_PART_PCT * least_n / 100)
 
 
 def _time_ns(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> int:

@@ -30,7 +30,7 @@ METHODS: Final = (
     "start_end",
     "graph_launch",
     "graph_capture",
-    "handed_over",
+    "delegated",
     "no_range",
     "no_api",
 )

@@ -42,12 +42,14 @@ class TableShape(NamedTuple):
     """The columns of a table in their order, and how to name its row id.
 
     `row_id` is None for a table WITHOUT ROWID, and where columns have taken all the names: such a
-    table is read by one query only.
+    table is read by one query only, in the order of `keys`, its primary key, if it has one. SQLite
+    answers from an index of such a table even where it is told not to.
     """
 
     name: str
     fields: tuple[Field, ...]
     row_id: str | None
+    keys: tuple[str, ...] = ()
 
     @property
     def scanned(self) -> str:
@@ -57,7 +59,9 @@ class TableShape(NamedTuple):
     @property
     def ordered(self) -> str:
         """The clause that asks for the order of the pages; it costs nothing in a scan."""
-        return "" if self.row_id is None else f" ORDER BY {self.row_id}"
+        if self.row_id is not None:
+            return f" ORDER BY {self.row_id}"
+        return f" ORDER BY {', '.join(map(quoted_name, self.keys))}" if self.keys else ""
 
     def queries(self, selected: Sequence[str], halved: RowSpan | None) -> list[str]:
         """Return what asks for all rows in their order, or for one half of them after the other."""
@@ -114,7 +118,8 @@ def table_shape(database: sqlite3.Connection, table: str) -> TableShape:
     free = next((name for name in _ROW_ID_NAMES if name not in taken), None)
     if free is not None and not _has_row_ids(database, table, free):
         free = None
-    return TableShape(table, fields, free)
+    keys = sorted((int(row[5]), str(row[1])) for row in rows if row[5])
+    return TableShape(table, fields, free, tuple(name for _, name in keys))
 
 
 def _has_row_ids(database: sqlite3.Connection, table: str, row_id: str) -> bool:
