@@ -53,7 +53,7 @@ def _apart(tails: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
     heap_ns = int(tails.loc[heap, "excess_ns"].sum())
     apart = []
     if waiting_ns:
-        apart.append(f"{format_ns(waiting_ns)} in communication, where ranks wait")
+        apart.append(f"{format_ns(waiting_ns)} in communication")
     if heap_ns:
         n = counted(int(heap.sum()), "configuration")
         apart.append(f"{format_ns(heap_ns)} in {n} with two kinds of work")
@@ -64,8 +64,8 @@ def _tail(rest: pd.DataFrame, rank_tails: pd.DataFrame) -> str:
     """Return what is the tail of kernels, and where it is, in words."""
     outliers_n = int(rest["outliers_n"].sum())
     slow = f"{counted(outliers_n, 'launch', 'launches')} over twice their median"
-    where = _where(rank_tails, rest)
-    return f"{format_ns(int(rest['excess_ns'].sum()))} in tails ({slow}{where})"
+    where = _where(rank_tails, rest) or slow
+    return f"{format_ns(int(rest['excess_ns'].sum()))} in tails ({where})"
 
 
 def _where(rank_tails: pd.DataFrame, rest: pd.DataFrame) -> str:
@@ -75,7 +75,7 @@ def _where(rank_tails: pd.DataFrame, rest: pd.DataFrame) -> str:
     if len(by_rank) < 2 or by_rank.max() <= UNEVEN_RATIO * by_rank.mean():
         return ""
     share = format_percent(100 * by_rank.max() / by_rank.sum())
-    return f"; {share} of it on rank {by_rank.idxmax()}"
+    return f"{share} of it on rank {by_rank.idxmax()}"
 
 
 def findings(tables: Tables) -> list[Finding]:

@@ -103,7 +103,7 @@ def _share_words(tables: Tables) -> str:
         share += f" (± {format_ns(doubt_ns)}: clocks agree to {_residuals(found)})"
     profiler_ns = int(ranks["profiler_ns"].fillna(0).sum())
     if 100 * profiler_ns >= WORTH_A_WORD_PCT * wait_ns:
-        share += f" ({format_ns(profiler_ns)} of that is the profiler's own work)"
+        share += f" ({format_ns(profiler_ns)} of it by the profiler's own work)"
     late = " and ".join(
         f"{format_ns(row['caused_wait_ns'])} of it for rank {row['rank']} ({_when(row)})"
         for row in _telling(records(ranks))

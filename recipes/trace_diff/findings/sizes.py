@@ -46,13 +46,15 @@ def _split(row: Any, basis: Basis) -> Clue:
 
 
 def _resized(row: Any, basis: Basis) -> Clue:
+    brief = ""
     if row["resized"]:
         impact_ns = row["change"]
-        text = (
-            f"{named_kernel(row)} runs at another size ({row['geometry']}) in "
-            f"{calls_of(row, basis)}, {format_ns(row['before'])} -> {format_ns(row['after'])} "
-            f"({changed(impact_ns)})"
+        brief = (
+            f"{named_kernel(row)} runs at another size ({row['geometry']}), "
+            f"{format_ns(row['before'])} -> {format_ns(row['after'])}"
         )
+        text = f"{brief} in {calls_of(row, basis)} ({changed(impact_ns)})"
+        brief = f"{brief} ({changed(impact_ns)})"
     else:
         impact_ns = row["size"]
         text = (
@@ -65,6 +67,7 @@ def _resized(row: Any, basis: Basis) -> Clue:
         text,
         name=row["name"],
         category=row["category"],
+        brief=brief,
         stands_out=row["baseline_n"] == row["input_n"]
         and not 1 / STANDS_OUT < row["ratio"] < STANDS_OUT,
     )

@@ -244,7 +244,7 @@ def test_the_answer_keeps_waiting_apart():
     text = answer(made(tails=[waits, TAIL]))
     assert text == (
         "2,000 launches spent 1 ms (4.9 %) of 20.5 ms beyond the medians of their launch "
-        "configurations: 760 us in communication, where ranks wait, 240 us in tails (3 launches "
+        "configurations: 760 us in communication, 240 us in tails (3 launches "
         "over twice their median). The worst tail is that of `k` with 240 us."
     )
     # With nothing apart, all of it is tails.
@@ -266,7 +266,7 @@ def test_the_answer_names_a_rank_with_far_more_than_its_share(shares, told):
     own.append(rank_tail(0, name="two", excess_ns=900_000))
     heap = {**TAIL, "name": "two", "second_heap": True, "excess_ns": 900_000}
     text = answer(made(tails=[heap, TAIL], rank_tails=own))
-    assert ("; 75.4 % of it on rank 1)" in text) == told
+    assert ("in tails (75.4 % of it on rank 1)" in text) == told
     assert "rank 0" not in text
 
 

@@ -115,12 +115,15 @@ class SqliteReport:
         name = table_source(table).nsys
         if name in self._views:
             raise ReportError(
-                f"{self.path.name}: {name} is a view, and only tables are read; export it again."
+                f"{self.path.name}: {name} is a view or a virtual table; only plain tables "
+                "are read. Export it again."
             )
         return name in self._tables
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names, as exported, of the columns of one of our tables.
+        """Return the names, as exported, of the stored columns of one of our tables.
+
+        A computed column counts as missing: its expression could take any time and memory.
 
         Raises:
             ReportError: A view or a virtual table has its name, or the file is damaged.
@@ -129,7 +132,7 @@ class SqliteReport:
             return frozenset()
         name = table_source(table).nsys
         shape = self._guarded(lambda: table_shape(self._database, name))
-        return frozenset(field.name for field in shape.fields)
+        return frozenset(field.name for field in shape.fields if not field.computed)
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
         """Read columns, all in our names, all present in the export.
