@@ -67,11 +67,7 @@ def run_recipe(
         with folder.writing():
             summary, written = write_run(folder.path, run, tables, report, code, console)
         analysis = {
-            # What `nsys recipe` itself would record; it overrides this where it runs us.
-            "RecipeName": recipe,
-            "DisplayName": manifest.title,
-            "Mode": executor.mode,
-            "StartTime": str(started),
+            **_framework_record(run, executor, started),
             **(analysis_record or {}),
             "RecipeVersion": __version__,
             "EndTime": str(datetime.now()),
@@ -84,6 +80,16 @@ def run_recipe(
             # Interrupted while it deletes what it replaced, it has published.
             console.results = folder.published
     return RunOutcome(code, place, summary)
+
+
+def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[str, str]:
+    """Return what `nsys recipe` itself would record; its own values come first where it runs us."""
+    return {
+        "RecipeName": run.manifest.name,
+        "DisplayName": run.manifest.title,
+        "Mode": executor.mode,
+        "StartTime": str(started),
+    }
 
 
 def _show_failures(run: Run, console: Console) -> None:
