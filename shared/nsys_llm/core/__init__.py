@@ -1,1 +1,1 @@
-"""Errors, exit codes, units, patterns, console and temporary folders: knows nothing of traces."""
+"""Errors, exit codes, patterns, console and temporary folders: knows nothing of traces."""

@@ -1,7 +1,7 @@
 """Ways to run one function over chunks of profiles and merge what comes back.
 
 Every executor gives the same result bit for bit: merging is associative and commutative, and
-partials hold integers only.
+partials hold integers and strings only.
 """
 
 from __future__ import annotations
