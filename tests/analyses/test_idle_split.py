@@ -77,7 +77,10 @@ def trace_of(ops, calls, overheads):
     )
     tables = {
         "kernels": kernels,
-        "api_calls": table(("start_ns", "end_ns", "global_tid", "name_id"), calls),
+        "api_calls": table(
+            ("start_ns", "end_ns", "global_tid", "name_id", "correlation_id"),
+            [(*call, row) for row, call in enumerate(calls)],
+        ),
     }
     events = [(start, start + length, thread, kind, 9) for start, length, thread, kind in overheads]
     names = ("start_ns", "end_ns", "global_tid", "overhead_type", "name_id")

@@ -71,6 +71,7 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         "start_skew_max_ns": [10],
         "end_spread_p50_ns": [3.0],
         "residual_ns": [0],
+        "turns_pct": [None],
     }
     columns = "device_id late_n unclear_n caused_wait_ns suffered_wait_ns lateness_max_ns pattern"
     assert rows(tables["stragglers"], columns) == [
