@@ -12,7 +12,7 @@ from hypothesis import settings
 #: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
 PROFILES: Final = {"dev": 15, "ci": 60, "nightly": 500}
 
-#: The mark of every test in a folder or file. Slow files take more than some 5 s of CPU time.
+#: The mark of every test in a folder or file. Slow files take more than some 4 s of CPU time.
 MARKS: Final = {
     "browser": "browser",
     "campaigns/test_campaigns.py": "slow",
@@ -22,19 +22,27 @@ MARKS: Final = {
     "profile/test_export.py": "slow",
     "recipes/idle_gaps/test_idle_causes.py": "slow",
     "recipes/idle_gaps/test_idle_findings.py": "slow",
+    "recipes/idle_gaps/test_idle_gaps.py": "slow",
+    "recipes/idle_gaps/test_idle_merge.py": "slow",
+    "recipes/idle_gaps/test_rank_chance.py": "slow",
+    "recipes/llm_hotspots/test_apis.py": "slow",
     "recipes/llm_hotspots/test_balance.py": "slow",
     "recipes/llm_hotspots/test_balance_findings.py": "slow",
     "recipes/llm_hotspots/test_copy_findings.py": "slow",
     "recipes/llm_hotspots/test_detail_findings.py": "slow",
     "recipes/llm_hotspots/test_details.py": "slow",
+    "recipes/llm_hotspots/test_host_findings.py": "slow",
+    "recipes/llm_hotspots/test_hotspots_findings.py": "slow",
     "recipes/llm_hotspots/test_launches.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots_edges.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots_traces.py": "slow",
     "recipes/llm_hotspots/test_measured.py": "slow",
     "recipes/llm_hotspots/test_memops.py": "slow",
+    "recipes/llm_hotspots/test_os_waits.py": "slow",
     "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
     "recipes/tail_stats/test_pipelines.py": "slow",
+    "recipes/tail_stats/test_tail_collectives.py": "slow",
     "recipes/tail_stats/test_tail_eight_ranks.py": "slow",
     "recipes/tail_stats/test_tail_outliers.py": "slow",
     "recipes/tail_stats/test_tail_stats.py": "slow",
