@@ -35,7 +35,7 @@ FINDING = Finding(
     severity="high",
     scope="kernel",
     title="`gemm` takes 60.0 % of the kernel time",
-    evidence="3 s of 5 s.",
+    details="3 s of 5 s.",
     tables=("kernels", "devices"),
     recommendation="Look at its launches.",
 )

@@ -82,7 +82,7 @@ def report(hostile_run):
 
 def test_the_hostile_run_has_findings_that_name_hostile_kernels(hostile_run, recipe):
     findings = pd.read_parquet(hostile_run[0] / "findings.parquet")
-    told = " ".join([*findings["title"], *findings["evidence"]])
+    told = " ".join([*findings["title"], *findings["details"]])
     assert "alert(1)" in told
     if recipe == "llm_hotspots":
         # 5,000 of 2 * (5,000 + 24 * 100) on one rank, 100 on the other: 34.5 %.

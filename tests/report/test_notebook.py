@@ -27,6 +27,7 @@ from rendered import (
 from results import analyse, read_frames, read_report
 
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.report import MOST_SHOWN
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.results import Results
@@ -150,9 +151,11 @@ def test_the_first_cell_holds_question_answer_and_every_finding(result):
     assert shown.startswith(f"{MANIFEST.title}\n{MANIFEST.question}\n")
     assert report["answer"].replace("`", "") in shown
     assert report["findings"]
-    for finding in report["findings"]:
-        words = f"{finding['severity']} {finding['title']}Evidence: {finding['evidence']}"
-        assert words.replace("`", "") in shown
+    told = [one for one in report["findings"] if one["kind"] != CAPTURE][:MOST_SHOWN]
+    assert told
+    for finding in told:
+        assert f"{finding['severity']} {finding['title']}".replace("`", "") in shown
+        assert f"Evidence: {finding['details']}".replace("`", "") in shown
         assert finding["recommendation"].replace("`", "") in shown
 
 

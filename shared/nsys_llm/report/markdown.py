@@ -8,8 +8,9 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
+from nsys_llm.report.gains import TAIL
 from nsys_llm.report.page_parts import NAME_LENGTH
-from nsys_llm.report.report import Report, where_to_look
+from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, gain_text, where_to_look
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
@@ -24,6 +25,9 @@ _LINKED: Final = re.compile(r"(://|(?<=www)\.|@)", re.IGNORECASE)
 _CELL_LENGTH: Final = 48
 #: Of a sentence, which tells nothing without its middle.
 _PROSE_LENGTH: Final = 80
+
+#: Above findings that matter in few steps only.
+TAIL_HEADING: Final = "In rare slow steps:"
 
 Prose = Callable[[str], str]
 
@@ -44,7 +48,15 @@ def report_markdown(report: Report, results: Results) -> str:
 def head_markdown(report: Report) -> str:
     """Return title, question, answer and findings."""
     lines = [answer_markdown(report, markdown_prose), findings_heading(report)]
-    lines += [_finding(n, one) for n, one in enumerate(report.findings, 1)]
+    told = report.opportunities
+    if any(one.gain is not None for one in told):
+        lines.append(NOT_ADDITIVE)
+    for number, one in enumerate(told[:MOST_SHOWN], 1):
+        if one.severity == TAIL and (number == 1 or told[number - 2].severity != TAIL):
+            lines.append(TAIL_HEADING)
+        lines.append(_finding(number, one))
+    if len(told) > MOST_SHOWN:
+        lines.append(f"And {len(told) - MOST_SHOWN} more in `findings.parquet`.")
     return "\n\n".join(lines)
 
 
@@ -56,15 +68,17 @@ def answer_markdown(report: Report, prose: Prose) -> str:
 
 def findings_heading(report: Report) -> str:
     """Return the heading above the findings, with how many there are of each severity."""
-    if not report.findings:
+    if not report.opportunities:
         return "## Findings\n\nNothing stands out by the rules of this recipe."
-    return f"## Findings: {severity_counts(report.findings)}"
+    return f"## Findings: {severity_counts(report.opportunities)}"
 
 
 def capture_markdown(report: Report) -> str:
     """Return the capture's facts, its caveats, and what it could not show."""
     facts = [f"- {label}: {markdown_prose(text)}" for label, text in report.facts]
     parts = ["## Capture", "\n".join(facts)]
+    if report.remarks:
+        parts.append("\n".join(_remark(one) for one in report.remarks))
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
         ("Not in this capture:", report.unrecorded),
@@ -105,16 +119,26 @@ def markdown_prose(text: str) -> str:
 
 def _finding(number: int, finding: Finding) -> str:
     tables = ", ".join(f"`{table}`" for table in finding.tables)
-    details = [f"Evidence: {markdown_prose(finding.evidence)} ({tables})"]
+    gain = gain_text(finding)
+    details = [f"Could gain: {gain}"] if gain else []
+    details.append(f"Evidence: {markdown_prose(finding.details)} ({tables})")
     if where := where_to_look(finding):
         details.append(f"Where: {markdown_prose(where)}")
     details.append(f"To do: {markdown_prose(finding.recommendation)}")
-    if finding.capture:
-        details.append(f"Record next time: {_code(finding.capture)}")
+    if finding.record:
+        details.append(f"Record next time: {_code(finding.record)}")
     # What belongs to an item stands below its first word.
     indent = " " * len(f"{number}. ")
-    head = f"{number}. **{finding.severity}**: {markdown_prose(finding.title)}"
+    label = finding.severity or finding.kind
+    head = f"{number}. **{label}**: {markdown_prose(finding.title)}"
     return "\n".join([head, *(f"{indent}- {detail}" for detail in details)])
+
+
+def _remark(finding: Finding) -> str:
+    """Return a finding on the capture as one item."""
+    text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
+    text += markdown_prose(finding.recommendation)
+    return f"{text} Record next time: {_code(finding.record)}" if finding.record else text
 
 
 def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:

@@ -64,7 +64,7 @@ def build_notebook(report: Report, results: Results) -> Any:
     links = {section.table: section.title for section in reversed(report.sections)}
     cells = _Cells(drawing.nbformat().v4)
     head = [answer_markdown(report, html_text), findings_heading(report)]
-    cells.text("answer", "\n\n".join([*head, findings_html(report.findings, links)]).rstrip())
+    cells.text("answer", "\n\n".join([*head, findings_html(report.opportunities, links)]).rstrip())
     capture = f"## Capture\n\n{capture_html(report)}"
     cells.text("capture", f"{contents_html(report.sections)}\n\n{capture}")
     cells.code("set-up", _SET_UP, None)

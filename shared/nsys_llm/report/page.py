@@ -115,7 +115,7 @@ def page_html(report: Report, results: Results) -> str:
 
 def _head_html(report: Report) -> str:
     links = {section.table: section.title for section in reversed(report.sections)}
-    found = report.findings
+    found = report.opportunities
     told = findings_html(found, links) or "<p>Nothing stands out by the rules of this recipe.</p>"
     heading = f"Findings: {severity_counts(found)}" if found else "Findings"
     return f"""<h1>{escape(report.manifest.title)}</h1>

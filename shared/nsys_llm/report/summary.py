@@ -6,13 +6,13 @@ import textwrap
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
-from nsys_llm.report.findings import severity_counts
-from nsys_llm.report.report import Report
+from nsys_llm.report.findings import Finding, severity_counts
+from nsys_llm.report.gains import gain_words
+from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import counted, shortened, spans
 
-_MOST_FINDINGS: Final = 8
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
@@ -69,7 +69,7 @@ def _fact_line(report: Report, width: int) -> list[str]:
 
 
 def _notes(report: Report) -> list[str]:
-    notes_n = len(report.caveats) + len(report.unrecorded)
+    notes_n = len(report.remarks) + len(report.caveats) + len(report.unrecorded)
     if not notes_n:
         return []
     notes = counted(notes_n, "note")
@@ -78,21 +78,29 @@ def _notes(report: Report) -> list[str]:
 
 def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     """Return the findings that fit into `most_n` lines, and how many there are."""
-    if not report.findings:
+    findings = report.opportunities
+    if not findings:
         return ["Findings: none by the rules of this recipe."]
-    lines = [f"Findings: {severity_counts(report.findings)}"]
+    lines = [_findings_head(findings)]
     told_n = 0
-    for finding in report.findings[:_MOST_FINDINGS]:
-        text = f"{finding.severity:<6} {_plain(finding.title)}"
-        more_lines = _wrapped(text, width, "  ", hanging="         ", most=1)
+    for finding in findings[:MOST_SHOWN]:
+        gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
+        text = f"{finding.severity or finding.kind:<6} {gain}{_plain(finding.title)}"
         # A line is kept for the number of the others.
-        kept = told_n + 1 < len(report.findings)
-        if len(lines) + len(more_lines) + kept > most_n:
+        kept = told_n + 1 < len(findings)
+        if len(lines) + 1 + kept > most_n:
             break
-        lines += more_lines
+        lines += _wrapped(text, width, "  ", hanging="         ", most=1)
         told_n += 1
-    more = len(report.findings) - told_n
+    more = len(findings) - told_n
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
+
+
+def _findings_head(findings: list[Finding]) -> str:
+    counts = severity_counts(findings)
+    if any(one.gain is not None for one in findings):
+        return f"Findings and what a fix could gain (not additive): {counts}"
+    return f"Findings: {counts}"
 
 
 def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:
