@@ -27,6 +27,7 @@ from rendered import (
 from results import analyse, read_frames, read_report
 
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.report import MOST_SHOWN
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
