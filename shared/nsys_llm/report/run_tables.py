@@ -1,4 +1,4 @@
-"""The tables of a run: those of files and coverage that every recipe has, and the recipe's own."""
+"""The tables of a run: files, coverage and wall, which every recipe has, and the recipe's own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pandas as pd
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
+from nsys_llm.report.wall import wall_table
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome
 
@@ -22,6 +23,7 @@ def run_tables(run: Run) -> dict[str, pd.DataFrame]:
     return {
         "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
         "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),
+        "wall": _wall(run),
         **run.analysis.tabulate(run.partial, ranks, run.options),
     }
 
@@ -110,6 +112,12 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
         for row in one.coverage
     ]
     return sorted(rows, key=lambda row: (row["side"], row["rank"]))
+
+
+def _wall(run: Run) -> pd.DataFrame:
+    walls = {rank.key: rank.wall for profile in run.profiles for rank in profile.ranks}
+    engine = run.options.get("engine", "auto")
+    return wall_table(run.manifest.table("wall"), run.ranks, walls, {}, engine)
 
 
 def _frame(manifest: Manifest, name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import severity_counts
 from nsys_llm.report.report import Report
+from nsys_llm.report.wall_line import WallPart
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import counted, shortened, spans
@@ -39,7 +41,7 @@ def summary_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, _HEIGHT)
-    lines = [report.manifest.title, *_fact_line(report, width)]
+    lines = _head_lines(report, width)
     lines += ["", *_wrapped(_plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
     notes = _notes(report)
     shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
@@ -66,6 +68,37 @@ def _fact_line(report: Report, width: int) -> list[str]:
         if not line or len(longer) <= width:
             line = longer
     return [shortened(line, width)] if line else []
+
+
+def _head_lines(report: Report, width: int) -> list[str]:
+    """Return the title, the facts, and the wall split in at most two lines."""
+    title, several = report.manifest.title, len(report.wall) > 1
+    words = [line.bound.word if several else line.bound.text for line in report.wall]
+    bound = " -> ".join(dict.fromkeys(words))
+    beside = len(title) + 2 + len(bound) <= width
+    lines = [f"{title}{bound:>{width - len(title)}}" if bound and beside else title]
+    lines += _fact_line(report, width)
+    for line in report.wall:
+        parts = line.classes if several else line.parts
+        lines += _fitted_parts(f"  {line.head}: ", parts, width, 1 if several else 2)
+    return lines if beside else [*lines, f"  {bound}"]
+
+
+def _fitted_parts(head: str, parts: Sequence[WallPart], width: int, most_n: int) -> list[str]:
+    """Return parts in lines, broken between parts; the smallest ones together where they must."""
+    for kept_n in range(len(parts), 0, -1):
+        texts = [part.text for part in parts[:kept_n]]
+        if rest := parts[kept_n:]:
+            texts.append(WallPart("others", sum(part.share_pct for part in rest)).text)
+        lines = [head + texts[0]]
+        for text in texts[1:]:
+            if len(lines[-1]) + len(text) + 3 <= width:
+                lines[-1] += f" | {text}"
+            else:
+                lines.append(f"    | {text}")
+        if len(lines) <= most_n:
+            break
+    return lines
 
 
 def _notes(report: Report) -> list[str]:
