@@ -16,7 +16,7 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import BOUND_WORDS, UNKNOWN, bound_group
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.outcomes import DeviceWall, RankWall
+from nsys_llm.trace.wall import DeviceWall
 
 KEY = RankKey("/in/rank0.sqlite", 7, "")
 RANK = Rank(KEY, 0, "rank0", "index", None)
@@ -35,8 +35,8 @@ WALL = DeviceWall(
 
 
 def table_of(details, wall=WALL):
-    walls = {KEY: RankWall(tuple(wall.kernels_ns), (wall,))}
-    return wall_table(load_manifest("idle_gaps").table("wall"), [RANK], walls, details)
+    table, rules = load_manifest("idle_gaps").table("wall"), load_rules("generic")
+    return wall_table(table, [RANK], {(KEY, 0): wall}, details, rules)
 
 
 def parts(frame):

@@ -12,8 +12,10 @@ from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
 from nsys_llm.report.wall import wall_table
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome
+from nsys_llm.trace.wall import WallDetails
 
 
 def run_tables(run: Run) -> dict[str, pd.DataFrame]:
@@ -115,9 +117,18 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
 
 
 def _wall(run: Run) -> pd.DataFrame:
-    walls = {rank.key: rank.wall for profile in run.profiles for rank in profile.ranks}
+    ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
+    walls = {
+        (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
+    }
+    names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
+    details: WallDetails = {}
+    if run.analysis.wall_details is not None:
+        mapped = [rank for rank in run.ranks if rank.key in ranks]
+        details = run.analysis.wall_details(run.partial, mapped, walls, run.options)
     engine = run.options.get("engine", "auto")
-    return wall_table(run.manifest.table("wall"), run.ranks, walls, {}, engine)
+    rules = load_rules(detect_engine(names) if engine == "auto" else engine)
+    return wall_table(run.manifest.table("wall"), run.ranks, walls, details, rules)
 
 
 def _frame(manifest: Manifest, name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import severity_counts
 from nsys_llm.report.report import Report
-from nsys_llm.report.wall_line import WallPart
+from nsys_llm.report.wall_line import WallLine, WallPart
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import counted, shortened, spans
@@ -23,6 +24,8 @@ _MOST_ANSWER_LINES: Final = 6
 _BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.
 _LEAST_TABLE: Final = 4
+#: Parts of the wall split that are told together before anything else is left out.
+_LITTLE_PCT: Final = 2.0
 _WIDTH: Final = 80
 _HEIGHT: Final = 24
 _NAME_WIDTH: Final = 44
@@ -79,25 +82,41 @@ def _head_lines(report: Report, width: int) -> list[str]:
     lines = [f"{title}{bound:>{width - len(title)}}" if bound and beside else title]
     lines += _fact_line(report, width)
     for line in report.wall:
-        parts = line.classes if several else line.parts
-        lines += _fitted_parts(f"  {line.head}: ", parts, width, 1 if several else 2)
+        lines += _fitted_parts(line, width, 1 if several else 2)
     return lines if beside else [*lines, f"  {bound}"]
 
 
-def _fitted_parts(head: str, parts: Sequence[WallPart], width: int, most_n: int) -> list[str]:
-    """Return parts in lines, broken between parts; the smallest ones together where they must."""
-    for kept_n in range(len(parts), 0, -1):
-        texts = [part.text for part in parts[:kept_n]]
-        if rest := parts[kept_n:]:
-            texts.append(WallPart("others", sum(part.share_pct for part in rest)).text)
-        lines = [head + texts[0]]
-        for text in texts[1:]:
-            if len(lines[-1]) + len(text) + 3 <= width:
-                lines[-1] += f" | {text}"
-            else:
-                lines.append(f"    | {text}")
+def _fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
+    """Return the wall split in some lines, broken between parts; no number is ever cut."""
+    head = f"  {line.side}: " if line.side else f"  wall{', mean GPU' * (line.gpus_n > 1)}: "
+    lines: list[str] = []
+    for parts in _shorter(line.classes if line.side else line.parts):
+        lines = _in_lines(head, [part.text for part in parts], width)
         if len(lines) <= most_n:
             break
+    return lines
+
+
+def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
+    """Yield parts, each time with less: little ones together, then without insides, then more."""
+    yield parts
+    together = [
+        [*parts[:kept_n], WallPart("others", sum(part.share_pct for part in parts[kept_n:]))]
+        for kept_n in range(len(parts) - 2, -1, -1)
+    ]
+    yield from (few for few in together if few[-1].share_pct < _LITTLE_PCT)
+    for told_n in range(len(parts) - 1, -1, -1):
+        yield [*parts[:told_n], *(replace(part, inside="") for part in parts[told_n:])]
+    yield from together
+
+
+def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:
+    lines = [head + texts[0]]
+    for text in texts[1:]:
+        if len(lines[-1]) + len(text) + 3 <= width:
+            lines[-1] += f" | {text}"
+        else:
+            lines.append(f"  | {text}")
     return lines
 
 

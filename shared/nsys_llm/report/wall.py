@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.declared import TableWrite
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.taxonomy.categories import UNMATCHED, RuleSet, detect_engine, load_rules
+from nsys_llm.taxonomy.categories import UNMATCHED, RuleSet
 from nsys_llm.taxonomy.communication import COMMUNICATION as COMMUNICATES
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
     COMPUTE,
@@ -22,24 +24,18 @@ from nsys_llm.taxonomy.wall_classes import (
     WHOLE_GRAPH,
 )
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.outcomes import DeviceWall, RankWall
+from nsys_llm.trace.wall import DeviceWall, WallDetails, Walls
 
 #: Of one device: time by class and detail.
 Times = dict[str, dict[str | None, int]]
-
-#: What a recipe knows of the classes of a device: by rank, device and class the time of each
-#: detail, in ns, which add up to the class.
-WallDetails = Mapping[tuple[RankKey, int], Mapping[str, Mapping[str, int]]]
-
-_AUTO: Final = "auto"
 
 
 def wall_table(
     table: TableWrite,
     ranks: Sequence[Rank],
-    walls: Mapping[RankKey, RankWall],
+    walls: Walls,
     details: WallDetails,
-    engine: str = _AUTO,
+    rules: RuleSet,
 ) -> pd.DataFrame:
     """Return the table wall.
 
@@ -48,19 +44,19 @@ def wall_table(
         ranks: In the order in which they are shown.
         walls: Of the ranks that were mapped.
         details: What the recipe knows besides.
-        engine: Whose rules tell categories; auto: that of the kernels of all ranks.
+        rules: Tell the categories of kernels.
 
     Raises:
         ManifestError: Details do not add up to their class.
     """
-    if engine == _AUTO:
-        engine = detect_engine(name for wall in walls.values() for name in wall.kernel_names)
-    rules = load_rules(engine)
+    devices: dict[RankKey, list[int]] = {}
+    for key, device_id in walls:
+        devices.setdefault(key, []).append(device_id)
     rows = [
         row
         for rank in ranks
-        for wall in walls.get(rank.key, RankWall()).devices
-        for row in _device_rows(rank, wall, details.get((rank.key, wall.device_id), {}), rules)
+        for place in ((rank.key, device_id) for device_id in sorted(devices.get(rank.key, ())))
+        for row in _device_rows(rank, walls[place], details.get(place, {}), rules)
     ]
     names = [column.name for column in table.columns]
     return declared_frame(table, {name: [row[name] for row in rows] for name in names})
@@ -111,3 +107,13 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
         PROFILER: {None: wall.profiler_ns},
         IDLE: {None: wall.idle_ns},
     }
+
+
+def idle_details(time_ns: IntArray) -> dict[str, dict[str, int]]:
+    """Return the idle time of a device by cause, as a recipe gives it to the table.
+
+    Args:
+        time_ns: Shape (causes,) or (causes, anything), the profiler's share among them.
+    """
+    sums = time_ns.reshape(len(CAUSE_NAMES), -1).sum(axis=1)[:IDLE_CAUSES_N].tolist()
+    return {IDLE: {cause: ns for cause, ns in zip(CAUSE_NAMES, sums, strict=False) if ns}}

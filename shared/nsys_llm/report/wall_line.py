@@ -30,6 +30,8 @@ _CLOSE_PCT: Final = 5.0
 _NOTHING_PCT: Final = 0.05
 #: Kinds of computation below this are told together where there are several.
 _SMALL_PCT: Final = 1.0
+#: What is told of the inside of a class has at least this part of it.
+_PART_OF_CLASS: Final = 0.2
 _POINTWISE: Final = "pointwise and norm"
 _OTHER: Final = "other kernels"
 _NOT_TOLD: Final = "bound not known"
@@ -148,8 +150,10 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
         if detail is not None and (group := bound_group(name, detail)) is not None:
             groups[group] = groups.get(group, 0.0) + share
     ranked = sorted(groups.items(), key=lambda item: -item[1])
-    told = [f"{group} {share:.1f}" for group, share in ranked if share >= _NOTHING_PCT]
-    return WallPart(name, sum(details.values()), f" ({', '.join(told)})" if told else "")
+    whole = sum(details.values())
+    least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
+    told = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
+    return WallPart(name, whole, f" ({', '.join(told)})" if told else "")
 
 
 def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:

@@ -126,7 +126,7 @@ def _map_ranks(
             coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        wall = map_wall(rank_trace, options)
+        wall = map_wall(rank_trace, options, hidden=analysis.matches_collectives)
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
     return tuple(ranks), partials
 

@@ -23,9 +23,11 @@ WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, COPIES, PROFILER, IDLE)
 #: Detail of computation: a CUDA graph traced as a whole, of which nobody knows what runs in it.
 WHOLE_GRAPH: Final = "whole_graph"
 
-#: Details of communication: before the last rank had arrived, and from then on.
+#: Details of communication: before the last rank had come, from then on, and what is not matched
+#: with the other ranks for sure.
 WAITING: Final = "waiting"
 TRANSFER: Final = "transfer"
+NOT_MATCHED: Final = "not_matched"
 
 #: Groups of idle time; of all other causes it is the host.
 HOST: Final = "host"
@@ -74,4 +76,6 @@ def bound_group(wall_class: str, detail: str | None) -> str | None:
         return UNKNOWN if detail == WHOLE_GRAPH else COMPUTE
     if detail is None:
         return wall_class
+    if detail == NOT_MATCHED:
+        return UNKNOWN
     return idle_group(detail) if wall_class == IDLE else detail

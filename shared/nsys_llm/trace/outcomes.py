@@ -2,56 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.unmatched import Unmatched
-
-
-@dataclass(frozen=True)
-class DeviceWall:
-    """Where the wall-clock time of one device of a rank went; the classes add up to the span.
-
-    Attributes:
-        device_id: CUDA device id.
-        span_start_ns: Begin of its first window, in the report's clock; None without one.
-        span_end_ns: End of its last window, likewise.
-        span_ns: Length of its windows.
-        kernels_ns: Time of kernels that compute, by full name; names without time are left out.
-        graphs_ns: Time of CUDA graphs that were traced as a whole.
-        communication_ns: Time of communication beside which nothing computes.
-        copies_ns: Time of copies and fills beside neither.
-        profiler_ns: Time in which the profiler did its own work and the device ran nothing.
-        idle_ns: The rest.
-    """
-
-    device_id: int
-    span_start_ns: int | None
-    span_end_ns: int | None
-    span_ns: int
-    kernels_ns: Mapping[str, int]
-    graphs_ns: int
-    communication_ns: int
-    copies_ns: int
-    profiler_ns: int
-    idle_ns: int
-
-
-@dataclass(frozen=True)
-class RankWall:
-    """The wall split of one rank.
-
-    Attributes:
-        kernel_names: All full names of its kernels, before any filter: they tell the engine.
-        devices: Its devices.
-    """
-
-    kernel_names: tuple[str, ...] = ()
-    devices: tuple[DeviceWall, ...] = ()
+from nsys_llm.trace.wall import RankWall
 
 
 @dataclass(frozen=True)
@@ -63,7 +21,7 @@ class RankOutcome:
     coverage: tuple[CoverageRow, ...]
     notes: tuple[str, ...]
     unmatched: tuple[Unmatched, ...] = ()
-    wall: RankWall = RankWall()
+    wall: RankWall = field(default_factory=RankWall)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class WallLayers:
         names: Full names of kernels; the label of a whole graph is `len(names)`.
         compute: Shape (n, 2), each piece of one kernel or whole graph.
         label: Shape (n,), whose piece it is.
-        communication: Shape (m, 2).
+        communicating: Shape (m, 2), when communication kernels ran, whatever else did.
+        communication: The part of that beside which nothing computes.
         copies: Likewise.
         profiler: Likewise.
     """
@@ -44,6 +45,7 @@ class WallLayers:
     names: tuple[str, ...]
     compute: IntArray
     label: IntArray
+    communicating: IntArray
     communication: IntArray
     copies: IntArray
     profiler: IntArray
@@ -113,18 +115,15 @@ def _device_layers(
             for name in ("start_ns", "end_ns", "label")
         )
     )
-    layers: list[IntArray] = []
     talking = kernels.take(np.flatnonzero(told)) if told is not None else kernels.take(slice(0))
+    communicating = union_intervals(talking.start_ns, talking.end_ns)
     moved = (joined([getattr(part, name) for part in copies]) for name in ("start_ns", "end_ns"))
-    for spans in (
-        union_intervals(talking.start_ns, talking.end_ns),
-        union_intervals(*moved),
-        profiler,
-    ):
+    layers: list[IntArray] = []
+    for spans in (communicating, union_intervals(*moved), profiler):
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    return WallLayers(device, names, compute, label, *layers)
+    return WallLayers(device, names, compute, label, communicating, *layers)
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,13 @@ from nsys_llm.numeric.intervals import (
     bounds,
     clip_to_windows,
     covered_ns,
+    intersect_intervals,
+    subtract_intervals,
     total_length_ns,
 )
 from nsys_llm.trace.device_ops import device_windows
-from nsys_llm.trace.outcomes import DeviceWall, RankWall
 from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.wall import MOST_HIDDEN, DeviceWall, RankWall
 
 
 @dataclass(frozen=True)
@@ -63,20 +65,21 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     return WallOfSteps(compute_ns, communication_ns, copies_ns, profiler_ns, idle_ns)
 
 
-def map_wall(trace: RankTrace, options: Mapping[str, Any]) -> RankWall:
+def map_wall(trace: RankTrace, options: Mapping[str, Any], *, hidden: bool = False) -> RankWall:
     """Split the span of each device of a rank.
 
     Args:
         trace: The rank.
         options: whole_capture, where the recipe has it; the span is then all of the capture.
+        hidden: Tell too when communication kernels ran that do not count as communication.
     """
     whole_capture = bool(options.get("whole_capture"))
     names, layers = wall_layers(trace)
-    devices = tuple(
-        _device_wall(own, device_windows(trace, own.device_id, whole_capture=whole_capture)[0])
-        for own in layers
-    )
-    return RankWall(names, devices)
+    devices = []
+    for own in layers:
+        windows, _ = device_windows(trace, own.device_id, whole_capture=whole_capture)
+        devices.append(_device_wall(own, windows, hidden=hidden))
+    return RankWall(names, tuple(devices))
 
 
 def _by_label(layers: WallLayers, windows: IntArray) -> IntArray:
@@ -93,7 +96,7 @@ def _by_label(layers: WallLayers, windows: IntArray) -> IntArray:
     return exact_sums(code, ends - starts, len(windows) * labels_n).reshape(-1, labels_n)
 
 
-def _device_wall(layers: WallLayers, windows: IntArray) -> DeviceWall:
+def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> DeviceWall:
     split = wall_of_steps(layers, windows)
     start_ns, end_ns = bounds(windows)
     compute_ns = split.compute_ns.sum(axis=0).tolist()
@@ -112,4 +115,12 @@ def _device_wall(layers: WallLayers, windows: IntArray) -> DeviceWall:
         copies_ns=int(split.copies_ns.sum()),
         profiler_ns=int(split.profiler_ns.sum()),
         idle_ns=int(split.idle_ns.sum()),
+        hidden=_hidden(layers, windows) if hidden else None,
     )
+
+
+def _hidden(layers: WallLayers, windows: IntArray) -> IntArray | None:
+    """Return when communication kernels ran that do not count as such; None for too many times."""
+    counted = intersect_intervals(layers.communication, windows)
+    found = subtract_intervals(layers.communicating, counted)
+    return found if len(found) <= MOST_HIDDEN else None
