@@ -86,9 +86,10 @@ def head_markdown(report: Report) -> str:
 
 
 def answer_markdown(report: Report, prose: Prose) -> str:
-    """Return title, question and answer; `prose` renders a text with names in backticks."""
+    """Return title, question, answer and wall split; `prose` renders names in backticks."""
     title = f"# {report.manifest.title}"
-    return "\n\n".join([title, f"**{report.manifest.question}**", prose(report.answer)])
+    wall = [prose(line.text) for line in report.wall]
+    return "\n\n".join([title, f"**{report.manifest.question}**", prose(report.answer), *wall])
 
 
 def findings_heading(report: Report) -> str:

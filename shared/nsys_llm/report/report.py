@@ -30,6 +30,7 @@ from nsys_llm.report.gains import gain_words
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
+from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans
 
 
@@ -44,6 +45,7 @@ class Report:
         caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
         unrecorded: What the capture could not show, and the flags that would have shown it.
         sections: The tables to show.
+        wall: Where the wall-clock time went, and what bounds it; a line of each side.
     """
 
     manifest: Manifest
@@ -53,6 +55,7 @@ class Report:
     caveats: tuple[str, ...]
     unrecorded: tuple[str, ...]
     sections: tuple[Section, ...]
+    wall: tuple[WallLine, ...] = ()
 
     @property
     def lead_sections(self) -> tuple[Section, ...]:
@@ -122,6 +125,7 @@ def build_report(
             for section in run.manifest.sections
             if len(tables[section.table]) or not section.optional
         ),
+        wall=wall_lines(tables),
     )
 
 
@@ -131,6 +135,7 @@ def report_record(report: Report) -> dict[str, Any]:
         "title": report.manifest.title,
         "question": report.manifest.question,
         "answer": report.answer,
+        "wall": [line.text for line in report.wall],
         "findings": [finding_record(finding) for finding in report.findings],
         "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
         "caveats": list(report.caveats),
