@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Final, Literal
 
@@ -83,15 +83,18 @@ def recording_advice(engine: str) -> tuple[str, str] | None:
     )
 
 
-def is_operator(text: str) -> bool:
-    """Tell whether a range's text is that of an operator, which is no step however often it runs.
+def has_sequence_number(text: str) -> bool:
+    """Tell whether autograd recorded a range, given its text as recorded: it is an operator."""
+    return ", seq = " in text and _SEQUENCE.search(text) is not None
+
+
+@lru_cache(maxsize=1 << 14)
+def is_operator(name: str) -> bool:
+    """Tell whether a range's name is that of an operator, no step however often it runs.
 
     Args:
-        text: As recorded.
+        name: Without what PyTorch counts up.
     """
-    if _SEQUENCE.search(text):
-        return True
-    name = text.split(", op_id = ", 1)[0]
     return any(pattern.matches(name) for pattern in _patterns("operators"))
 
 

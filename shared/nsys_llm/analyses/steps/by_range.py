@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from nsys_llm.taxonomy.step_names import (
     LAYER,
     NumberedRange,
     engine_steps,
+    has_sequence_number,
     is_operator,
     numbered_ranges,
     unit_of,
@@ -53,16 +54,20 @@ class MarkedRanges:
     """The push/pop ranges of one rank that may be steps or mark them; arrays of shape (ranges,).
 
     Attributes:
-        texts: Distinct raw texts that are not those of operators.
-        text: Position in `texts`.
-        start_ns: The report's clock.
+        raw: Distinct texts as recorded, of those that are no operators.
+        text: Position in `raw`.
+        plain: Distinct names, without what PyTorch counts up: far fewer where it does.
+        name: Position in `plain`.
+        start_ns: Ascending, the report's clock; of equal ones the outer range comes first.
         end_ns: Later; the end of the capture where a range was never closed.
         closed: Whether it was.
         thread: Code of the thread.
     """
 
-    texts: tuple[str, ...]
+    raw: tuple[str, ...]
     text: IntArray
+    plain: tuple[str, ...]
+    name: IntArray
     start_ns: IntArray
     end_ns: IntArray
     closed: _Mask
@@ -74,17 +79,17 @@ class MarkedRanges:
         starts = events["start_ns"]
         ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
         rows = np.flatnonzero((events["event_type"] == PUSH_POP) & (ends > starts))
-        raw, code = raw_texts(events, rows, strings)
-        names = [text or "" for text in raw]
-        wanted = np.array([not is_operator(text) for text in names], dtype=bool)
-        place = np.cumsum(wanted) - 1
-        kept = wanted[code] if len(names) else np.zeros(0, dtype=bool)
-        rows, code = rows[kept], place[code[kept]]
+        found, code = raw_texts(events, rows, strings)
+        raw = tuple(text or "" for text in found)
+        plain, name_of = _plain_names(raw)
+        rows, code = rows[name_of[code] >= 0], code[name_of[code] >= 0]
         order = np.lexsort((-ends[rows], starts[rows]))
         rows, code = rows[order], code[order]
         return cls(
-            texts=tuple(text for text, one in zip(names, wanted.tolist(), strict=True) if one),
+            raw=raw,
             text=code,
+            plain=plain,
+            name=name_of[code],
             start_ns=starts[rows],
             end_ns=ends[rows],
             closed=~is_open[rows],
@@ -92,18 +97,16 @@ class MarkedRanges:
         )
 
     def named(self, pattern: NamePattern) -> IntArray:
-        """Return the rows of the ranges whose text, without PyTorch's numbers, has a pattern."""
-        passed = np.array([pattern.matches(normalise_range(text)) for text in self.texts], bool)
-        return np.flatnonzero(passed[self.text]) if self.text.size else self.text
+        """Return the rows of the ranges whose name has a pattern."""
+        return np.flatnonzero(_told(self.name, [pattern.matches(name) for name in self.plain]))
 
     def by_key(self) -> Iterable[tuple[str, IntArray]]:
         """Return each name with # for running numbers, and its rows."""
-        texts_of: dict[str, int] = {}
-        of_text = [texts_of.setdefault(step_key(text), len(texts_of)) for text in self.texts]
-        code = np.array(of_text, dtype=np.int64)[self.text]
-        counts = np.bincount(code, minlength=len(texts_of))
+        place: dict[str, int] = {}
+        code = _told(self.name, [place.setdefault(step_key(one), len(place)) for one in self.plain])
+        counts = np.bincount(code, minlength=len(place))
         rows = np.split(order_by_code(code), np.cumsum(counts))  # and nothing behind the last
-        return zip(texts_of, rows, strict=False)
+        return zip(place, rows, strict=False)
 
     def of_one_thread(self, rows: IntArray) -> IntArray:
         """Return the outermost of some ranges on the thread that has most of them."""
@@ -127,7 +130,7 @@ class MarkedRanges:
 
     def names(self, rows: IntArray) -> npt.NDArray[Any]:
         """Return the texts of some ranges."""
-        return np.array([self.texts[code] for code in self.text[rows].tolist()], dtype=object)
+        return np.array([self.raw[code] for code in self.text[rows].tolist()], dtype=object)
 
     def held_ns(self, rows: IntArray, ops: LaunchedOps) -> int:
         """Return the GPU time launched in some ranges of which none holds another."""
@@ -222,6 +225,30 @@ def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
 def holds_enough(held_ns: int, ops: LaunchedOps) -> bool:
     """Tell whether some GPU time is at least half of all that was launched."""
     return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * ops.launched_gpu_ns
+
+
+def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
+    """Return the distinct names of texts, and each text's position among them; -1: an operator."""
+    place: dict[str, int] = {}
+    code = []
+    for text in raw:
+        if ", seq = " in text and has_sequence_number(text):
+            name = ""
+        else:
+            # Most texts of emit_nvtx, of which there may be a million: `name, op_id = 7`.
+            name, _, number = text.partition(", op_id = ")
+            if ", " in text and not number.isdecimal():
+                name = normalise_range(text)
+        code.append(place.setdefault(name, len(place)))
+    kept = np.array([name != "" and not is_operator(name) for name in place], dtype=bool)
+    of_name = np.where(kept, np.cumsum(kept) - 1, -1)
+    plain = tuple(name.strip() for name, one in zip(place, kept.tolist(), strict=True) if one)
+    return plain, of_name[np.array(code, dtype=np.int64)]
+
+
+def _told(code: IntArray, values: Sequence[int]) -> IntArray:
+    """Return the value of each code."""
+    return np.array(values, dtype=np.int64)[code] if len(values) else code
 
 
 def _numbered(
