@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import pandas as pd
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.view.text import format_ns, format_percent
@@ -71,6 +73,76 @@ class Gain:
             if self.gain_pct >= least_pct:
                 return severity
         return TAIL if (self.tail_pct or 0.0) >= TAIL_LIMIT_PCT else None
+
+
+class Walls:
+    """The table `wall` as findings ask for it: spans of GPUs, and what was in them.
+
+    A GPU is a rank and a CUDA device id; one that the table has not has a span of 0.
+    """
+
+    def __init__(self, tables: Mapping[str, pd.DataFrame], side: str | None = None) -> None:
+        """Read the table.
+
+        Args:
+            tables: Finished tables by name; `wall` is read.
+            side: Of which run, where two are compared.
+        """
+        wall = tables["wall"]
+        wall = wall if side is None else wall[wall["side"] == side]
+        self._spans: dict[tuple[int, int], int] = {}
+        self._classes: dict[tuple[int, int, str], int] = {}
+        columns = ("rank", "device_id", "wall_class", "time_ns", "span_ns")
+        rows = zip(*(wall[name].tolist() for name in columns), strict=True)
+        for rank, device_id, wall_class, time_ns, span_ns in rows:
+            self._spans[rank, device_id] = int(span_ns)
+            key = (rank, device_id, wall_class)
+            self._classes[key] = self._classes.get(key, 0) + int(time_ns)
+
+    @property
+    def gpus(self) -> tuple[tuple[int, int], ...]:
+        """Rank and device id of all GPUs, in the table's order."""
+        return tuple(self._spans)
+
+    def span_ns(self, rank: int, device_id: int) -> int:
+        """Return the time from a GPU's first operation to its last one, after filters."""
+        return self._spans.get((rank, device_id), 0)
+
+    def class_ns(self, rank: int, device_id: int, *wall_classes: str) -> int:
+        """Return the time of some classes on a GPU."""
+        return sum(self._classes.get((rank, device_id, name), 0) for name in wall_classes)
+
+    def gain(
+        self,
+        rank: int,
+        device_id: int,
+        gain_ns: float,
+        wall_classes: Sequence[str],
+        *,
+        basis: str = "device",
+        is_bound: bool = True,
+        tail_pct: float | None = None,
+    ) -> Gain:
+        """Return what a fix could gain on a GPU: never more than the classes hold there.
+
+        Args:
+            rank: Of the GPU.
+            device_id: Likewise.
+            gain_ns: Time that the fix takes away; below 0 is none.
+            wall_classes: See `Gain`.
+            basis: See `Gain`.
+            is_bound: See `Gain`.
+            tail_pct: See `Gain`.
+        """
+        most_ns = self.class_ns(rank, device_id, *wall_classes)
+        return Gain(
+            gain_ns=max(min(round(gain_ns), most_ns), 0),
+            span_ns=self.span_ns(rank, device_id),
+            wall_classes=tuple(wall_classes),
+            basis=basis,
+            is_bound=is_bound,
+            tail_pct=tail_pct,
+        )
 
 
 def gain_words(gain: Gain) -> str:
