@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -54,18 +56,18 @@ class Result:
         parts: Of an overview, the result of each recipe by its name.
     """
 
-    def __init__(self, folder: Path, kept: Any = None) -> None:
+    def __init__(self, folder: Path, whole: Result | None = None) -> None:
         """Read report.json.
 
         Args:
             folder: With results of ours.
-            kept: Held as long as this object is: what deletes a temporary folder.
+            whole: The overview that it is a part of, which is kept as long as this.
 
         Raises:
             OutputError: There is no result.
         """
         self.folder = folder
-        self._kept = kept
+        self._whole = whole
         try:
             text = (folder / REPORT_NAME).read_text("utf-8")
             self.report: dict[str, Any] = json.loads(text)
@@ -100,7 +102,7 @@ class Result:
         if "recipes" not in self.tables:
             return {}
         names = self.tables["recipes"]["recipe"].tolist()
-        return {name: Result(self.folder / name, self._kept) for name in names}
+        return {name: Result(self.folder / name, self) for name in names}
 
     def __repr__(self) -> str:
         return f"<nsys_llm.Result of {self.recipe} in {self.folder}>"
@@ -131,10 +133,28 @@ def analyze(
     known = {option.name: option for option in manifest.options}
     if odd := sorted(options.keys() - known.keys()):
         raise UsageError(f"{recipe} has no option '{odd[0]}'; it has: {', '.join(sorted(known))}.")
-    kept = None
+    scratch = None
     if output is None:
-        kept = tempfile.TemporaryDirectory(prefix="nsys-llm-")
-        output = Path(kept.name) / recipe
+        scratch = tempfile.mkdtemp(prefix="nsys-llm-")
+        output = Path(scratch) / recipe
+    try:
+        return _analyzed(recipe, inputs, output, mode, options, scratch)
+    except BaseException:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _analyzed(
+    recipe: str,
+    inputs: str | Path | Sequence[str | Path],
+    output: str | Path,
+    mode: str,
+    options: Mapping[str, Any],
+    scratch: str | None,
+) -> Result:
+    manifest = load_manifest(recipe)
+    known = {option.name: option for option in manifest.options}
     paths = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     given = {name: parsed_option(known[name], value) for name, value in options.items()}
     given |= {"input": [str(path) for path in paths], "output": str(output).replace("%", "%%")}
@@ -144,7 +164,10 @@ def analyze(
         )
     if outcome.folder is None:
         raise UsageError(f"{recipe}: no profile could be read.")
-    return Result(outcome.folder, kept)
+    result = Result(outcome.folder)
+    if scratch is not None:
+        weakref.finalize(result, shutil.rmtree, scratch, ignore_errors=True)
+    return result
 
 
 def load(folder: str | Path) -> Result:

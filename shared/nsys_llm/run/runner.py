@@ -19,7 +19,7 @@ from nsys_llm.report.verdict import gated
 from nsys_llm.run.executors import Executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.mapping import find_inputs, map_run
-from nsys_llm.run.parts import with_parts, write_parts
+from nsys_llm.run.parts import part_names, with_parts, write_parts
 from nsys_llm.run.publish import OutputFolder
 from nsys_llm.trace.unmatched import refuse_unmatched
 
@@ -48,6 +48,7 @@ def run_recipe(
     """
     started = datetime.now()
     manifest = load_manifest(recipe)
+    part_names(recipe, options)
     inputs = find_inputs(options, executor)
     for note in inputs.left_out:
         console.note(note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -22,7 +22,7 @@ _CELL_LENGTH: Final = 60
 _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
 
 
-def show(given: dict[str, Any], console: Console) -> RunOutcome:
+def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
     """Print what was asked for; nothing is written.
 
     Raises:
@@ -81,7 +81,7 @@ def _finding(result: Result, number: int, as_json: bool) -> list[str]:
     return lines
 
 
-def _table(result: Result, what: str, given: dict[str, Any]) -> list[str]:
+def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
     recipe, _, name = what.rpartition("/")
     if recipe:
         if recipe not in result.parts:
