@@ -19,7 +19,7 @@ EDGE_ORDER: tuple[EdgeKind, ...] = ("launch", "stream", "event", "graph")
 ActivityKind = Literal["call", "host", "await", "signal", "flush"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Activity:
     """A stretch of a host thread; those of a thread follow each other without a gap.
 
@@ -62,8 +62,12 @@ class Activity:
     correlation: int = -1
     signaled: Activity | None = None
 
+    def __repr__(self) -> str:
+        place = f"{self.rank}.{self.thread}[{self.index}]"
+        return f"<{self.kind} {place} {self.name} {self.start}..{self.end}>"
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class Operation:
     """What ran on a device.
 
@@ -98,6 +102,10 @@ class Operation:
     step: int = -1
     start: int = -1
     end: int = -1
+
+    def __repr__(self) -> str:
+        place = f"{self.rank}.{self.device}.{self.stream}[{self.number}]"
+        return f"<{self.work.kind} {place} {self.start}..{self.end}>"
 
     @property
     def last_member(self) -> Operation:
@@ -153,7 +161,7 @@ class Range:
     step: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Outcome:
     """All that happened.
 

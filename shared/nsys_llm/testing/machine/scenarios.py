@@ -176,14 +176,20 @@ def two_faults(
     seed: int = 0,
     *,
     late_ns: int = 60_000,
-    wait_kernels_n: int = 10,
+    waits_n: int = 3,
 ) -> Program:
-    """Rank 1's host is late (fault `late_host`), and every rank waits amid a step (`sync`)."""
+    """Rank 1's host is late (fault `late_host`), and every rank waits amid a step (`sync`).
+
+    Which of them costs more depends on `late_ns` and `waits_n`.
+    """
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        late = [make.host(late_ns, fault="late_host")] if rank == 1 else []
-        told = [*late, *_layers(make, 2, 30_000, 800), Sync("device", fault="sync")]
-        told += [make.kernel(POINTWISE, 4500) for _ in range(wait_kernels_n)]
+        told: list[Instruction] = []
+        if rank == 1:
+            told.append(make.host(late_ns, fault="late_host"))
+        for _ in range(waits_n):
+            told += [make.kernel(GEMM, 60_000), Sync("device", fault="sync")]
+            told += [make.kernel(POINTWISE, 2000) for _ in range(10)]
         return [*told, make.reduce(15_000), Sync("stream")]
 
     return ranked(ranks_n, steps_n, body, seed)
