@@ -63,7 +63,9 @@ def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = Fal
             events: hand-overs between threads, and dependencies in graphs across streams.
     """
     rng = random.Random(seed)
-    count = rng.choice((1, 1, 2, 2, 2, 3, 4, 4, 8, 16)) if ranks_n is None else ranks_n
+    count = rng.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 8)) if ranks_n is None else ranks_n
+    if ranks_n is None and rng.random() < 0.03:
+        count = 16
     plan = _plan(rng, count, certain=certain)
     faults_at = rng.randrange(count) if rng.random() < 0.5 else -1
     ranks: list[Rank] = []
@@ -85,7 +87,7 @@ def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = Fal
 
 def _plan(rng: random.Random, ranks_n: int, *, certain: bool) -> _Plan:
     kinds = [kind for kind in _BLOCKS if not (certain and kind in _INFERRED)]
-    steps_n, blocks_n = rng.randint(2, 5), rng.randint(3, 9)
+    steps_n, blocks_n = rng.randint(2, 4), rng.randint(2, 7)
     pattern = [rng.choice(kinds) for _ in range(blocks_n)]
     steps = []
     for _ in range(steps_n):

@@ -308,6 +308,7 @@ class _Machine:
         number = len(state.operations)
         op = Operation(call.rank, *place, work, call, number, lag_ns)
         state.operations.append(op)
+        state.launched.setdefault(op.device, []).append(op)
         return op
 
     def _append(self, op: Operation, needs: Sequence[tuple[EdgeKind, Operation]]) -> None:
@@ -362,7 +363,7 @@ class _Machine:
         depth = self.program.ranks[rank].queue_depth
         if not depth:
             return []
-        of_device = [op for op in self.ranks[rank].operations if op.device == device]
+        of_device = self.ranks[rank].launched.setdefault(device, [])
         fit_n = max(0, len(of_device) + min(count, depth) - depth)
         return of_device[max(0, fit_n - count) : fit_n]
 

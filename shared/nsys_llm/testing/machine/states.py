@@ -58,6 +58,7 @@ class RankState:
         self.rank = rank
         self.threads = [ThreadState(rank, number) for number in range(threads_n)]
         self.operations: list[Operation] = []
+        self.launched: dict[int, list[Operation]] = {}
         self.ranges: list[NvtxRange] = []
         self.syncs: list[tuple[WaitKind, Activity]] = []
         self.records: list[Activity] = []
