@@ -468,6 +468,55 @@ def test_a_thread_waits_for_another_one():
     ]
 
 
+def test_the_default_stream_and_blocking_streams_wait_for_each_other():
+    program = job((kernel(50_000), kernel(9000, 14), kernel(1000)), blocking_streams=(14,))
+    outcome = simulate(program)
+    # 5800..55800, then each 1000 after the one before, though on another stream.
+    times = [(op.start, op.end) for op in outcome.operations[0]]
+    assert times == [(5800, 55_800), (56_800, 65_800), (66_800, 67_800)]
+    apart = simulate(job((kernel(50_000), kernel(9000, 14), kernel(1000))))
+    times = [(op.start, op.end) for op in apart.operations[0]]
+    assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
+
+
+def test_a_full_device_delays_a_kernel_that_nothing_else_does():
+    outcome = simulate(job((kernel(50_000), kernel(9000, 14, room_after=7))))
+    second = outcome.operations[0][1]
+    assert (second.start, second.activator().kind) == (56_800, "room")
+    path = oracle.local_paths(outcome, 0)[0]
+    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
+
+
+def test_the_host_waits_for_another_device():
+    program = job((kernel(30_000, device=1), Sync(device=1), kernel(1000)))
+    outcome = simulate(program)
+    # Kernel of device 1: 5800..35800, wait to 38800, call to 42800, kernel 44600..45600.
+    stepped = job((Push("s", step=True), *program.ranks[0].threads[0], Pop()))
+    path = oracle.local_paths(simulate(stepped), 0)[0]
+    assert classes(path) == {
+        "compute": 31_000,
+        "host_no_cuda": 100,
+        "launch_api": 8000,
+        "launch_latency": 3600,
+        "sync_latency": 3000,
+    }
+    assert [segment.device for segment in path.segments if segment.label == "compute"] == [0, 1]
+    assert oracle.device_bounds(outcome, 0, 1) == [5800, 35_800]
+    assert oracle.job_bounds(outcome) == [5800, 45_600]
+
+
+def test_what_finished_last_is_not_always_what_determined_the_start():
+    program = SCENARIOS["balanced_launches"]()
+    outcome, cheaper = simulate(program), simulate(changes.with_launch_price(program, 3500))
+    gain_ns = outcome.wall_ns - cheaper.wall_ns
+    assert gain_ns > 0.05 * outcome.wall_ns
+    ceilings_ns = [
+        oracle.run_path(outcome, rule=rule).by_class()["launch_api"] * 500 // 4000
+        for rule in ("finished", "binding")
+    ]
+    assert ceilings_ns[0] < 0.1 * gain_ns < gain_ns < ceilings_ns[1]
+
+
 def test_waiting_forever_is_an_error():
     with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
         simulate(job((Await("never"),)))

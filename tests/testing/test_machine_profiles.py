@@ -11,7 +11,7 @@ from quick_run import quick
 
 from nsys_llm.testing.machine import oracle, parts, random_program, simulate, write_profiles
 from nsys_llm.testing.machine.program import Enqueue, Program, Rank, Record, Sync, WaitEvent, Work
-from nsys_llm.testing.machine.scenarios import gpu_bound
+from nsys_llm.testing.machine.scenarios import blocking_streams, gpu_bound, two_devices
 from nsys_llm.testing.trace_waits import NOT_APPLICABLE
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -146,6 +146,23 @@ def test_waits_and_records_have_rows_that_join(tmp_path):
     assert query(path, f"{joined} ORDER BY s.start") == [(7, 14), (14, 7), (14, none)]
     assert query(path, f"SELECT DISTINCT eventId, timestamp FROM {RECORDS}") == [(1, 0)]
     assert query(path, "SELECT streamId FROM TARGET_INFO_CUDA_STREAM ORDER BY 1") == [(7,), (14,)]
+
+
+def test_streams_say_whether_they_wait_for_the_default_one(tmp_path):
+    job = blocking_streams(ranks_n=1)
+    (path,) = write_profiles(simulate(job), tmp_path)
+    flags = "SELECT streamId, flag FROM TARGET_INFO_CUDA_STREAM ORDER BY 1"
+    assert query(path, flags) == [(7, 3), (14, 1)]
+    (apart,) = write_profiles(events_job(), tmp_path / "apart")
+    assert query(apart, flags) == [(7, 3), (14, 2)]
+
+
+def test_devices_of_a_process_have_contexts_of_their_own(tmp_path):
+    (path,) = write_profiles(simulate(two_devices()), tmp_path)
+    places = f"SELECT deviceId, contextId, count(*) FROM {KERNEL} GROUP BY 1, 2 ORDER BY 1"
+    assert query(path, places) == [(0, 1, 12), (1, 2, 6)]
+    waits = f"SELECT deviceId, contextId, count(*) FROM {WAITS} GROUP BY 1, 2 ORDER BY 1"
+    assert query(path, waits) == [(0, 1, 6), (1, 2, 6)]
 
 
 def test_rows_of_waits_and_events_can_be_left_out(tmp_path):

@@ -13,8 +13,8 @@ from nsys_llm.testing.machine.program import Program, Work
 from nsys_llm.testing.trace_waits import WaitKind
 
 #: How an operation depends on what comes before; of equal ends, the first in this order counts.
-EdgeKind = Literal["launch", "stream", "event", "graph"]
-EDGE_ORDER: tuple[EdgeKind, ...] = ("launch", "stream", "event", "graph")
+EdgeKind = Literal["launch", "stream", "event", "graph", "room"]
+EDGE_ORDER: tuple[EdgeKind, ...] = ("launch", "stream", "event", "graph", "room")
 
 ActivityKind = Literal["call", "host", "await", "signal", "flush"]
 

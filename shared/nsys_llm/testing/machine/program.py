@@ -92,6 +92,8 @@ class Enqueue(Instruction):
         load_ns: For how long, at the begin of the call, the driver loads code (inside `call_ns`).
         name: Of the API function; derived from the work if empty.
         device: Which device of the process.
+        room_after: A stream whose work so far leaves no room on the device: it starts after that,
+            which nothing in a profile says.
     """
 
     work: Work
@@ -103,6 +105,7 @@ class Enqueue(Instruction):
     load_ns: int = 0
     name: str = ""
     device: int = DEVICE
+    room_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -241,6 +244,8 @@ class Rank:
         host_pct: Length of its host work outside of CUDA, likewise.
         capture_ns: When its capture starts on the job's clock: 0 of its profile.
         clock_error_ns: By how much the wall clock that the profile states is ahead.
+        blocking_streams: Streams that wait for the legacy default stream (the main one), and it
+            for them; not to be mixed with graphs.
         queue_depth: Operations that may be enqueued and not done; a further launch waits. 0: any.
     """
 
@@ -249,6 +254,7 @@ class Rank:
     host_pct: int = 100
     capture_ns: int = 0
     clock_error_ns: int = 0
+    blocking_streams: tuple[int, ...] = ()
     queue_depth: int = 0
 
 

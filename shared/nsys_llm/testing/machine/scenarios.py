@@ -109,6 +109,64 @@ def sync_in_step(
     return ranked(ranks_n, steps_n, body, seed)
 
 
+def balanced_launches(
+    ranks_n: int = 2, steps_n: int = 6, seed: int = 0, *, call_ns: int = 4000
+) -> Program:
+    """Launches that take a little longer than the kernels they start: the host is the limit.
+
+    Each kernel ends after the next one's launch has returned, but before that can start: what
+    finished last is not what determined the start.
+    """
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        make.spread = 0.02
+        kernels = [make.kernel(POINTWISE, 2600, call_ns=call_ns) for _ in range(60)]
+        return [*kernels, make.reduce(9000), Sync("stream")]
+
+    return ranked(ranks_n, steps_n, body, seed)
+
+
+def two_devices(ranks_n: int = 1, steps_n: int = 6, seed: int = 0) -> Program:
+    """A process with two devices waits for the second one before it launches on the first."""
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        other = replace(make.kernel(GEMM, 60_000), device=1)
+        return [
+            make.kernel(GEMM, 20_000),
+            other,
+            Sync("device", device=1),
+            make.kernel(ATTENTION, 15_000),
+            Sync("device"),
+        ]
+
+    return ranked(ranks_n, steps_n, body, seed)
+
+
+def blocking_streams(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
+    """Work in a blocking stream, which the legacy default stream waits for and the reverse."""
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        side = [make.kernel(ATTENTION, 30_000, stream=SIDE_STREAM) for _ in range(2)]
+        first, last = make.kernel(GEMM, 25_000), make.kernel(POINTWISE, 5000)
+        return [first, *side, last, make.reduce(9000), Sync("stream")]
+
+    program = ranked(ranks_n, steps_n, body, seed)
+    return Program(tuple(replace(rank, blocking_streams=(SIDE_STREAM,)) for rank in program.ranks))
+
+
+def full_device(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
+    """Kernels of a second stream that find no room beside those of the first."""
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        told: list[Instruction] = []
+        for _ in range(3):
+            side = make.kernel(ATTENTION, 20_000, stream=SIDE_STREAM)
+            told += [make.kernel(GEMM, 40_000), replace(side, room_after=7)]
+        return [*told, *make.join(SIDE_STREAM, 7), make.reduce(9000), Sync("stream")]
+
+    return ranked(ranks_n, steps_n, body, seed)
+
+
 def overlap(ranks_n: int = 2, steps_n: int = 6, seed: int = 0, *, good: bool = True) -> Program:
     """Reductions on a stream of their own: waited for at the step's end, or (bad) at once."""
 
@@ -267,6 +325,10 @@ SCENARIOS = {
         slow_gpu,
         late_host,
         sync_in_step,
+        balanced_launches,
+        two_devices,
+        blocking_streams,
+        full_device,
         overlap,
         pageable_copies,
         graph_replays,

@@ -16,6 +16,7 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, call_cause
 from nsys_llm.testing.machine.outcome import Activity, ActivityKind, EdgeKind, Operation, Outcome
 from nsys_llm.testing.machine.outcome import Range as NvtxRange
 from nsys_llm.testing.machine.program import (
+    MAIN_STREAM,
     Await,
     Blocking,
     Call,
@@ -251,7 +252,11 @@ class _Machine:
             submit_ns = end_ns if told.submit_ns is None else free_ns + told.submit_ns
             op = self._operation(call, told.work, (told.device, told.stream), told.lag_ns)
             op.ready_ns = submit_ns + told.latency_ns
-            self._append(op, _needs(self.ranks[thread.rank].stream(told.device, told.stream)))
+            needs = self._needs_of(op)
+            if told.room_after is not None:
+                room = self.ranks[thread.rank].stream(told.device, told.room_after)
+                needs += [("room", before) for before in room.tail]
+            self._append(op, needs)
             self._end(thread, call, end_ns)
 
         self._when_ended(held_by, launch)
@@ -261,13 +266,12 @@ class _Machine:
         op = self._operation(call, told.work, (told.device, told.stream), told.lag_ns)
         op.ready_ns = now + told.staging_ns
         call.targets = [op]
-        stream = self.ranks[thread.rank].stream(told.device, told.stream)
 
         def finish() -> None:
             call.parts = [("sync_memop", now, op.end + told.wake_ns)]
             self._end(thread, call, op.end + told.wake_ns)
 
-        self._append(op, _needs(stream))
+        self._append(op, self._needs_of(op))
         self._when_ended([op], finish)
 
     def _launch_graph(self, thread: ThreadState, now: int, told: LaunchGraph) -> None:
@@ -310,6 +314,17 @@ class _Machine:
         state.operations.append(op)
         state.launched.setdefault(op.device, []).append(op)
         return op
+
+    def _needs_of(self, op: Operation) -> _Needs:
+        """Return what an operation that joins its stream now comes after."""
+        blocking = self.program.ranks[op.rank].blocking_streams
+        streams = [op.stream]
+        if op.stream == MAIN_STREAM:
+            streams += [stream for stream in blocking if stream != MAIN_STREAM]
+        elif op.stream in blocking:
+            streams.append(MAIN_STREAM)
+        state = self.ranks[op.rank]
+        return [need for stream in streams for need in _needs(state.stream(op.device, stream))]
 
     def _append(self, op: Operation, needs: Sequence[tuple[EdgeKind, Operation]]) -> None:
         """Put an operation behind what it needs, at the end of its stream."""
