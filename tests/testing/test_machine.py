@@ -92,12 +92,14 @@ def test_streams_wait_for_what_was_recorded(outcomes):
                 awaited = [
                     op.end
                     for op in operations
-                    if op.stream == record.stream and op.call.start < record.start
+                    if (op.device, op.stream) == (record.device, record.stream)
+                    and op.call.start < record.start
                 ]
                 held = [
                     op.start
                     for op in operations
-                    if op.stream == call.stream and op.call.start > call.start
+                    if (op.device, op.stream) == (call.device, call.stream)
+                    and op.call.start > call.start
                 ]
                 edges_n += bool(awaited and held)
                 assert not awaited or not held or max(awaited) <= min(held)
@@ -119,6 +121,7 @@ def test_calls_return_after_what_they_wait_for(outcomes):
                     for op in operations
                     if kind in ("context", "stream", "event")
                     and op.call.start < until.start
+                    and op.device == call.device
                     and (kind == "context" or op.stream == stream)
                 ]
                 waits_n += bool(awaited)
@@ -154,7 +157,11 @@ def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
             for call, nodes in launches.items():
                 graphs_n += 1
                 used = {op.stream for op in nodes}
-                others = [op for op in operations if op.stream in used and op.call is not call]
+                others = [
+                    op
+                    for op in operations
+                    if op.device == call.device and op.stream in used and op.call is not call
+                ]
                 first_ns, last_ns = min(op.start for op in nodes), max(op.end for op in nodes)
                 for op in others:
                     if op.call.start < call.start:
@@ -173,7 +180,7 @@ def test_nothing_starts_later_than_something_forces_it_to(outcomes):
                 assert op.start == max(need.allows for need in needs) == op.binding().allows
                 assert all(need.end <= op.start for need in needs)
                 kinds.add(op.activator().kind)
-    assert kinds == {"launch", "stream", "event", "graph"}
+    assert kinds == {"launch", "stream", "event", "graph", "room"}
 
 
 def test_same_seed_gives_the_same_job():

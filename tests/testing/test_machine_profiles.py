@@ -69,11 +69,11 @@ def test_idle_gaps_agrees_about_what_the_device_did(tmp_path, seed):
     outcome = simulate(random_program(seed, 2))
     write_profiles(outcome, tmp_path)
     devices = quick("idle_gaps", tmp_path)["devices"]
-    assert len(devices) == 2
+    assert set(devices["rank"]) == {0, 1}
     for row in devices.to_dict("records"):
-        operations = outcome.operations[row["rank"]]
+        operations = outcome.of_device(row["rank"], row["device_id"])
         begin, end = min(op.start for op in operations), max(op.end for op in operations)
-        rungs = oracle.rungs(outcome, row["rank"], begin, end)
+        rungs = oracle.rungs(outcome, row["rank"], begin, end, row["device_id"])
         assert row["window_ns"] == end - begin
         assert row["idle_ns"] == rungs["idle"]
         assert row["overhead_ns"] == rungs["overhead"]
@@ -172,6 +172,21 @@ def test_rows_of_waits_and_events_can_be_left_out(tmp_path):
     assert RECORDS not in tables(usual)
     (bare,) = write_profiles(outcome, tmp_path / "bare", sync_rows=False, event_rows=False)
     assert tables(usual) - tables(bare) == {WAITS}
+
+
+def test_calls_of_the_driver_lie_inside_those_of_the_runtime(tmp_path):
+    outcome = events_job()
+    (plain,) = write_profiles(outcome, tmp_path / "plain")
+    (path,) = write_profiles(outcome, tmp_path / "nested", nested=True)
+    inside = f"""
+        SELECT value, count(*), count(DISTINCT i.correlationId) FROM {RUNTIME} i
+        JOIN {RUNTIME} o ON o.start < i.start AND i.end < o.end JOIN StringIds ON id = i.nameId
+        GROUP BY value
+    """
+    assert query(plain, inside) == []
+    assert query(path, inside) == [("cuCtxSynchronize", 1, 1), ("cuLaunchKernel", 3, 3)]
+    joined = f"SELECT count(*) FROM {KERNEL} JOIN {RUNTIME} USING (correlationId)"
+    assert query(path, joined) == query(plain, joined) == [(3,)]
 
 
 def test_old_exports_have_other_codes_and_no_unique_records(tmp_path):

@@ -17,7 +17,9 @@
   activities of threads, ranges, rows of waits and events, and for each operation all its
   prerequisites. `Operation.activator()` is the one that finished last, by which paths are made;
   `Operation.binding()` the one that determined the start, lags counted. Paths follow the latter
-  with `rule="binding"`; how far both differ is how far the rule of the paths is from the truth.
+  with `rule="binding"`, which is what truly held things up: no weight on such a path gains more
+  than its time there. How far both differ is how far "finished last" is from the truth
+  (`scenarios.balanced_launches`: nearly all).
 - Times are of the job's clock. A profile's are `capture_ns` of its rank less; the wall clock that
   it states is off by `clock_error_ns`. All members of a collective end at the same ns, so a reader
   can find the clocks exactly.
@@ -31,6 +33,8 @@
 - With `random_program(seed, certain=True)`, and rows of waits and events, every edge can be read
   from the profiles; else some (hand-overs of threads, dependencies in graphs across streams) can
   only be inferred.
+- Paths know nothing of where a capture starts: with `capture_ns` above 0 a profile lacks what began
+  before.
 """
 
 from nsys_llm.testing.machine.profile_writer import rank_profile, write_profiles

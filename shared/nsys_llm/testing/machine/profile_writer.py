@@ -21,6 +21,14 @@ _EPOCH_NS: Final = 1_760_000_000_000_000_000
 #: Most of what a wait's row leaves of its call on each side.
 _ROW_MARGIN_NS: Final = 200
 
+#: What functions of the runtime call of the driver, where such calls are recorded too.
+_DRIVER_CALLS: Final = {
+    "cudaLaunchKernel_v7000": "cuLaunchKernel",
+    "cudaGraphLaunch_v10000": "cuGraphLaunch",
+    "cudaMalloc_v3020": "cuMemAlloc_v2",
+    "cudaDeviceSynchronize_v3020": "cuCtxSynchronize",
+}
+
 #: Overheads by the class of a part of a call.
 _OVERHEADS: Final = {
     "back_pressure": ("Command Buffer Full", 8),
@@ -34,6 +42,7 @@ def write_profiles(
     *,
     event_rows: bool = True,
     sync_rows: bool = True,
+    nested: bool = False,
     schema: str = "3.25.0",
 ) -> list[Path]:
     """Write `rank<N>.sqlite` for each rank and return the files in the order of ranks.
@@ -43,6 +52,7 @@ def write_profiles(
         folder: Where to; made if it is not there.
         event_rows: Whether events were traced (`--cuda-event-trace=true`): rows of CUDA_EVENT.
         sync_rows: Whether there are rows of SYNCHRONIZATION.
+        nested: Whether calls of the driver are recorded inside of those of the runtime.
         schema: Version of the export.
 
     Raises:
@@ -51,7 +61,12 @@ def write_profiles(
     folder.mkdir(parents=True, exist_ok=True)
     return [
         rank_profile(
-            outcome, rank, event_rows=event_rows, sync_rows=sync_rows, schema=schema
+            outcome,
+            rank,
+            event_rows=event_rows,
+            sync_rows=sync_rows,
+            nested=nested,
+            schema=schema,
         ).write_sqlite(folder / f"rank{rank}.sqlite")
         for rank in range(outcome.program.ranks_n)
     ]
@@ -63,6 +78,7 @@ def rank_profile(
     *,
     event_rows: bool = True,
     sync_rows: bool = True,
+    nested: bool = False,
     schema: str = "3.25.0",
 ) -> TraceBuilder:
     """Return the profile of one rank, to which more may be added; see `write_profiles`."""
@@ -80,6 +96,8 @@ def rank_profile(
     report.environment(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(program.ranks_n))
     writer = _RankWriter(outcome, rank, report)
     writer.add_calls()
+    if nested:
+        writer.add_driver_calls()
     writer.add_overheads()
     writer.add_operations()
     writer.add_ranges()
@@ -110,6 +128,18 @@ class _RankWriter:
                 correlation_ids=[call.correlation for call in rows],
                 tid=self.pid + thread,
             )
+
+    def add_driver_calls(self) -> None:
+        """Add a call of the driver inside of each call of the runtime that is known to make one."""
+        for call in self.outcome.calls(self.rank):
+            margin_ns = (call.end - call.start) // 4
+            if call.name in _DRIVER_CALLS and margin_ns and self._recorded(call.start):
+                self.report.api(
+                    _DRIVER_CALLS[call.name],
+                    start_ns=call.start + margin_ns - self.capture_ns,
+                    end_ns=call.end - margin_ns - self.capture_ns,
+                    tid=self.pid + call.thread,
+                )
 
     def add_overheads(self) -> None:
         """Add what the driver did inside of calls, and the profiler's own work."""

@@ -51,6 +51,7 @@ class _Plan:
     host_ns: int
     steps: tuple[tuple[str, ...], ...]
     stepped: bool
+    blocking: bool
 
 
 def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = False) -> Program:
@@ -60,7 +61,8 @@ def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = Fal
         seed: Of everything.
         ranks_n: Number of ranks; None chooses.
         certain: Whether to leave out what a reader can only infer even with rows of waits and
-            events: hand-overs between threads, and dependencies in graphs across streams.
+            events: hand-overs between threads, dependencies in graphs across streams, and full
+            devices.
     """
     rng = random.Random(seed)
     count = rng.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 8)) if ranks_n is None else ranks_n
@@ -79,6 +81,7 @@ def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = Fal
                 host_pct=paces.choice((95, 100, 110)),
                 capture_ns=-paces.randrange(3_000_000),
                 clock_error_ns=paces.randrange(-400_000, 400_000),
+                blocking_streams=(SIDE_STREAM,) if plan.blocking else (),
                 queue_depth=rng.choice((0, 0, 0, 24)) if rank == 0 else ranks[0].queue_depth,
             )
         )
@@ -86,7 +89,8 @@ def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = Fal
 
 
 def _plan(rng: random.Random, ranks_n: int, *, certain: bool) -> _Plan:
-    kinds = [kind for kind in _BLOCKS if not (certain and kind in _INFERRED)]
+    unwanted = [*(_INFERRED if certain else ()), *(_RARE if rng.random() < 0.85 else ())]
+    kinds = [kind for kind in _BLOCKS if kind not in unwanted]
     steps_n, blocks_n = rng.randint(2, 4), rng.randint(2, 7)
     pattern = [rng.choice(kinds) for _ in range(blocks_n)]
     steps = []
@@ -94,7 +98,15 @@ def _plan(rng: random.Random, ranks_n: int, *, certain: bool) -> _Plan:
         extra = [rng.choice(kinds)] if rng.random() < 0.3 else []
         steps.append(("reduce", *pattern, *extra, rng.choice(("stream_sync", "kernels"))))
     kernel_ns = rng.choice((2500, 8000, 30_000))
-    return _Plan(ranks_n, kernel_ns, rng.choice((700, 3000)), tuple(steps), rng.random() < 0.9)
+    graphs = any("graph" in kind for step in steps for kind in step)
+    return _Plan(
+        ranks_n,
+        kernel_ns,
+        host_ns=rng.choice((700, 3000)),
+        steps=tuple(steps),
+        stepped=rng.random() < 0.9,
+        blocking=not graphs and rng.random() < 0.2,
+    )
 
 
 def _threads(plan: _Plan, make: Maker, *, certain: bool) -> tuple[tuple[Instruction, ...], ...]:
@@ -245,6 +257,26 @@ def _around_graph(make: Maker, plan: _Plan, nodes: tuple[Node, ...]) -> list[Ins
     return [make.kernel(GEMM, plan.kernel_ns), launch, *_kernels(make, plan)]
 
 
+def _full_device(make: Maker, plan: _Plan) -> list[Instruction]:
+    side = make.kernel(ATTENTION, plan.kernel_ns, stream=SIDE_STREAM)
+    return [
+        make.kernel(GEMM, 4 * plan.kernel_ns),
+        replace(side, room_after=7),
+        *make.join(SIDE_STREAM, 7),
+        make.kernel(POINTWISE, plan.kernel_ns),
+    ]
+
+
+def _second_device(make: Maker, plan: _Plan) -> list[Instruction]:
+    other = make.kernel(GEMM, 3 * plan.kernel_ns)
+    return [
+        make.kernel(POINTWISE, plan.kernel_ns),
+        replace(other, device=1),
+        Sync("device", device=1, wake_ns=make.ns(3000)),
+        *_kernels(make, plan),
+    ]
+
+
 def _nothing(make: Maker, plan: _Plan) -> list[Instruction]:
     raise AssertionError("the helper thread's blocks are made where both threads are known")
 
@@ -268,6 +300,10 @@ _BLOCKS: Final[dict[str, Callable[[Maker, _Plan], list[Instruction]]]] = {
     "graph": _graph,
     "crossed_graph": _crossed_graph,
     "handed_over": _nothing,
+    "full_device": _full_device,
+    "second_device": _second_device,
 }
 #: Blocks with edges that no row shows.
-_INFERRED: Final = ("crossed_graph", "handed_over")
+_INFERRED: Final = ("crossed_graph", "handed_over", "full_device")
+#: Blocks that only few jobs have.
+_RARE: Final = ("second_device",)

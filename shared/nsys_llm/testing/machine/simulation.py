@@ -309,7 +309,7 @@ class _Machine:
         self, call: Activity, work: Work, place: tuple[int, int], lag_ns: int
     ) -> Operation:
         state = self.ranks[call.rank]
-        number = len(state.operations)
+        number, call.device = len(state.operations), place[0]
         op = Operation(call.rank, *place, work, call, number, lag_ns)
         state.operations.append(op)
         state.launched.setdefault(op.device, []).append(op)
