@@ -91,3 +91,10 @@ def test_a_notebook_of_many_ranks_stays_small(demo, tmp_path, recipe, ranks_n):
     assert size["report.html"] < LIMITS[ranks_n] + 5 * MB
     # A report that people read does not grow with the number of ranks.
     assert size["report.md"] < 60_000
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_a_report_is_read_in_minutes(demo, recipe):
+    text = (demo / recipe / "report.md").read_text("utf-8")
+    assert len(text.split()) <= 1_500
+    assert text.count("\n## ") <= 6

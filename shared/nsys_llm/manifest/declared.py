@@ -135,7 +135,7 @@ class Section:
         columns: Columns of the rows that are shown.
         rows_n: How many rows.
         charts: Figures, drawn above the rows.
-        in_report: Whether report.md has it too; the notebook has all.
+        lead: Whether it is read first: report.md has no others, and the notebook folds them.
         optional: Whether it is left out where the table has no rows.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
         by: Column of numbers by which the rows that are shown are chosen, the largest first, above
@@ -148,7 +148,7 @@ class Section:
     columns: tuple[str, ...]
     rows_n: int = 15
     charts: tuple[Mapping[str, Any], ...] = ()
-    in_report: bool = True
+    lead: bool = False
     optional: bool = False
     summary: tuple[str, ...] = ()
     by: str | None = None

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.core.errors import ReportError
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest
@@ -125,7 +126,8 @@ def _map_ranks(
             coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched))
+        wall = map_wall(rank_trace, options, hidden=analysis.matches_collectives)
+        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
     return tuple(ranks), partials
 
 

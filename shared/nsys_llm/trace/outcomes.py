@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.unmatched import Unmatched
+from nsys_llm.trace.wall import RankWall
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class RankOutcome:
     coverage: tuple[CoverageRow, ...]
     notes: tuple[str, ...]
     unmatched: tuple[Unmatched, ...] = ()
+    wall: RankWall = field(default_factory=RankWall)
 
 
 @dataclass(frozen=True)

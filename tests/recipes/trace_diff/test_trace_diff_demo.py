@@ -77,7 +77,7 @@ def test_the_answer_draws_the_conclusion(demo, out):
     assert "merge_attn_states_kernel" in path
     assert "attention is computed in parts and merged" in path
     waiting = findings["waiting"]
-    assert f"waiting is for rank {demo.planted.slow_rank}, as before" in waiting["evidence"]
+    assert f"waiting is for rank {demo.planted.slow_rank}, as before" in waiting["details"]
     assert "a late peer and not the network" in waiting["recommendation"]
 
 
