@@ -28,6 +28,7 @@ SECTION = Section(
     shows="Every kernel.",
     columns=tuple(column.name for column in COLUMNS),
     rows_n=3,
+    lead=True,
     summary=tuple(column.name for column in COLUMNS),
 )
 FINDING = Finding(

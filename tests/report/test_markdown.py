@@ -215,7 +215,7 @@ def test_nothing_to_keep_in_mind_needs_no_list(tmp_path):
 
 
 def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):
-    hidden = replace(SECTION, title="Hidden", in_report=False)
+    hidden = replace(SECTION, title="Hidden", lead=False)
     manifest, results = made_results(tmp_path, ROWS, [SECTION, hidden])
     text = report_markdown(made_report(manifest, FINDING), results)
     headings = [line for line in text.splitlines() if line.startswith("#")]

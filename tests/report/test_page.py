@@ -85,7 +85,7 @@ def test_nothing_is_fetched_and_links_stay_on_the_page(page):
 
 def test_every_link_has_a_section(page):
     # References stand for characters in both.
-    ids = {Markup(f"<p>{one}</p>").text for one in re.findall(r'<h2 id="([^"]*)"', page)}
+    ids = {Markup(f"<p>{one}</p>").text for one in re.findall(r'<h[23] id="([^"]*)"', page)}
     assert {Markup(f"<p>{one}</p>").text for one in re.findall(r'href="#([^"]*)"', page)} <= ids
 
 

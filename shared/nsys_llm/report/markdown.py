@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
@@ -29,6 +30,12 @@ _PROSE_LENGTH: Final = 80
 #: Above findings that matter in few steps only.
 TAIL_HEADING: Final = "In rare slow steps:"
 
+#: Of the whole report, as `str.split` counts them, and of its sections beside findings and capture.
+_MOST_WORDS: Final = 1_500
+_MOST_SECTIONS: Final = 4
+#: Rows of each table, tried in this order until the report is short enough.
+_ROWS: Final = (20, 12, 8, 5, 3, 2, 1)
+
 Prose = Callable[[str], str]
 
 
@@ -39,10 +46,28 @@ def report_markdown(report: Report, results: Results) -> str:
         "All tables, with the unit and the meaning of every column, are the parquet files beside "
         "this report. Times are as recorded."
     )
-    parts += [
-        section_markdown(section, results) for section in report.sections if section.in_report
-    ]
+    words_n = _MOST_WORDS - sum(len(part.split()) for part in parts)
+    parts += _sections_within(_chosen(report.lead_sections), results, words_n)
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _chosen(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections that a report has room for: first those that were asked for."""
+    wanted = sorted(sections, key=lambda section: not section.optional)[:_MOST_SECTIONS]
+    return [section for section in sections if section in wanted]
+
+
+def _sections_within(sections: Sequence[Section], results: Results, words_n: int) -> list[str]:
+    """Return sections with as many rows, and then as many sections, as the words allow."""
+    for count in range(len(sections), 0, -1):
+        for rows_n in _ROWS:
+            shown = [
+                section_markdown(replace(section, rows_n=min(section.rows_n, rows_n)), results)
+                for section in sections[:count]
+            ]
+            if sum(len(text.split()) for text in shown) <= words_n:
+                return shown
+    return []
 
 
 def head_markdown(report: Report) -> str:
@@ -82,7 +107,7 @@ def capture_markdown(report: Report) -> str:
         parts.append("\n".join(_remark(one) for one in report.remarks))
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not in this capture:", report.unrecorded),
+        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
     ):
         if texts:
             parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]

@@ -105,7 +105,7 @@ def capture_html(report: Report) -> str:
         parts.append(f"<ul>{''.join(_remark(one) for one in report.remarks)}</ul>")
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not in this capture:", report.unrecorded),
+        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
     ):
         if texts:
             items = "".join(f"<li>{html_text(text)}</li>" for text in texts)

@@ -58,6 +58,16 @@ class Report:
     wall: tuple[WallLine, ...] = ()
 
     @property
+    def lead_sections(self) -> tuple[Section, ...]:
+        """The sections to read first."""
+        return tuple(section for section in self.sections if section.lead)
+
+    @property
+    def other_sections(self) -> tuple[Section, ...]:
+        """The other sections."""
+        return tuple(section for section in self.sections if not section.lead)
+
+    @property
     def opportunities(self) -> list[Finding]:
         """The findings on time, in order."""
         return opportunities(self.findings)
@@ -70,6 +80,8 @@ class Report:
 
 #: Findings that a page shows; the others are counted.
 MOST_SHOWN: Final = 8
+#: Heading of the sections that are not to be read first.
+MORE_HEADING: Final = "More tables and figures"
 #: Below the heading of findings that have a gain.
 NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do not add up."
 

@@ -47,7 +47,7 @@ class RangeNames:
         if events is None:
             nothing = np.empty(0, dtype=np.int64)
             return cls((), nothing, (), (), nothing)
-        raw, raw_code = _raw_texts(events, rows, strings)
+        raw, raw_code = raw_texts(events, rows, strings)
         texts, of_raw = _sorted_codes([normalise_range(text) for text in raw])
         code = of_raw[raw_code]
         first = np.full(len(texts), -1, dtype=np.int64)
@@ -61,7 +61,7 @@ class RangeNames:
         return np.array([of(text) for text in self.texts], dtype=np.int64)[self.code]
 
 
-def _raw_texts(
+def raw_texts(
     events: Table, rows: IntArray, strings: Mapping[int, str]
 ) -> tuple[Sequence[str], IntArray]:
     """Return distinct raw texts, and each range's position among them."""
@@ -87,7 +87,7 @@ def _domains(
     events: Table, rows: IntArray, strings: Mapping[int, str]
 ) -> tuple[tuple[str, ...], IntArray]:
     created = np.flatnonzero(events["event_type"] == DOMAIN_CREATED)
-    texts, code = _raw_texts(events, created, strings)
+    texts, code = raw_texts(events, created, strings)
     names = [texts[place] for place in code.tolist()]
     known = dict(zip(events["domain_id"][created].tolist(), names, strict=True))
     used, of_range = distinct_codes(events["domain_id"][rows])

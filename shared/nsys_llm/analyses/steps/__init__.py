@@ -1,0 +1,1 @@
+"""The steps of a rank, found in one way for all recipes."""

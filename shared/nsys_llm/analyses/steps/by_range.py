@@ -1,0 +1,286 @@
+"""Steps that NVTX ranges mark: an engine's, those that repeat, a framework's numbered ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.range_names import raw_texts
+from nsys_llm.analyses.steps.launched_ops import LaunchedOps
+from nsys_llm.analyses.steps.steps import (
+    ENGINE,
+    NUMBERED,
+    OPTION,
+    REPEATED,
+    Spans,
+    between_marks,
+)
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.core.patterns import NamePattern
+from nsys_llm.manifest.range_choice import parse_choice
+from nsys_llm.numeric.grouping import distinct_codes, order_by_code
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.names import normalise_range, step_key
+from nsys_llm.taxonomy.step_names import (
+    LAYER,
+    NumberedRange,
+    engine_steps,
+    has_sequence_number,
+    is_operator,
+    numbered_ranges,
+    unit_of,
+)
+from nsys_llm.trace.ranges import PUSH_POP, closed_ends, read_ranges, step_ranges
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: Ranges that repeat so often may be steps; the numbered ones of a framework, whose name says so,
+#: need one to compare with.
+_LEAST_REPEATED: Final = 3
+_LEAST_NUMBERED: Final = 2
+#: Share of the launched GPU time that steps must hold where no engine says what they are; ours.
+_LEAST_HELD_PCT: Final = 50
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class MarkedRanges:
+    """The push/pop ranges of one rank that may be steps or mark them; arrays of shape (ranges,).
+
+    Attributes:
+        raw: Distinct texts as recorded, of those that are no operators.
+        text: Position in `raw`.
+        plain: Distinct names, without what PyTorch counts up: far fewer where it does.
+        name: Position in `plain`.
+        start_ns: Ascending, the report's clock; of equal ones the outer range comes first.
+        end_ns: Later; the end of the capture where a range was never closed.
+        closed: Whether it was.
+        thread: Code of the thread.
+    """
+
+    raw: tuple[str, ...]
+    text: IntArray
+    plain: tuple[str, ...]
+    name: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    closed: _Mask
+    thread: IntArray
+
+    @classmethod
+    def of(cls, events: Table, strings: Mapping[int, str], capture_end_ns: int) -> MarkedRanges:
+        """Read the ranges of one process, out of its NVTX events."""
+        starts = events["start_ns"]
+        ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
+        rows = np.flatnonzero((events["event_type"] == PUSH_POP) & (ends > starts))
+        found, code = raw_texts(events, rows, strings)
+        raw = tuple(text or "" for text in found)
+        plain, name_of = _plain_names(raw)
+        rows, code = rows[name_of[code] >= 0], code[name_of[code] >= 0]
+        order = np.lexsort((-ends[rows], starts[rows]))
+        rows, code = rows[order], code[order]
+        return cls(
+            raw=raw,
+            text=code,
+            plain=plain,
+            name=name_of[code],
+            start_ns=starts[rows],
+            end_ns=ends[rows],
+            closed=~is_open[rows],
+            thread=distinct_codes(events["global_tid"][rows])[1],
+        )
+
+    def named(self, pattern: NamePattern) -> IntArray:
+        """Return the rows of the ranges whose name has a pattern."""
+        return np.flatnonzero(_told(self.name, [pattern.matches(name) for name in self.plain]))
+
+    def by_key(self) -> Iterable[tuple[str, IntArray]]:
+        """Return each name with # for running numbers, and its rows."""
+        place: dict[str, int] = {}
+        code = _told(self.name, [place.setdefault(step_key(one), len(place)) for one in self.plain])
+        counts = np.bincount(code, minlength=len(place))
+        rows = np.split(order_by_code(code), np.cumsum(counts))  # and nothing behind the last
+        return zip(place, rows, strict=False)
+
+    def of_one_thread(self, rows: IntArray) -> IntArray:
+        """Return the outermost of some ranges on the thread that has most of them."""
+        if not rows.size:
+            return rows
+        rows = rows[self.thread[rows] == np.bincount(self.thread[rows]).argmax()]
+        latest = np.maximum.accumulate(self.end_ns[rows])
+        return rows[np.append(True, self.end_ns[rows][1:] > latest[:-1])]
+
+    def spans(self, rows: IntArray, name: str, unit: str, source: str) -> Spans:
+        """Return ranges as steps."""
+        return Spans(
+            name=name,
+            unit=unit,
+            source=source,
+            names=self.names(rows),
+            start_ns=self.start_ns[rows],
+            end_ns=self.end_ns[rows],
+            closed=self.closed[rows],
+        )
+
+    def names(self, rows: IntArray) -> npt.NDArray[Any]:
+        """Return the texts of some ranges."""
+        return np.array([self.raw[code] for code in self.text[rows].tolist()], dtype=object)
+
+    def held_ns(self, rows: IntArray, ops: LaunchedOps) -> int:
+        """Return the GPU time launched in some ranges of which none holds another."""
+        # Ranges of two domains may interleave: what two hold counts once.
+        ends = np.minimum(self.end_ns[rows], np.append(self.start_ns[rows][1:], ops.last_ns + 1))
+        return ops.held_ns(self.start_ns[rows], ends)
+
+
+def chosen_steps(trace: RankTrace, text: str) -> Spans | None:
+    """Return the ranges that --step names; None where there are none."""
+    events = trace.tables.get("nvtx_events")
+    if events is None or not len(events):
+        return None
+    found = step_ranges(read_ranges(events, trace.strings, trace.last_end_ns), parse_choice(text))
+    if not len(found.start_ns):
+        return None
+    is_open = events["end_ns"] == NULL_INT
+    name = step_key(str(found.name[0]))
+    return Spans(
+        name=name,
+        unit=unit_of(name),
+        source=OPTION,
+        names=found.name,
+        start_ns=found.start_ns,
+        end_ns=found.end_ns,
+        closed=~np.isin(found.start_ns, events["start_ns"][is_open]),
+    )
+
+
+def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+    """Return the ranges that an engine writes around its steps, if work was launched in any.
+
+    Of an engine the first kind with work; of several engines the one whose ranges hold most.
+    """
+    best: tuple[int, Spans] | None = None
+    seen: set[str] = set()
+    for kind in engine_steps():
+        if kind.engine in seen:
+            continue
+        rows = marked.of_one_thread(marked.named(kind.pattern))
+        held_ns = marked.held_ns(rows, ops) if rows.size else 0
+        if not held_ns:
+            continue
+        seen.add(kind.engine)
+        if best is None or held_ns > best[0]:
+            best = held_ns, marked.spans(rows, kind.name, unit_of(""), ENGINE)
+    return best[1] if best else None
+
+
+def repeated_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+    """Return the ranges of the name that holds most of the launched GPU time, at least half.
+
+    The name repeats at least 3 times on a thread. Of two that hold the same time, one around the
+    other, the outer is the step.
+    """
+    best: tuple[tuple[int, int, int, str], IntArray] | None = None
+    for key, every in marked.by_key():
+        if every.size < _LEAST_REPEATED:
+            continue
+        rows = marked.of_one_thread(every)
+        held_ns = marked.held_ns(rows, ops)
+        if rows.size < _LEAST_REPEATED or not holds_enough(held_ns, ops):
+            continue
+        wall_ns = int((marked.end_ns[rows] - marked.start_ns[rows]).sum())
+        score = (held_ns, wall_ns, -rows.size, key)
+        if best is None or score > best[0]:
+            best = score, rows
+    if best is None:
+        return None
+    key = best[0][-1]
+    return marked.spans(best[1], key, unit_of(key), REPEATED)
+
+
+def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+    """Return the steps or layers that a framework's numbered ranges mark.
+
+    They have to hold half of the launched GPU time; of layers, those whose next one is marked.
+    """
+    for kind in numbered_ranges():
+        rows = marked.named(kind.pattern)
+        if not rows.size:
+            continue
+        spans = _numbered(marked, rows, kind, ops.last_ns)
+        if spans is None or len(spans) < _LEAST_NUMBERED:
+            continue
+        counted = spans.closed if kind.unit == LAYER else np.ones(len(spans), dtype=bool)
+        if holds_enough(ops.held_ns(spans.start_ns[counted], spans.end_ns[counted]), ops):
+            return spans
+    return None
+
+
+def holds_enough(held_ns: int, ops: LaunchedOps) -> bool:
+    """Tell whether some GPU time is at least half of all that was launched."""
+    return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * ops.launched_gpu_ns
+
+
+def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
+    """Return the distinct names of texts, and each text's position among them; -1: an operator."""
+    place: dict[str, int] = {}
+    code = []
+    for text in raw:
+        if ", seq = " in text and has_sequence_number(text):
+            name = ""
+        else:
+            # Most texts of emit_nvtx, of which there may be a million: `name, op_id = 7`.
+            name, _, number = text.partition(", op_id = ")
+            if ", " in text and not number.isdecimal():
+                name = normalise_range(text)
+        code.append(place.setdefault(name, len(place)))
+    kept = np.array([name != "" and not is_operator(name) for name in place], dtype=bool)
+    of_name = np.where(kept, np.cumsum(kept) - 1, -1)
+    plain = tuple(name.strip() for name, one in zip(place, kept.tolist(), strict=True) if one)
+    return plain, of_name[np.array(code, dtype=np.int64)]
+
+
+def _told(code: IntArray, values: Sequence[int]) -> IntArray:
+    """Return the value of each code."""
+    return np.array(values, dtype=np.int64)[code] if len(values) else code
+
+
+def _numbered(
+    marked: MarkedRanges, rows: IntArray, kind: NumberedRange, last_ns: int
+) -> Spans | None:
+    """Return the steps that ranges of one kind mark, of the name that most of them have."""
+    keys = [step_key(text) for text in marked.names(rows)]
+    # Wrapped modules within a block have longer names than the block itself.
+    name = min(set(keys), key=lambda key: (-keys.count(key), len(key), key))
+    rows = marked.of_one_thread(rows[np.array([key == name for key in keys], dtype=bool)])
+    if kind.edge == "both":
+        return marked.spans(rows, name, kind.unit, NUMBERED)
+    if kind.edge == "end":
+        return _ending(marked, rows, name, kind.unit)
+    spans = between_marks(
+        name, kind.unit, NUMBERED, marked.names(rows), marked.start_ns[rows], last_ns
+    )
+    return replace(spans, closed=spans.closed & _followed(spans.names, kind.pattern.expression))
+
+
+def _ending(marked: MarkedRanges, rows: IntArray, name: str, unit: str) -> Spans:
+    """Return steps that end with a range; where the first one began is not known."""
+    ends = marked.end_ns[rows]
+    starts = np.append(min(0, int(marked.start_ns[rows[0]])), ends[:-1])
+    closed = marked.closed[rows] & (np.arange(rows.size) > 0)
+    return Spans(name, unit, NUMBERED, marked.names(rows), starts, ends, closed)
+
+
+def _followed(names: npt.NDArray[Any], pattern: re.Pattern[str]) -> _Mask:
+    """Tell after which names comes the next number: a last layer holds what follows it, too."""
+    if "number" not in pattern.groupindex:
+        return np.ones(len(names), dtype=bool)
+    found = [pattern.search(normalise_range(text)) for text in names.tolist()]
+    numbers = np.array([int(match["number"]) if match else -1 for match in found], dtype=np.int64)
+    return np.append(numbers[1:] == numbers[:-1] + 1, False)

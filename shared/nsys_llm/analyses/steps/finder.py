@@ -1,0 +1,87 @@
+"""Finds the steps of one rank, in one way for all recipes.
+
+In this order, the first that there is: the ranges that --step names; the kernels that --step-kernel
+names; the ranges that an engine writes around a step; ranges that repeat and hold half of the
+launched GPU time; a framework's numbered ranges; replays of CUDA graphs; the period of the kernels'
+names. Else there is no step. What is called a step is decided before any filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.steps.by_kernel import kernel_steps, period_spans, replay_spans
+from nsys_llm.analyses.steps.by_range import (
+    MarkedRanges,
+    chosen_steps,
+    engine_spans,
+    numbered_spans,
+    repeated_spans,
+)
+from nsys_llm.analyses.steps.launched_ops import LaunchedOps
+from nsys_llm.analyses.steps.steps import Spans, Steps, with_operations
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
+from nsys_llm.taxonomy.phase_maps import phase_map
+from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.rank_trace import RankTrace
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
+    """Return the steps of one rank; None where there are none.
+
+    Args:
+        trace: The rank. It has columns name_id of api_calls and demangled_name_id of kernels.
+        options: step and step_kernel name what a step is; phase_map tells kinds of steps apart
+            for the warm-up; base, mangled. Absent ones are None.
+    """
+    ops = LaunchedOps.of(trace)
+    if not ops.start_ns.size:
+        return None
+    spans = _find_spans(trace, ops, options)
+    if spans is None:
+        return None
+    return with_operations(spans, ops, _cut_from_ns(trace, ops), _kinds(spans, options))
+
+
+def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> Spans | None:
+    if options.get("step"):
+        return chosen_steps(trace, options["step"])
+    if options.get("step_kernel"):
+        return kernel_steps(trace, ops, options["step_kernel"], options)
+    events = trace.tables.get("nvtx_events")
+    if events is not None and len(events):
+        marked = MarkedRanges.of(events, trace.strings, trace.last_end_ns)
+        for find in (engine_spans, repeated_spans, numbered_spans):
+            if (spans := find(marked, ops)) is not None:
+                return spans
+    return replay_spans(trace, ops) or period_spans(trace, ops)
+
+
+def _kinds(spans: Spans, options: Mapping[str, Any]) -> IntArray:
+    """Return the phase of each step's name."""
+    phases = phase_map(options.get("phase_map"))
+    known = {name: phases.phase_of(name) for name in set(spans.names.tolist())}
+    return np.array([known[name] for name in spans.names.tolist()], dtype=np.int64)
+
+
+def _cut_from_ns(trace: RankTrace, ops: LaunchedOps) -> int:
+    """Return the first launch that had not run when the capture ended: after all that had."""
+    calls = ops.calls
+    if calls is None or not (ops.launch_row >= 0).any():
+        return _NEVER
+    ids = [
+        key
+        for key in distinct(calls["name_id"]).tolist()
+        if classify_api(text_of(key, trace.strings)) in LAUNCH_CLASSES
+    ]
+    late = calls["start_ns"] > ops.launched_ns.max()
+    rows = np.flatnonzero(late)
+    rows = rows[np.isin(calls["name_id"][rows], ids)]
+    return int(calls["start_ns"][rows].min(initial=_NEVER))

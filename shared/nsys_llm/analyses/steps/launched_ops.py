@@ -1,0 +1,90 @@
+"""The operations of one rank with their launches, and GPU time by the time of the launch. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import exact_sums, joined
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+
+@dataclass(frozen=True)
+class LaunchedOps:
+    """All operations of a rank, before any filter, table by table as in `OP_TABLES`.
+
+    Arrays of shape (operations,), int64.
+
+    Attributes:
+        start_ns: On the GPU.
+        end_ns: Likewise.
+        device_id: CUDA device id.
+        launch_row: Row of the API call that launched it; -1 without one.
+        calls: The API calls of the rank; None where none were traced.
+        last_ns: No operation ends and no call starts later.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    device_id: IntArray
+    launch_row: IntArray
+    calls: Table | None
+    last_ns: int
+
+    @classmethod
+    def of(cls, trace: RankTrace) -> LaunchedOps:
+        """Line up the operations of a rank."""
+        tables = [trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered]
+        start_ns, end_ns, device_id, launch_row = (
+            joined([op[name] for op in tables]).astype(np.int64, copy=False)
+            for name in ("start_ns", "end_ns", "device_id", "launch_row")
+        )
+        calls = trace.tables.get("api_calls")
+        if calls is not None and (not len(calls) or "start_ns" not in calls):
+            calls = None
+        last_ns = trace.last_end_ns
+        if calls is not None:
+            last_ns = max(last_ns, int(calls["start_ns"].max()))
+        return cls(start_ns, end_ns, device_id, launch_row, calls, last_ns)
+
+    @cached_property
+    def launched_ns(self) -> IntArray:
+        """When the launching call of each began; NULL_INT without one."""
+        if self.calls is None:
+            return np.full(self.launch_row.shape, NULL_INT, dtype=np.int64)
+        at_ns: IntArray = self.calls["start_ns"][self.launch_row]
+        if self.launch_row.size and int(self.launch_row.min()) < 0:
+            at_ns = np.where(self.launch_row < 0, NULL_INT, at_ns)
+        return at_ns
+
+    @cached_property
+    def launched_gpu_ns(self) -> int:
+        """GPU time of all operations whose launch is recorded."""
+        return int(self._by_time[1][-1])
+
+    def held_ns(self, start_ns: IntArray, end_ns: IntArray) -> int:
+        """Return the GPU time launched, by any thread, in some spans that do not overlap."""
+        at_ns, until_ns = self._by_time
+        low, high = (np.searchsorted(at_ns, edges, side="left") for edges in (start_ns, end_ns))
+        return int((until_ns[high] - until_ns[low]).sum())
+
+    @cached_property
+    def _by_time(self) -> tuple[IntArray, IntArray]:
+        """Times of the calls, ascending, and the GPU time launched before each, and in all."""
+        if self.calls is None:
+            return np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        known = self.launch_row >= 0
+        rows, took_ns = self.launch_row, self.end_ns - self.start_ns
+        if not known.all():
+            rows, took_ns = rows[known], took_ns[known]
+        of_call = exact_sums(rows, took_ns, len(self.calls))
+        at_ns = self.calls["start_ns"]
+        if (at_ns[1:] < at_ns[:-1]).any():
+            order = np.argsort(at_ns, kind="stable")
+            at_ns, of_call = at_ns[order], of_call[order]
+        return at_ns, np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(of_call)))

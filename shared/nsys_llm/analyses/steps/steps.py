@@ -1,0 +1,202 @@
+"""The steps of one rank: what all ways to find them return. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.steps.launched_ops import LaunchedOps
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.enclosing import innermost
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.ranges import Ranges
+
+#: How steps were found, in the order in which they are looked for.
+OPTION: Final = "--step"
+STEP_KERNEL: Final = "--step-kernel"
+ENGINE: Final = "engine"
+REPEATED: Final = "repeated range"
+NUMBERED: Final = "numbered range"
+GRAPH_REPLAYS: Final = "graph replays"
+KERNEL_PERIOD: Final = "kernel period"
+
+#: A first step that takes so many times the median of its kind is warm-up; ours.
+_WARMUP_TIMES: Final = 2
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where steps lie on the host, before it is known what they hold; arrays of shape (steps,).
+
+    Attributes:
+        name: What all of them share: the name of their ranges with # for running numbers, what the
+            engine calls them, or a kernel.
+        unit: `taxonomy.step_names.STEP`, `LAYER`, `GRAPH` or `PERIOD`.
+        source: How they were found, one of the constants above.
+        names: Of each, as recorded.
+        start_ns: Ascending, the report's clock.
+        end_ns: Of those that are no ranges but lie between two marks: the next one's start.
+        closed: Whether its end is known: no end of the capture cuts it, and no mark is missing.
+        on_gpu: Whether the times are those of operations on the GPU, where no launch is recorded.
+    """
+
+    name: str
+    unit: str
+    source: str
+    names: npt.NDArray[Any]
+    start_ns: IntArray
+    end_ns: IntArray
+    closed: _Mask
+    on_gpu: bool = False
+
+    def __len__(self) -> int:
+        return int(self.start_ns.size)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of one rank, in order of time; arrays of shape (steps,).
+
+    Attributes:
+        name: See `Spans`.
+        unit: Likewise.
+        source: Likewise.
+        names: Of each, as recorded.
+        start_ns: On the host; NULL_INT where no launch is recorded.
+        end_ns: Likewise.
+        full: Whether it is whole: neither an end of the capture nor a missing mark cuts it.
+        warmup: Whether it is one of the first that take far longer than the others of their kind.
+        step: Shape (operations,), int32, the step of each operation of the rank before any filter,
+            table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
+            that nest, the innermost. -1 outside of all.
+        ops: The operations.
+    """
+
+    name: str
+    unit: str
+    source: str
+    names: npt.NDArray[Any]
+    start_ns: IntArray
+    end_ns: IntArray
+    full: _Mask
+    warmup: _Mask
+    step: npt.NDArray[np.int32]
+    ops: LaunchedOps
+
+    def __len__(self) -> int:
+        return int(self.start_ns.size)
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """The spans as ranges that hold the launches of all threads."""
+        steps_n = len(self)
+        return Ranges(
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            thread=np.zeros(steps_n, dtype=np.int64),
+            any_thread=np.ones(steps_n, dtype=bool),
+            name=self.names,
+            domain=np.full(steps_n, "", dtype=object),
+        )
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The CUDA devices on which an operation of a step ran, sorted."""
+        return tuple(np.unique(self.ops.device_id[self.step >= 0]).tolist())
+
+    def windows_ns(self, device_id: int) -> IntArray:
+        """Return the window [E_(k-1), E_k) of each step on a device, shape (steps, 2).
+
+        E_k is the latest end of an operation of steps 0 to k, E_-1 the start of step 0 or the end
+        of what was launched before it, whichever is later: windows add up, however steps
+        interleave. A step without an operation that ends later than all before has length 0.
+        """
+        ops = self.ops
+        rows = ops.device_id == device_id
+        step, ends = self.step[rows], ops.end_ns[rows]
+        latest = np.full(len(self), NULL_INT, dtype=np.int64)
+        inside = step >= 0
+        np.maximum.at(latest, step[inside], ends[inside])
+        begin_ns = self._begin_ns(rows, inside, latest)
+        edges = np.maximum.accumulate(np.concatenate(([begin_ns], latest)))
+        return np.column_stack((edges[:-1], edges[1:]))
+
+    def _begin_ns(self, rows: _Mask, inside: _Mask, latest: IntArray) -> int:
+        """Return E_-1 of a device."""
+        starts, ends = self.ops.start_ns[rows], self.ops.end_ns[rows]
+        first_ns = int(self.start_ns[0])
+        if first_ns == NULL_INT:  # no launch is known: the GPU's own order stands for theirs
+            first_ns = int(starts[inside].min(initial=int(latest.max())))
+        launched_ns = self.ops.launched_ns[rows]
+        at_ns = np.where(launched_ns == NULL_INT, starts, launched_ns)
+        return int(ends[~inside & (at_ns < first_ns)].max(initial=first_ns))
+
+
+def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:
+    """Put the operations of a rank into its steps.
+
+    Args:
+        spans: At least one.
+        ops: The operations.
+        cut_from_ns: Launches from here on had not run when the capture ended.
+        kind: Shape (steps,): warm-up is told among steps of one kind.
+    """
+    at_ns = ops.start_ns if spans.on_gpu else ops.launched_ns
+    step = np.where(at_ns == NULL_INT, -1, innermost(at_ns, spans.start_ns, spans.end_ns))
+    nowhere = np.full(len(spans), NULL_INT, dtype=np.int64)
+    length_ns = spans.end_ns - spans.start_ns
+    return Steps(
+        name=spans.name,
+        unit=spans.unit,
+        source=spans.source,
+        names=spans.names,
+        start_ns=nowhere if spans.on_gpu else spans.start_ns,
+        end_ns=nowhere if spans.on_gpu else spans.end_ns,
+        full=spans.closed & (spans.end_ns <= cut_from_ns),
+        warmup=warmup_steps(length_ns, kind),
+        step=step.astype(np.int32),
+        ops=ops,
+    )
+
+
+def between_marks(
+    name: str, unit: str, source: str, names: npt.NDArray[Any], at_ns: IntArray, last_ns: int
+) -> Spans:
+    """Return steps that begin at marks, each where the one before ends.
+
+    Args:
+        name: See `Spans`.
+        unit: Likewise.
+        source: Likewise.
+        names: Of each.
+        at_ns: The marks, ascending.
+        last_ns: The last step holds what comes up to here, and is not closed.
+    """
+    ends = np.append(at_ns[1:], max(last_ns, int(at_ns[-1])) + 1)
+    closed = np.arange(at_ns.size) < at_ns.size - 1
+    return Spans(name, unit, source, names, at_ns, ends, closed)
+
+
+def warmup_steps(length_ns: IntArray, kind: IntArray) -> _Mask:
+    """Tell which of the first steps take more than twice the median of the others of their kind.
+
+    Args:
+        length_ns: Shape (steps,), in order of time.
+        kind: Shape (steps,), any code.
+    """
+    slow = np.zeros(length_ns.shape, dtype=bool)
+    for code in np.unique(kind).tolist():
+        rows = np.flatnonzero(kind == code)
+        slow[rows] = 2 * length_ns[rows] > _WARMUP_TIMES * _twice_median(length_ns[rows])
+    return np.logical_and.accumulate(slow)
+
+
+def _twice_median(values: IntArray) -> int:
+    ordered = np.sort(values)
+    return int(ordered[(values.size - 1) // 2] + ordered[values.size // 2])
