@@ -151,7 +151,7 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_module_load",
         scope="device",
-        title="Start-up: rank {rank}'s GPU idles {share}, code is loaded or compiled",
+        title="Start-up: rank {rank}'s GPU idles {share}",
         threshold=_LOST.format("idle time in which code is loaded or compiled"),
         source=_SOURCE,
         recommendation="Warm up every shape before traffic comes (CUDA graph sizes, Triton and "
@@ -200,7 +200,7 @@ RULES: Final = rules_by_id(
     Rule(
         "queued_gaps",
         scope="device",
-        title="Gaps between queued operations: {share} of rank {rank}'s time",
+        title="Gaps between queued kernels: {share} (rank {rank})",
         threshold=_LOST.format("idle time before operations that were launched before the gap"),
         source=_SOURCE,
         recommendation="The host is ahead here: faster launches gain nothing. Fewer, larger "

@@ -79,7 +79,7 @@ RULES: Final = rules_by_id(
     Rule(
         "phase_imbalance",
         scope="rank",
-        title="Rank {rank} is a straggler: {more} longer for the same work",
+        title="Rank {rank} is a straggler: {more} slower",
         threshold="work of a rank beyond the median rank, in phases in which it is at least "
         f"{IMBALANCE_PCT:g} % more: {limits_words()}",
         source=OURS,
@@ -98,12 +98,12 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_before_phase",
         scope="phase",
-        title="{phase}: rank {rank}'s GPU idles {share} before its work",
+        title="Rank {rank}'s GPU idles {share} before {phase}",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
         source=OURS,
         recommendation="idle_gaps names the cause: a late host, a synchronization, or the GPU's "
         "own way from one queued operation to the next.",
-        cases={"range": Case(title="{phase}: rank {rank}'s GPU idles {share} in such ranges")},
+        cases={"range": Case(title="Rank {rank}'s GPU idles {share} in {phase}")},
         window_shows="the GPU in one range of the phase",
         tables=("rank_phases", "phase_idle", "ranges"),
     ),
