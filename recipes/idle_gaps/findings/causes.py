@@ -104,13 +104,14 @@ def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | 
     if not lost_ns:
         return None
     if stages.ends:
-        lost_ns = short_ns
+        lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
     rule, case = "launch_bound", None
     if 2 * short_ns[gpu] < lost_ns[gpu]:
         rule = "host_work"
         case = "calls" if _mostly_in_calls(tables, gpu) else None
-    return stages.hedged(_finding(rule, HOST_CAUSES, lost_ns, times, tables, case=case))
+        case = "stages" if stages.may_be_two else case
+    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, case=case)
 
 
 def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
@@ -218,8 +219,8 @@ def _ranks(
     affected = counted(len(ranks), "rank")
     return (
         ranks,
-        f" {affected} affected; rank {gpu[0]} is the worst, the median of the others loses "
-        f"{format_ns(usual_ns)}.",
+        f" {affected} affected; rank {gpu[0]} is the worst, the "
+        f"{'median of the others' if len(rest) > 1 else 'other'} loses {format_ns(usual_ns)}.",
     )
 
 

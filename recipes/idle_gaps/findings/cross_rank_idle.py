@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
@@ -15,7 +15,7 @@ from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import format_count, format_ns, format_percent
 
 from ..tables.cross_rank_idle import ALL_IDLE, ONE_BUSY
-from .texts import BY_SCHEDULE, NTP_NS, RULES, TIED_SHARE, TOGETHER_PCT
+from .texts import NTP_NS, RULES, TIED_SHARE, TOGETHER_PCT
 
 _NTP_CLOCK: Final = "utcEpochNs"
 _WHERE: Final = ("kind", "rank")
@@ -27,7 +27,8 @@ class PipelineRanks:
 
     Attributes:
         ends: The ranks of first and last stages; empty where ranks are no stages.
-        may_be_two: There are two ranks that send and receive, so they may be stages.
+        may_be_two: Two ranks send and receive, and are not idle at once more than chance would
+            have it: they may be stages, of which one works while the other waits.
     """
 
     ends: frozenset[int] = frozenset()
@@ -35,20 +36,13 @@ class PipelineRanks:
 
     @classmethod
     def of(cls, tables: Tables) -> PipelineRanks:
-        """Look at the transfers of the table devices."""
-        transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
+        """Look at the tables devices and common_idle."""
+        transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum().astype(int)
         places = end_stages(transfers_n.tolist())
         return cls(
             frozenset(int(transfers_n.index[place]) for place in places),
-            may_be_two_stages(transfers_n.tolist()),
+            may_be_two_stages(transfers_n.tolist()) and _beyond_chance(tables, ALL_IDLE).empty,
         )
-
-    def hedged(self, finding: Finding | None) -> Finding | None:
-        """Say first that two ranks which send and receive may be idle by their schedule."""
-        if finding is None or not self.may_be_two:
-            return finding
-        advice = BY_SCHEDULE.format(advice=finding.recommendation)
-        return replace(finding, recommendation=advice)
 
 
 def late_rank_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
@@ -96,8 +90,8 @@ def together_words(tables: Tables) -> tuple[str, tuple[Evidence, ...]]:
         return "", ()
     row = records(rows.head(1))[0]
     return (
-        f" All ranks are idle at once for {format_percent(row['total_pct'])} of the time: they "
-        "share the reason (scheduler, data, a barrier).",
+        f" All ranks are idle at once for {format_percent(row['total_pct'])} of the time, which "
+        "points to a reason that they share (scheduler, data, a barrier).",
         cells("common_idle", row, ("kind",), ("total_pct",)),
     )
 

@@ -36,12 +36,11 @@ PART_WORDS: Final[Mapping[str, str]] = {
     "launch_latency": "between the launch call and the operation's start",
 }
 
-#: What goes before the advice where two ranks may be stages of a pipeline.
-BY_SCHEDULE: Final = (
-    "The two ranks send and receive. If tail_stats says that they are stages of a pipeline, long "
-    "gaps once a step are the bubble of its schedule. Of what recurs more often: {advice}"
+_HOST_WORK: Final = (
+    "The host schedules, tokenizes, loads data or waits for another process. "
+    "Move that off the thread that launches, or do it while the GPU runs the step before "
+    "(async scheduling, more data loader workers, prefetch)."
 )
-
 _HOST: Final = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
 _LOST: Final = f"{{}}: {limits_words()}"
 _SOURCE: Final = f"{OURS}: two runs of one job differ by about 1 %"
@@ -182,16 +181,20 @@ RULES: Final = rules_by_id(
             "idle time in which the host is late, more than half of it in gaps from 100 us on"
         ),
         source=_SOURCE,
-        recommendation="The host schedules, tokenizes, loads data or waits for another process. "
-        "Move that off the thread that launches, or do it while the GPU runs the step before "
-        "(async scheduling, more data loader workers, prefetch).",
+        recommendation=_HOST_WORK,
         cases={
+            "stages": Case(
+                title="Host gaps or a pipeline bubble: rank {rank}'s GPU idles {share}",
+                recommendation="The two ranks send and receive. If tail_stats says that they are "
+                "stages of a pipeline, long gaps once a step are the bubble of its schedule. Of "
+                f"what recurs more often: {_HOST_WORK}",
+            ),
             "calls": Case(
                 title="Slow launch calls: rank {rank}'s GPU idles {share}",
                 recommendation="A launch this slow is held up by a lock of the driver (another "
                 "thread that allocates, polls or synchronizes), by loading code on first use, or "
                 "by a host thread without a core: pin threads, look at the other threads there.",
-            )
+            ),
         },
         record=_HOST,
         window_shows="the longest such gap",

@@ -221,6 +221,8 @@ def _idle_in_range(tables: Tables) -> list[Finding]:
     if gpu is None:
         return []
     gain = walls.gain(*gpu, row["idle_inside_ns"], (IDLE,), basis="idle", is_bound=False)
+    if gain.severity is None:
+        return []
     where = ("rank", "kind", "domain", "name")
     return [
         RULES["idle_before_phase"].finding(

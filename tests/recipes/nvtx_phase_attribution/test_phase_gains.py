@@ -90,3 +90,21 @@ def test_random_ranks_lose_what_was_planted(tmp_path, seed):
             assert idle[phase].gain.gain_ns == planted
         else:
             assert planted < sum(usual.values()) / 50
+
+
+@pytest.mark.parametrize("inside_ns", [0, 30_000, 2 * MS])
+def test_without_phases_the_range_in_which_a_gpu_is_idle_is_named(tmp_path, inside_ns):
+    trace, at = TraceBuilder(), 0
+    for _ in range(5):
+        # Between two ranges, 3 ms; in each, a gap of its own.
+        begin = at + 3 * MS
+        trace.nvtx("acme_loop", begin - 100, begin + 2 * MS + inside_ns)
+        for start in (begin, begin + MS + inside_ns):
+            trace.kernel("k", start_ns=start, duration_ns=MS, launch=(start - 9, start - 8))
+        at = begin + 2 * MS + inside_ns
+    found = of(
+        check(quick(RECIPE, trace.write_sqlite(tmp_path / "rank0.sqlite"))), "idle_before_phase"
+    )
+    # 0.15 ms of 22.15 is too little.
+    assert [one.gain.gain_ns for one in found] == ([10 * MS] if inside_ns == 2 * MS else [])
+    assert all("in `acme_loop`" in one.title for one in found)
