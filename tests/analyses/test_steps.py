@@ -131,7 +131,8 @@ def test_several_graphs_in_turn_are_one_step(pieces_n, tmp_path):
 def test_the_period_is_the_step_and_not_the_layer(seed, tmp_path):
     world = step_world.kernels_only(seed)
     steps = found_in(world, tmp_path)
-    assert (steps.name, steps.unit, steps.source) == ("embed", PERIOD, KERNEL_PERIOD)
+    assert (steps.unit, steps.source) == (PERIOD, KERNEL_PERIOD)
+    assert steps.name == "period of 24 kernels"  # 4 layers of 5, and 4 around them
     same_as_planted(world, steps, 8)
 
 
