@@ -57,7 +57,7 @@ def _steps(tables: Tables) -> list[str]:
     without_n = int(marks["steps"].isna().sum())
     if without_n == len(marks):
         return [
-            "There are no steps: no outermost range repeats and holds at least half of the "
+            "There are no steps: no range is an engine's, or repeats and holds at least half of the "
             f"launched GPU time. Name one with {quoted('--step RANGE')}."
         ]
     names = sorted(set(marks["steps"].dropna()))
@@ -66,7 +66,10 @@ def _steps(tables: Tables) -> list[str]:
         lines.append(f"{counted(without_n, 'rank')} of {len(marks)} have no steps.")
     if len(names) > 1:
         shown = ", ".join(quoted(name) for name in names[:3])
-        lines.append(f"Ranks have different ranges as steps ({shown}); name one with `--step`.")
+        lines.append(
+            f"Ranks have different steps ({shown}), and statistics are of the kind that most have; "
+            "name one with `--step`."
+        )
     # A filter may leave steps without any GPU time, of which nothing has a share.
     shares = ranks["gpu_pct"].dropna()
     if len(shares) and (low := shares.min()) < 90.0:

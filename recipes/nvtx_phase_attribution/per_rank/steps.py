@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import warmup_steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import exact_sums
@@ -25,7 +26,7 @@ class StepRows:
     """The steps of one rank in order of time; arrays of shape (steps,) unless said otherwise.
 
     Attributes:
-        key: Name of the step range, running numbers as #.
+        kind: What a step is.
         names: As recorded.
         number: Of each on its rank, from 0.
         first_ns: Begin of the first step, whatever the filters leave.
@@ -42,9 +43,10 @@ class StepRows:
         work_ns: Likewise, without kernels that communicate, which wait for other ranks.
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
         warmup: Whether it is warm-up.
+        full: Whether no end of the capture cuts it.
     """
 
-    key: str
+    kind: StepKind
     names: tuple[str, ...]
     number: IntArray
     first_ns: int
@@ -61,6 +63,12 @@ class StepRows:
     work_ns: IntArray
     phase: IntArray
     warmup: npt.NDArray[np.bool_]
+    full: npt.NDArray[np.bool_]
+
+    @property
+    def steady(self) -> npt.NDArray[np.bool_]:
+        """Tell which steps are in statistics: full ones that are no warm-up."""
+        return np.asarray(self.full & ~self.warmup)
 
     @property
     def gpu_ns(self) -> IntArray:
@@ -103,7 +111,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
     wall_ns = steps.end_ns - steps.start_ns
     return StepRows(
-        key=steps.name,
+        kind=StepKind.of(steps),
         names=tuple(str(steps.names[row]) for row in kept.tolist()),
         number=kept,
         first_ns=int(steps.start_ns[0]),
@@ -120,4 +128,5 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         work_ns=work_by_phase[:, used][kept],
         phase=phase[kept],
         warmup=warmup_steps(wall_ns, phase)[kept],
+        full=steps.full[kept],
     )

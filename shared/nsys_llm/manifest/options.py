@@ -68,11 +68,13 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     if options["steps"] and options["skip_warmup"]:
         raise UsageError("--steps already says which steps; leave out --skip-warmup.")
     chooses = manifest.by_step or options["steps"] or options["skip_warmup"]
-    if options["step"] and not chooses:
-        raise UsageError(
-            "--step says what a step is; add --steps A:B or --skip-warmup to choose some."
-        )
-    for name in (*_RANGE_TEXTS, "domain"):
+    for name in ("step", "step_kernel"):
+        if options[name] and not chooses:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} says what a step is; add --steps A:B or --skip-warmup to choose some."
+            )
+    for name in (*_RANGE_TEXTS, "domain", "phase"):
         require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
     for name in _RANGE_TEXTS:
         if options[name] is not None:
