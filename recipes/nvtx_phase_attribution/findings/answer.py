@@ -64,9 +64,9 @@ def _steps(tables: Tables) -> str:
         first = ranks[ranks["counted"]].iloc[0]
         return (
             f"A {first['unit']}{kind} ({quoted(first['name'])}, "
-            f"{counted(int(row['steps_n']), first['unit'])}) takes {format_ns(row['p50_ns'])} of host "
-            f"time in the median and {format_ns(row['p99_ns'])} at p99, with "
-            f"{format_ns(gpu['p50_ns'])} of GPU time."
+            f"{counted(int(row['steps_n']), first['unit'])}) takes "
+            f"{format_ns(row['p50_ns'])} of host time in the median and "
+            f"{format_ns(row['p99_ns'])} at p99, with {format_ns(gpu['p50_ns'])} of GPU time."
         )
     ranges = tables["ranges"]
     top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)
