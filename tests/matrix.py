@@ -2,6 +2,7 @@
 
     python tests/matrix.py                all combinations, one after the other
     python tests/matrix.py oldest         some of them by name; --list tells the names
+    python tests/matrix.py oldest --short a part of these tests, as CI does
 
 Each gets an environment of its own from venv and pip, with this checkout installed as a wheel.
 Pythons are looked for as python3.10 and so on, on PATH and where pyenv has them. A combination
@@ -59,6 +60,20 @@ TESTS: Final = (
     "tests/view/test_view_figures.py",
     "tests/view/test_view_tables.py",
     "tests/run/test_worker.py",
+)
+#: The part of it that every commit runs: each way in which a library is used, by all recipes.
+SHORT: Final = (
+    "tests/report/test_notebook.py::test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same",
+    "tests/report/test_page.py",
+    "tests/run/test_remote_worker.py::test_a_separate_worker_gives_the_same_tables",
+    "tests/contract/test_schema_versions.py::test_versions_and_kinds_mix_in_one_run",
+    "tests/numeric/test_distributions.py",
+    "tests/report/test_outputs.py",
+    "tests/profile/test_parquet_report.py",
+    "tests/profile/test_reader.py",
+    "tests/profile/test_sqlite_report.py",
+    "tests/view/test_view_figures.py",
+    "tests/view/test_view_tables.py",
 )
 NOT_WITHOUT_MORE: Final = "not nsys and not browser and not traces"
 
@@ -176,7 +191,8 @@ def run_combination(
     if subprocess.run(pip, check=False).returncode:
         return Result({}, "cannot be installed", True, time.monotonic() - began)
     command = [inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(options.jobs)]
-    command += ["-m", NOT_WITHOUT_MORE, *(options.tests or TESTS)]
+    command += ["--dist", "loadfile", "-m", NOT_WITHOUT_MORE]
+    command += options.tests or (SHORT if options.short else TESTS)
     path = os.pathsep.join([str(place / "bin"), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(
@@ -217,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="combinations; none: all of them")
     parser.add_argument("--list", action="store_true", help="tell the combinations, and do nothing")
     parser.add_argument("--jobs", default="auto", help="processes of pytest. Default: one a core.")
+    parser.add_argument("--short", action="store_true", help="the part of the tests that CI runs")
     parser.add_argument("--tests", nargs="+", help="other tests than the quick part of them")
     parser.add_argument("--keep", metavar="DIR", help="make the environments there, and keep them")
     options = parser.parse_args(arguments)

@@ -28,6 +28,7 @@ SECTION = Section(
     shows="Every kernel.",
     columns=tuple(column.name for column in COLUMNS),
     rows_n=3,
+    lead=True,
     summary=tuple(column.name for column in COLUMNS),
 )
 FINDING = Finding(
@@ -35,7 +36,7 @@ FINDING = Finding(
     severity="high",
     scope="kernel",
     title="`gemm` takes 60.0 % of the kernel time",
-    evidence="3 s of 5 s.",
+    details="3 s of 5 s.",
     tables=("kernels", "devices"),
     recommendation="Look at its launches.",
 )

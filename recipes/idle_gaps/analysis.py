@@ -27,6 +27,7 @@ from .findings.texts import RULES
 from .partials import IdlePartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
+from .tables.wall import wall_details
 
 ANALYSIS: Final = Analysis(
     partial=IdlePartial,
@@ -37,4 +38,5 @@ ANALYSIS: Final = Analysis(
     rules=RULES,
     answer=answer,
     caveats=caveats,
+    wall_details=wall_details,
 )

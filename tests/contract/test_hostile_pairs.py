@@ -46,7 +46,7 @@ def test_the_answer_quotes_every_name(hostile):
     for text in [
         report["answer"],
         *report["caveats"],
-        *(f["evidence"] for f in report["findings"]),
+        *(f["details"] for f in report["findings"]),
     ]:
         plain = re.sub(r"`[^`]*`", "", text)
         assert "<" not in plain.replace("->", ""), text

@@ -94,7 +94,7 @@ def test_variables_that_look_like_secrets_are_told_by_name_alone(tmp_path):
     assert files["secret_variables"].tolist() == ["HF_TOKEN, WANDB_API_KEY"] * 2
     findings = pd.read_parquet(out / "findings.parquet")
     (told,) = findings[findings["rule"] == "stored_secrets"].to_dict("records")
-    assert "`HF_TOKEN`, `WANDB_API_KEY`" in told["evidence"]
+    assert "`HF_TOKEN`, `WANDB_API_KEY`" in told["details"]
     assert MARKER not in str(told)
     report = (out / "report.md").read_text("utf-8")
     assert "HF_TOKEN" in report

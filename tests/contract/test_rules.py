@@ -133,30 +133,30 @@ def test_the_page_of_findings_has_every_rule(book, rule):
 
 def test_a_rule_fills_its_templates_and_hands_the_rest_on():
     finding = RULE.finding(
-        severity="low", evidence="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
+        severity="low", details="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
     )
     assert finding == Finding(
         rule="late_rank",
         severity="low",
         scope="rank",
         title="Rank 3 is late by 7 %",
-        evidence="5 ms.",
+        details="5 ms.",
         tables=("ranks",),
         recommendation="Look at rank 3.",
         rank=3,
         window_ns=(1, 2),
         window_shows="step 4",
-        capture="--trace=cuda",
+        record="--trace=cuda",
         impact_ns=5,
     )
 
 
 def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
     finding = RULE.finding(
-        severity="low", evidence="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
+        severity="low", details="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
     )
     assert (finding.title, finding.recommendation) == ("Stage 3 waits", "See the bubble.")
-    assert (finding.capture, finding.tables) == (None, ("a",))
+    assert (finding.record, finding.tables) == (None, ("a",))
 
 
 @pytest.mark.parametrize(
@@ -165,19 +165,17 @@ def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
         ({"fields": {"rank": 3}}, "late_rank: field 'share' is not given"),
         ({"fields": FIELDS, "case": "other"}, "late_rank: there is no case other"),
         ({"fields": FIELDS, "record": "paste this"}, "late_rank: what to record is more than"),
-        ({"fields": FIELDS, "evidence": ""}, "late_rank: a finding never fires without evidence"),
+        ({"fields": FIELDS, "details": ""}, "late_rank: a finding never fires without evidence"),
     ],
 )
 def test_a_finding_is_not_made_of_half_a_rule(given, error):
     with pytest.raises(ManifestError, match=error):
-        RULE.finding(**{"severity": "low", "evidence": "5 ms.", **given})
+        RULE.finding(**{"severity": "low", "details": "5 ms.", **given})
 
 
 def test_a_name_out_of_a_trace_is_no_template():
     fields = {**FIELDS, "share": "`{rank} {0} {`"}
-    assert RULE.finding(severity="low", evidence="a", fields=fields).title.endswith(
-        "`{rank} {0} {`"
-    )
+    assert RULE.finding(severity="low", details="a", fields=fields).title.endswith("`{rank} {0} {`")
 
 
 def test_two_rules_have_two_ids():

@@ -294,7 +294,7 @@ def test_reading_a_section_keeps_its_defaults():
     read = section_of({"table": "t", "title": "T", "shows": "S.", "columns": ["a", "b"]})
     assert read == Section(table="t", title="T", shows="S.", columns=("a", "b"))
     assert (read.rows_n, read.charts, read.summary) == (15, (), ())
-    assert (read.in_report, read.optional) == (True, False)
+    assert (read.lead, read.optional) == (False, False)
 
 
 def test_the_common_part_is_no_recipe():
@@ -341,3 +341,10 @@ def test_every_written_table_is_as_the_manifest_declares_it(output, table):
     with (output / f"{table.file}.csv").open(newline="") as file:
         header = next(csv.reader(file))
     assert header == ([table.index] if table.index else []) + names
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_what_is_read_first_is_short(recipe):
+    lead = [section for section in load_manifest(recipe).sections if section.lead]
+    assert 1 <= len([section for section in lead if not section.optional]) <= 4
+    assert sum(len(section.charts) for section in lead if not section.optional) <= 8

@@ -19,6 +19,7 @@ from nsys_llm.report.markdown import (
     section_markdown,
 )
 from nsys_llm.report.page_parts import html_text
+from nsys_llm.report.report import MOST_SHOWN
 from nsys_llm.view.text import quoted
 
 #: Any text but code points that stand for no character, which a renderer may replace.
@@ -145,7 +146,7 @@ def test_a_name_in_prose_is_one_piece_of_code(name):
 
 def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
     manifest, _ = made_results(tmp_path, ROWS)
-    full = replace(FINDING, rank=3, window_ns=(5, 9), capture="--trace=cuda")
+    full = replace(FINDING, rank=3, window_ns=(5, 9), record="--trace=cuda")
     text = head_markdown(made_report(manifest, full))
     assert text.endswith(
         "## Findings: 1 high\n\n"
@@ -174,12 +175,15 @@ def test_where_to_look_is_what_the_finding_knows(tmp_path, where, shown):
 
 def test_details_stay_below_their_finding_however_many_there_are(tmp_path):
     report = made_report(made_results(tmp_path, ROWS)[0], *[FINDING] * 101)
+    assert f"And {101 - MOST_SHOWN} more in" in head_markdown(report)
     tokens = markdown_tokens(head_markdown(report))
     assert sum(token.type == "ordered_list_open" for token in tokens) == 1
     items = [token for token in tokens if token.type == "list_item_open"]
     # Each finding has two lines: evidence, and what to do.
-    assert [token.info for token in items if token.info] == [str(n) for n in range(1, 102)]
-    assert len(items) == 101 * 3
+    assert [token.info for token in items if token.info] == [
+        str(n) for n in range(1, MOST_SHOWN + 1)
+    ]
+    assert len(items) == MOST_SHOWN * 3
     assert {token.level for token in items if not token.info} == {3}
 
 
@@ -211,7 +215,7 @@ def test_nothing_to_keep_in_mind_needs_no_list(tmp_path):
 
 
 def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):
-    hidden = replace(SECTION, title="Hidden", in_report=False)
+    hidden = replace(SECTION, title="Hidden", lead=False)
     manifest, results = made_results(tmp_path, ROWS, [SECTION, hidden])
     text = report_markdown(made_report(manifest, FINDING), results)
     headings = [line for line in text.splitlines() if line.startswith("#")]

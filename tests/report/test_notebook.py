@@ -27,6 +27,8 @@ from rendered import (
 from results import analyse, read_frames, read_report
 
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.report import MORE_HEADING, MOST_SHOWN
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.results import Results
@@ -126,7 +128,7 @@ def section_cells(notebook, title):
     (start,) = (
         index
         for index, cell in enumerate(notebook.cells)
-        if cell.cell_type == "markdown" and cell.source.startswith(f"## {title}\n")
+        if cell.cell_type == "markdown" and re.match(f"###? {re.escape(title)}\n", cell.source)
     )
     code = []
     for cell in notebook.cells[start + 1 :]:
@@ -150,9 +152,11 @@ def test_the_first_cell_holds_question_answer_and_every_finding(result):
     assert shown.startswith(f"{MANIFEST.title}\n{MANIFEST.question}\n")
     assert report["answer"].replace("`", "") in shown
     assert report["findings"]
-    for finding in report["findings"]:
-        words = f"{finding['severity']} {finding['title']}Evidence: {finding['evidence']}"
-        assert words.replace("`", "") in shown
+    told = [one for one in report["findings"] if one["kind"] != CAPTURE][:MOST_SHOWN]
+    assert told
+    for finding in told:
+        assert f"{finding['severity']} {finding['title']}".replace("`", "") in shown
+        assert f"Evidence: {finding['details']}".replace("`", "") in shown
         assert finding["recommendation"].replace("`", "") in shown
 
 
@@ -165,9 +169,15 @@ def test_findings_link_to_the_sections_of_their_tables(result):
 
 def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
     notebook, tables = read_notebook(result), read_frames(result)
-    headings = [text.splitlines()[0] for text in markdown_cells(notebook) if text.startswith("## ")]
-    titles = [section.title for section in shown_sections(result)]
-    assert headings == [*(f"## {title}" for title in titles), "## Go on from here"]
+    headings = [
+        text.splitlines()[0] for text in markdown_cells(notebook) if re.match("###? ", text)
+    ]
+    sections = shown_sections(result)
+    lead = [f"## {section.title}" for section in sections if section.lead]
+    others = [f"### {section.title}" for section in sections if not section.lead]
+    assert headings == [*lead, f"## {MORE_HEADING}", *others, "## Go on from here"]
+    (folded,) = (cell for cell in notebook.cells if "jp-MarkdownHeadingCollapsed" in cell.metadata)
+    assert folded.source == f"## {MORE_HEADING}"
     for section in shown_sections(result):
         text, code = section_cells(notebook, section.title)
         assert section.shows in text.source

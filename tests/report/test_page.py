@@ -14,6 +14,8 @@ from command_line import run
 from rendered import PLOTLY, Markup, read_notebook, record_of, shown_by, strings_in
 from results import analyse, read_report
 
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.report import MOST_SHOWN
 from nsys_llm.testing.demo import write_demo
 
 
@@ -53,7 +55,9 @@ def test_the_page_says_what_the_notebook_says(page, demo_run):
     body = re.sub(r"<script.*?</script>|<style.*?</style>|<div[^>]*>|</div>", "", page, flags=re.S)
     shown = Markup(body.partition("<body>")[2].partition("</body>")[0]).text
     assert report["answer"].replace("`", "") in shown
-    for finding in report["findings"]:
+    remarks = [one for one in report["findings"] if one["kind"] == CAPTURE]
+    others = [one for one in report["findings"] if one["kind"] != CAPTURE]
+    for finding in [*others[:MOST_SHOWN], *remarks]:
         assert finding["title"].replace("`", "") in shown
     for data in shown_by(read_notebook(demo_run)):
         assert PLOTLY in data or data["text/html"] in page
@@ -81,7 +85,7 @@ def test_nothing_is_fetched_and_links_stay_on_the_page(page):
 
 def test_every_link_has_a_section(page):
     # References stand for characters in both.
-    ids = {Markup(f"<p>{one}</p>").text for one in re.findall(r'<h2 id="([^"]*)"', page)}
+    ids = {Markup(f"<p>{one}</p>").text for one in re.findall(r'<h[23] id="([^"]*)"', page)}
     assert {Markup(f"<p>{one}</p>").text for one in re.findall(r'href="#([^"]*)"', page)} <= ids
 
 

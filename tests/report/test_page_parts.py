@@ -49,7 +49,7 @@ def test_what_looks_like_a_formula_in_prose_is_code_where_no_notebook_looks_for_
 
 
 def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
-    full = replace(FINDING, rank=3, window_ns=(5, 9), capture="--trace=cuda")
+    full = replace(FINDING, rank=3, window_ns=(5, 9), record="--trace=cuda")
     page = Markup(findings_html([full], LINKS))
     assert page.problems == []
     assert page.text == (
@@ -64,9 +64,9 @@ def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
 def test_the_flags_to_record_with_are_whole_so_that_they_can_be_copied(tmp_path):
     flags = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
     assert len(flags) > NAME_LENGTH
-    assert flags in Markup(findings_html([replace(FINDING, capture=flags)], LINKS)).text
+    assert flags in Markup(findings_html([replace(FINDING, record=flags)], LINKS)).text
     manifest, _ = made_results(tmp_path, [], [SECTION])
-    report = made_report(manifest, replace(FINDING, capture=flags))
+    report = made_report(manifest, replace(FINDING, record=flags))
     assert f"Record next time: `{flags}`" in head_markdown(report)
 
 
@@ -105,7 +105,7 @@ def test_the_capture_has_a_row_a_fact_and_an_item_a_caveat(tmp_path):
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_a_name_is_one_block_of_html_for_markdown_too(name):
     title = f"{quoted(name)} takes 60.0 %"
-    text = findings_html([replace(FINDING, title=title, evidence=quoted(name))], LINKS)
+    text = findings_html([replace(FINDING, title=title, details=quoted(name))], LINKS)
     assert Markup(text).problems == []
     # A line that is empty would end the block, and what follows would be Markdown again.
     assert markdown_tokens(f"{text}\n\nend")[0].type == "html_block"

@@ -14,7 +14,7 @@ from command_line import run
 from results import demo_inputs, read_report
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
-from nsys_llm.report.findings import SCOPES, SEVERITIES
+from nsys_llm.report.findings import KINDS, SCOPES, SEVERITIES
 from nsys_llm.report.run_record import FORMAT
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -49,8 +49,9 @@ def test_the_schema_is_one():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["properties"]["format"]["const"] == FORMAT
     finding = SCHEMA["properties"]["report"]["properties"]["findings"]["items"]["properties"]
-    assert finding["severity"]["enum"] == list(SEVERITIES)
+    assert finding["severity"]["enum"] == [*SEVERITIES, None]
     assert finding["scope"]["enum"] == list(SCOPES)
+    assert finding["kind"]["enum"] == list(KINDS)
 
 
 def test_every_key_says_what_it_means():

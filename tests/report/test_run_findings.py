@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from planted import coverage, file, frame_of
 
+from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.run_findings import run_findings
 
 
@@ -18,11 +19,11 @@ def test_a_sound_run_has_no_findings():
 
 def test_a_rank_without_gpu_work_is_told():
     (one,) = found([file(0), file(1, "no_gpu_work", "no work")], [coverage(0, 1000)])
-    assert (one.rule, one.severity) == ("no_gpu_work", "medium")
+    assert (one.rule, one.kind) == ("no_gpu_work", CAPTURE)
     assert one.title == "1 of 2 ranks or reports holds no GPU work"
-    assert "`rank1`" in one.evidence
+    assert "`rank1`" in one.details
     (all_of_them,) = found([file(0, "no_gpu_work", "no work")])
-    assert all_of_them.severity == "high"
+    assert all_of_them.kind == CAPTURE
 
 
 def test_a_run_without_any_row_has_no_findings():
@@ -32,11 +33,11 @@ def test_a_run_without_any_row_has_no_findings():
 @pytest.mark.parametrize("status", ["failed", "absent"])
 def test_one_missing_rank_is_a_finding_that_names_it_and_its_reason(status):
     (one,) = found([file(0), file(3, status, "rank3: cut off; record again.")])
-    assert (one.rule, one.severity, one.scope) == ("missing_ranks", "high", "run")
+    assert (one.rule, one.severity, one.scope) == ("missing_ranks", None, "run")
     assert one.title.startswith("1 of 2 ranks or reports ")
-    assert "rank3" in one.evidence
-    assert one.evidence.count("cut off; record again.") == 1
-    assert "rank0" not in one.evidence
+    assert "rank3" in one.details
+    assert one.details.count("cut off; record again.") == 1
+    assert "rank0" not in one.details
     assert one.tables == ("files",)
 
 
@@ -45,16 +46,16 @@ def test_of_many_missing_ranks_some_are_named_and_all_are_counted():
     files.append(file(1023))
     (one,) = found(files)
     assert one.title.startswith("1,023 of 1,024 ranks or reports ")
-    assert "rank4" in one.evidence
-    assert "rank5" not in one.evidence
+    assert "rank4" in one.details
+    assert "rank5" not in one.details
     # 1023 - 5.
-    assert "1,018 more" in one.evidence
-    assert len(one.evidence) < 1000
+    assert "1,018 more" in one.details
+    assert len(one.details) < 1000
 
 
 def test_a_missing_rank_without_a_number_is_named_by_its_file():
     (one,) = found([{"File": "b.sqlite", "status": "failed", "reason": "b.sqlite: empty"}])
-    assert "b.sqlite" in one.evidence
+    assert "b.sqlite" in one.details
 
 
 def test_graphs_that_left_no_work_are_a_finding_with_what_to_record():
@@ -65,11 +66,11 @@ def test_graphs_that_left_no_work_are_a_finding_with_what_to_record():
         coverage(2, 1000, op="kernel", opaque_graph_launches_n=None),
     ]
     (one,) = found(rows=rows)
-    assert (one.rule, one.severity) == ("opaque_graphs", "high")
+    assert (one.rule, one.kind) == ("opaque_graphs", CAPTURE)
     assert one.title.startswith("1,234 CUDA graph launches ")
-    assert "2 of 3 ranks" in one.evidence
-    assert one.capture is not None
-    assert "--cuda-graph-trace=node" in one.capture
+    assert "2 of 3 ranks" in one.details
+    assert one.record is not None
+    assert "--cuda-graph-trace=node" in one.record
 
 
 @pytest.mark.parametrize("launches_n", [0, None])
@@ -94,17 +95,17 @@ def test_what_was_launched_before_the_capture_is_no_part_of_low_coverage():
     assert found(rows=[coverage(0, 0, api_cut_ns=1000)]) == []
     (one,) = found(rows=[coverage(0, 100, api_cut_ns=500)])
     assert "20.0 %" in one.title
-    assert one.evidence.startswith("100 ns of 500 ns (without 500 ns launched before the capture")
+    assert one.details.startswith("100 ns of 500 ns (without 500 ns launched before the capture")
 
 
 def test_low_coverage_names_the_worst_rank_and_counts_the_others():
     rows = [coverage(0, 1000), coverage(1, 600), coverage(2, 50), coverage(10, 650)]
     (one,) = found(rows=rows)
-    assert (one.severity, one.scope, one.rank) == ("medium", "rank", 2)
+    assert (one.kind, one.scope, one.rank) == (CAPTURE, "rank", 2)
     # 50 of 1000 ns.
     assert "5.0 %" in one.title
     assert "`rank2`" in one.title
-    assert one.evidence.startswith("50 ns of 1 us; 3 of 4 ranks ")
+    assert one.details.startswith("50 ns of 1 us; 3 of 4 ranks ")
 
 
 def test_a_rank_without_gpu_time_has_no_coverage_to_be_low():

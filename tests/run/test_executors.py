@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
+from results import run
 
 from nsys_llm.run.executors import DaskFutures, Executor, Inline, Threads, chunked
 
@@ -77,6 +79,15 @@ def test_each_maps_every_chunk_once_and_counts_it(executor, seed):
     assert sorted(counted) == sorted(map(len, chunks))
     assert executor.elsewhere(["/nowhere"]) == ""
     assert executor.workers_n >= 1
+
+
+def test_threads_need_nothing_of_a_cluster(tmp_path):
+    # To import it takes longer than to read two small reports.
+    code = "import sys; from nsys_llm.run.executors import Threads\n"
+    code += "assert Threads().reduce(sum, [[1], [2], [3]], sum, print) == 6\n"
+    code += "assert 'dask' in sys.modules and 'distributed' not in sys.modules"
+    done = run([sys.executable, "-c", code], tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1\n1\n1\n"), done.stdout
 
 
 def test_a_cluster_has_as_many_workers_as_threads():

@@ -147,7 +147,7 @@ def test_work_without_a_call_in_the_midst_is_missing_beside_what_is_cut(tmp_path
     for rule in ("low_api_coverage", "low_range_coverage"):
         # 200 us of 1.8 ms; the 20 cut ones are in neither number.
         assert "11.1 %" in findings.loc[rule, "title"]
-        assert "launched before the capture began" in findings.loc[rule, "evidence"]
+        assert "launched before the capture began" in findings.loc[rule, "details"]
 
 
 def marked_job(random: Random, begin_ns: int, nested: bool):

@@ -105,7 +105,7 @@ def _finding(rule: str, kind: Kind, tables: Tables, *, staged: bool) -> Finding 
     return RULES[rule].finding(
         case="stages" if staged else None,
         severity=severity,
-        evidence=f"{format_ns(by_device[rank, device])}, {format_percent(share.max())} of the "
+        details=f"{format_ns(by_device[rank, device])}, {format_percent(share.max())} of the "
         f"window of rank {rank}; {format_ns(total_ns)} on "
         f"{counted(by_device[by_device > 0].index.get_level_values(0).nunique(), 'rank')}, "
         f"{format_percent(100 * total_ns / whole_ns)} of all idle time."
@@ -181,7 +181,7 @@ def _profiler(tables: Tables) -> list[Finding]:
     return [
         RULES["profiler_in_gaps"].finding(
             severity="note",
-            evidence=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, "
+            details=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, "
             f"{format_ns(total_ns)} on {counted(worst['rank'].nunique(), 'rank')}; counted "
             f"neither as busy nor as idle.{longest}",
             rank=int(row["rank"]),
@@ -207,7 +207,7 @@ def _unknown_launches(tables: Tables) -> list[Finding]:
     return [
         RULES["idle_without_launch"].finding(
             severity="note",
-            evidence=f"{format_ns(open_ns)} before operations whose API call is not "
+            details=f"{format_ns(open_ns)} before operations whose API call is not "
             f"recorded; rank {rank} has most of it ({format_ns(known['open_ns'][rank])}).{cut}",
             fields={"share": format_percent(share)},
             rank=int(rank),
@@ -228,7 +228,7 @@ def _cut_graphs(tables: Tables) -> list[Finding]:
     return [
         RULES["graphs_cut_at_end"].finding(
             severity="medium",
-            evidence=f"{counted(row['graphs_cut_n'], 'launch', 'launches')} of CUDA graphs on rank "
+            details=f"{counted(row['graphs_cut_n'], 'launch', 'launches')} of CUDA graphs on rank "
             f"{row['rank']} had left nothing when the capture ended, and the window reaches beyond "
             "the last recorded operation, where they may run.",
             fields={"ranks": counted(len(cut), "rank")},
@@ -252,7 +252,7 @@ def _missing_copies(tables: Tables) -> list[Finding]:
     return [
         RULES["copies_not_traced"].finding(
             severity="medium",
-            evidence=f"Of {format_count(row['calls_n'])} calls that copy or fill on rank "
+            details=f"Of {format_count(row['calls_n'])} calls that copy or fill on rank "
             f"{row['rank']}{cut}, {left} left an operation on the GPU; so "
             f"it is on {format_count(len(few))} of {counted(len(ranks), 'rank')}.",
             rank=int(row["rank"]),

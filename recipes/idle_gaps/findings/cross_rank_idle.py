@@ -73,7 +73,7 @@ def _more_idle(tables: Tables) -> list[Finding]:
     return [
         RULES["idle_imbalance"].finding(
             severity=severity_of(most - median, IDLE_PCT) or "low",
-            evidence=f"{format_percent(most)} of its window, against {format_percent(median)} of "
+            details=f"{format_percent(most)} of its window, against {format_percent(median)} of "
             f"the {usual}: {format_ns(excess_ns)} more. "
             f"Most of the difference is {quoted(cause)} ({format_ns(more_ns)} above the {usual}). "
             f"{format_count(others_n)} of {counted(len(share), 'rank')} are that much above it.",
@@ -104,7 +104,7 @@ def _standstill(tables: Tables) -> list[Finding]:
     return [
         RULES["standstill"].finding(
             severity=severity,
-            evidence=f"{format_ns(row['total_ns'])} of {format_ns(row['span_ns'])} in "
+            details=f"{format_ns(row['total_ns'])} of {format_ns(row['span_ns'])} in "
             f"{format_count(row['spells_n'])} stretches in which none of "
             f"{counted(row['ranks_n'], 'rank')} ran anything, the longest "
             f"{format_ns(row['longest_ns'])} (clock: {row['clock']}). {_chance_words(row)}",
@@ -140,7 +140,7 @@ def _late_rank(tables: Tables) -> list[Finding]:
     return [
         RULES["late_rank"].finding(
             severity=severity,
-            evidence=f"{format_ns(row['total_ns'])}, {format_percent(row['total_pct'])} of the "
+            details=f"{format_ns(row['total_ns'])}, {format_percent(row['total_pct'])} of the "
             f"time, in {format_count(row['spells_n'])} stretches, the longest "
             f"{format_ns(row['longest_ns'])} (clock: {row['clock']}). {_chance_words(row)}",
             fields={"rank": row["rank"]},

@@ -64,14 +64,14 @@ def _waits(row: Record, tables: Tables) -> Iterator[Finding]:
     if severity is not None and row["steady_calls_n"] >= REPEATS:
         yield RULES["sync_in_loop"].finding(
             severity=severity,
-            evidence=facts,
+            details=facts,
             impact_ns=cost_ns,
             **place,
         )
     elif percent(inside_ns, window_ns) >= MOSTLY_PCT:
         yield RULES["host_waits_for_gpu"].finding(
             severity="note",
-            evidence=facts,
+            details=facts,
             impact_ns=cost_ns,
             **place,
         )
@@ -86,7 +86,7 @@ def _blocking_copies(row: Record, tables: Tables) -> Iterator[Finding]:
     yield RULES["sync_memop"].finding(
         # The copy itself takes its time either way; what can be won is overlap.
         severity="low" if severity == "low" else "medium",
-        evidence=f"{format_count(row['calls_n'])} calls without Async, most time in {quoted(top)}, "
+        details=f"{format_count(row['calls_n'])} calls without Async, most time in {quoted(top)}, "
         f"hold a thread for {format_ns(inside_ns)} of a window of {format_ns(row['window_ns'])}. "
         f"{format_count(row['drained_gaps_n'])} times the GPU had nothing to do until the call was "
         f"over: {format_ns(row['drained_ns'])} idle.",
@@ -102,7 +102,7 @@ def _polling(row: Record, tables: Tables) -> Iterator[Finding]:
     top, place = _longest_call(row, tables)
     yield RULES["polling"].finding(
         severity="low",
-        evidence=f"{format_count(row['calls_n'])} calls, most time in {quoted(top)}, on "
+        details=f"{format_count(row['calls_n'])} calls, most time in {quoted(top)}, on "
         f"{format_count(row['threads_n'])} threads take {format_ns(row['thread_union_ns'])}: "
         f"{format_percent(share_pct)} of a window of {format_ns(row['window_ns'])}, "
         f"{format_count(row['steady_rate'])} calls a second.",
@@ -125,7 +125,7 @@ def _allocations(tables: Tables) -> Iterator[Finding]:
         idle_ns = int((own["exposed_ns"] - own["profiler_ns"]).sum())
         yield RULES["allocation_churn"].finding(
             severity="medium" if share_pct >= LOSS_PCT["low"] else "low",
-            evidence=f"{format_count(calls_n)} calls ({', '.join(map(quoted, names['api'][:4]))}) "
+            details=f"{format_count(calls_n)} calls ({', '.join(map(quoted, names['api'][:4]))}) "
             f"after the first quarter of the window, {format_count(rate)} a second; they take "
             f"{format_ns(time_ns)}, {format_percent(share_pct)} of {format_ns(steady_ns)}. In all "
             f"of them together the GPU was idle for {format_ns(idle_ns)}.",
@@ -144,7 +144,7 @@ def _os_waits(tables: Tables) -> Iterator[Finding]:
             continue
         yield RULES["os_wait"].finding(
             severity="medium" if severity == "high" else severity,
-            evidence=f"{quoted(row['function'])}: {format_ns(row['launching_ns'])} on threads that "
+            details=f"{quoted(row['function'])}: {format_ns(row['launching_ns'])} on threads that "
             f"launch GPU work, {format_ns(idle_ns)} of it while the GPU "
             f"was idle, in a window of {format_ns(windows[row['rank']])}.",
             rank=row["rank"],

@@ -127,7 +127,7 @@ def _slow_rank(
             "kernels": named(longer) if longer else "",
         },
         case=case,
-        evidence=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
+        details=f"Compute kernels take {format_ns(worst['compute_total_ns'])} on rank "
         f"{worst['rank']}{_on(worst['host'])}, {format_ns(p50_ns)} on the median of "
         f"{counted(len(others), 'other rank')}; collectives are left out. {why}"
         f"{split_words(split)}{_heaviest(imbalance, worst['rank'])}",
@@ -187,7 +187,7 @@ def _late_rank(imbalance: Sequence[Record], processes: Sequence[Record]) -> Iter
         return
     yield RULES["late_rank"].finding(
         severity=severity,
-        evidence=f"Communication kernels take {format_ns(row['min_ns'])} on rank {rank}"
+        details=f"Communication kernels take {format_ns(row['min_ns'])} on rank {rank}"
         f"{_on(row['least_host'])}, {format_ns(p50_ns)} on the median of the others and "
         f"{format_ns(row['max_ns'])} on rank {row['most_rank']}. Who comes last waits least; rank "
         f"{row['most_rank']} is not to blame.",
@@ -225,7 +225,7 @@ def _uneven_kernels(
             return
         yield RULES["uneven_kernel"].finding(
             severity=severity,
-            evidence=f"{format_ns(row['max_ns'])} on rank {row['most_rank']}"
+            details=f"{format_ns(row['max_ns'])} on rank {row['most_rank']}"
             f"{_on(row['most_host'])} in {format_count(row['most_rank_launches_n'])} launches, "
             f"{format_ns(row['others_p50_ns'])} on the median of the others in "
             f"{format_count(row['typical_launches_n'])}; {format_count(row['ranks_n'])} of "
@@ -290,7 +290,7 @@ def _slow_host(
         machine["kernels"] = quoted(shortened(longer[0]))
     yield RULES["uneven_work" if longer else "slow_host"].finding(
         severity=severity,
-        evidence=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
+        details=f"Compute kernels take {format_ns(worst['mean_ns'])} on the mean of its "
         f"{format_count(worst['ranks_n'])} ranks, {format_ns(worst['p50_ns'])} on the median rank "
         f"of {counted(len(compute) - 1, 'other machine')}; collectives are left out. {why}"
         f"{split_words(split, len(mine))}",

@@ -44,7 +44,7 @@ def _judged(row: Record) -> Finding:
     spare = max(0.0, 1.0 - efficiency_pct / LITTLE_HEADROOM_PCT)
     return RULES[rule].finding(
         severity=severity,
-        evidence=f"{format_bytes(row['size_bytes'])} in {format_ns(row['mean_ns'])} (mean "
+        details=f"{format_bytes(row['size_bytes'])} in {format_ns(row['mean_ns'])} (mean "
         f"of {format_count(row['launches_n'])} launches, {format_ns(row['total_ns'])} in all) are "
         f"{format_value(row['rate_gb_s'], 'GB/s')} of {format_value(row['peak_gb_s'], 'GB/s')}.",
         fields={"pattern": quoted(row["pattern"]), "share": format_percent(efficiency_pct)},
@@ -56,7 +56,7 @@ def _judged(row: Record) -> Finding:
 def _unmatched(row: Record) -> Finding:
     return RULES["bandwidth_pattern_unused"].finding(
         severity="low",
-        evidence=f"{format_count(row['names_n'])} kernel names fit it, with 0 launches in the "
+        details=f"{format_count(row['names_n'])} kernel names fit it, with 0 launches in the "
         "window.",
         fields={"pattern": quoted(row["pattern"])},
     )

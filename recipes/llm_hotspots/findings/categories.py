@@ -42,7 +42,7 @@ def _dominant(tables: Tables, kernel: pd.Series) -> Finding:
     what = f", {kernel['operation']}," if pd.notna(kernel["operation"]) else ""
     return RULES["dominant_kernel"].finding(
         severity=severity_of(kernel["busy_pct"], DOMINANT_PCT) or "note",
-        evidence=f"{format_ns(kernel['exclusive_ns'])} of "
+        details=f"{format_ns(kernel['exclusive_ns'])} of "
         f"{format_ns(tables['devices']['kernel_busy_ns'].sum())} with a kernel running, in "
         f"{launches}{_durations(kernel)}. "
         f"Rank {most['rank']} has most of it: {format_ns(by_rank.max())}.",
@@ -73,7 +73,7 @@ def _unmatched(tables: Tables) -> list[Finding]:
     return [
         RULES["unmatched_kernels"].finding(
             severity="low",
-            evidence=f"{counted(int(row['kernels_n']), 'kernel name')}, "
+            details=f"{counted(int(row['kernels_n']), 'kernel name')}, "
             f"{format_ns(row['exclusive_ns'])}{heaviest}.",
             fields={"share": format_percent(row["busy_pct"])},
             name=UNMATCHED,

@@ -50,7 +50,7 @@ def _finding(flag: str, own: pd.DataFrame) -> Finding:
     launches_n, share = int(own["launches_n"].sum()), float(own["total_pct"].sum())
     return RULES[rule].finding(
         severity=severity,
-        evidence=f"Flag {quoted(flag)}: kernels {format_count(len(own))}, launches "
+        details=f"Flag {quoted(flag)}: kernels {format_count(len(own))}, launches "
         f"{format_count(launches_n)}, {format_percent(share)} of kernel time; most of it in "
         f"{named}.",
         name=str(heaviest["name"].iloc[0]),

@@ -51,7 +51,7 @@ def _storm(row: Record) -> Finding:
     peak = (row["peak_start_ns"], row["peak_start_ns"] + 100_000_000)
     return RULES["small_graph_kernels" if in_graphs else "launch_storm"].finding(
         severity="low" if in_graphs else "medium",
-        evidence=f"{format_count(row['peak_kernels_n'])} kernels start within 100 ms "
+        details=f"{format_count(row['peak_kernels_n'])} kernels start within 100 ms "
         f"({format_count(row['rate_peak_100ms'])} a second), {format_ns(row['p50_ns'])} each "
         f"in the median; {format_count(row['under_5us_n'])} of "
         f"{format_count(row['kernels_n'])} are below 5 us, and "
@@ -82,14 +82,14 @@ def _blocked(row: Record) -> Iterator[Finding]:
     if (severity := loss_severity(idle_ns, window_ns)) is not None:
         yield RULES["slow_launches"].finding(
             severity=severity,
-            evidence=facts,
+            details=facts,
             impact_ns=idle_ns,
             **place,
         )
     if percent(busy_ns, window_ns) >= LOSS_PCT["low"]:
         yield RULES["launch_queue_full"].finding(
             severity="note",
-            evidence=facts,
+            details=facts,
             impact_ns=busy_ns,
             **place,
         )
@@ -134,7 +134,7 @@ def _launch_bound(row: Record, idle_ns: int) -> Iterator[Finding]:
     )
     yield RULES["launch_bound"].finding(
         severity=severity,
-        evidence=f"For {format_ns(idle_ns)}, {format_percent(share_pct)} of its window, the GPU "
+        details=f"For {format_ns(idle_ns)}, {format_percent(share_pct)} of its window, the GPU "
         "was idle while the host was inside launch calls. A call takes "
         f"{format_ns(row['api_p50_ns'])}, a kernel {format_ns(row['p50_ns'])} in the median; "
         f"{format_count(row['unqueued_n'])} of {format_count(row['launched_n'])} kernels started "

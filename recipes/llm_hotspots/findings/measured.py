@@ -49,7 +49,7 @@ def _near_full(tables: Tables) -> list[Finding]:
     return [
         RULES["memory_near_full"].finding(
             severity="medium",
-            evidence=f"At {worst['peak_ns']} ns this process had "
+            details=f"At {worst['peak_ns']} ns this process had "
             f"{format_bytes(worst['peak_bytes'])} of {format_bytes(worst['total_bytes'])} "
             f"allocated; {format_bytes(left)} are left for "
             "the CUDA context, libraries and other processes, which are not counted. "
@@ -75,7 +75,7 @@ def _growth(tables: Tables) -> list[Finding]:
     return [
         RULES["memory_growth"].finding(
             severity="medium",
-            evidence=f"In use at the end of each quarter of the GPU work: {course} "
+            details=f"In use at the end of each quarter of the GPU work: {course} "
             f"({worst['kind']} memory, {format_bytes(worst['grown_bytes'])} more). "
             f"{_who(tables, worst, 'end_bytes')}{_other_ranks(growing, worst)}",
             fields={"rank": worst["rank"]},
@@ -97,7 +97,7 @@ def _low_tensor(tables: Tables) -> list[Finding]:
     return [
         RULES["low_tensor_activity"].finding(
             severity="medium",
-            evidence=f"Over {format_count(worst['samples_n'])} samples in the time of category "
+            details=f"Over {format_count(worst['samples_n'])} samples in the time of category "
             f"{quoted('gemm')} on rank {worst['rank']}: tensor cores "
             f"{format_percent(worst['tensor_pct'])}{dram}. Neither is near its limit."
             f"{_other_ranks(gemms, worst)}",
@@ -119,7 +119,7 @@ def _dram_bound(tables: Tables) -> list[Finding]:
     return [
         RULES["dram_bound"].finding(
             severity="low",
-            evidence=f"DRAM reads and writes are at {format_percent(worst['dram_pct'])} of their "
+            details=f"DRAM reads and writes are at {format_percent(worst['dram_pct'])} of their "
             f"peak while it runs on rank {worst['rank']} ({format_count(worst['samples_n'])} "
             f"samples); {format_count(kernels_n)} of the top kernels are bound so.",
             fields={"kernel": quoted(shortened(str(worst["name"])))},

@@ -60,7 +60,7 @@ def _exposed(memops: Iterable[Record], devices: Mapping[_Device, Record]) -> Ite
         total_ns = _sum(rows, "exposed_ns")
         yield RULES["exposed_copies"].finding(
             severity=severity,
-            evidence=f"No kernel runs during {format_ns(worst['exposed_ns'])} of {_moved(worst)} "
+            details=f"No kernel runs during {format_ns(worst['exposed_ns'])} of {_moved(worst)} "
             f"on device {worst['device_id']} of rank {worst['rank']}, in a window of "
             f"{format_ns(_window_ns(worst, devices))}. Over all ranks {format_ns(total_ns)}.",
             fields={"kind": kind, "share": format_percent(max(shares_pct)), "rank": worst["rank"]},
@@ -87,7 +87,7 @@ def _blocking(blocking: Iterable[Record], devices: Mapping[_Device, Record]) -> 
         kinds = ", ".join(sorted({row["kind"] for row in rows}))
         yield RULES[_RULES[rule]].finding(
             severity=severity_of(share_pct, BLOCKING_PCT) or "note",
-            evidence=f"{format_count(ops_n)} operations ({kinds}) by {apis}, "
+            details=f"{format_count(ops_n)} operations ({kinds}) by {apis}, "
             f"{format_bytes(_sum(rows, 'size_bytes'))}, {format_ns(total_ns)} on the GPU, "
             f"{format_percent(share_pct)} of the windows; ranks with them: "
             f"{format_count(len(by_rank))}, most on rank {most}. "
@@ -120,7 +120,7 @@ def _inside_device(
     most = max(copies[worst], key=lambda row: row["union_ns"])
     yield RULES["device_copies"].finding(
         severity=severity,
-        evidence=f"DtoD copies run for {format_ns(_sum(copies[worst], 'union_ns'))} on device "
+        details=f"DtoD copies run for {format_ns(_sum(copies[worst], 'union_ns'))} on device "
         f"{device} of rank {rank}, which is busy for {format_ns(devices[worst]['busy_ns'])}; most "
         f"of it by {_moved(most)}.",
         fields={"share": format_percent(shares_pct[worst]), "rank": rank},

@@ -32,7 +32,7 @@ def exposed_communication(overlap: Sequence[Record], *, staged: bool) -> Iterato
     total_ns = sum(row["exposed_communication_ns"] for row in overlap)
     yield RULES["exposed_communication"].finding(
         severity=severity,
-        evidence=f"Device {worst['device_id']} of rank {worst['rank']} communicates for "
+        details=f"Device {worst['device_id']} of rank {worst['rank']} communicates for "
         f"{format_ns(worst['communication_ns'])}; during "
         f"{format_ns(worst['exposed_communication_ns'])} of it "
         f"({format_percent(worst['exposed_communication_pct'])}) it computes nothing. Over all "

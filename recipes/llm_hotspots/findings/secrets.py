@@ -26,7 +26,7 @@ def secret_findings(tables: Tables) -> list[Finding]:
     return [
         RULES["stored_secrets"].finding(
             severity="medium",
-            evidence=f"In {counted(len(with_secrets), 'rank or report', 'ranks or reports')} of "
+            details=f"In {counted(len(with_secrets), 'rank or report', 'ranks or reports')} of "
             f"{len(files)}: {shown}{more}. A report keeps the whole environment of the profiled "
             "command, in two places; these results hold the names alone.",
             fields={"variables": counted(len(names), "variable")},

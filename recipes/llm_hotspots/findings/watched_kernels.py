@@ -39,7 +39,7 @@ def _changed_configuration(tables: Tables) -> list[Finding]:
     return [
         RULES["configuration_change"].finding(
             severity="low",
-            evidence=f"On rank {after['rank']}: {_shape(before)} until "
+            details=f"On rank {after['rank']}: {_shape(before)} until "
             f"{before['last_start_ns']} ns ({_how_often(before)}), {_shape(after)} from "
             f"{after['first_start_ns']} ns on ({_how_often(after)}). "
             f"Ranks with such a change: {ranks_n}.",
@@ -63,7 +63,7 @@ def _mixed_configurations(tables: Tables) -> list[Finding]:
         found.append(
             RULES["mixed_configurations"].finding(
                 severity="note",
-                evidence=f"Median {format_ns(low['p50_ns'])} with {_shape(low)} "
+                details=f"Median {format_ns(low['p50_ns'])} with {_shape(low)} "
                 f"({format_count(low['launches_n'])} launches), {format_ns(high['p50_ns'])} with "
                 f"{_shape(high)} ({format_count(high['launches_n'])} launches).",
                 fields={"kernel": quoted(shortened(str(name))), "configurations_n": len(group)},

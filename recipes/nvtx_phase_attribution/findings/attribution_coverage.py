@@ -48,7 +48,7 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     return [
         RULES["low_range_coverage"].finding(
             severity="medium",
-            evidence=f"{format_ns(found.get((rank, file), 0))} of "
+            details=f"{format_ns(found.get((rank, file), 0))} of "
             f"{format_ns(by_rank[rank, file])}{without}; "
             f"most of the rest, {format_ns(worst['gpu_ns'])}, is "
             f"{worst['meaning']}. {len(low)} of {counted(len(by_rank), 'rank')} "
@@ -71,7 +71,7 @@ def _unmarked_threads(tables: Tables) -> list[Finding]:
     return [
         RULES["unmarked_thread"].finding(
             severity="low",
-            evidence=f"{format_ns(lost_ns)} on {counted(own['rank'].nunique(), 'rank')}, most on "
+            details=f"{format_ns(lost_ns)} on {counted(own['rank'].nunique(), 'rank')}, most on "
             f"rank {worst['rank']} ({format_ns(worst['gpu_ns'])}). A range of one thread does not "
             "hold what another one launches.",
             fields={"share": format_percent(100.0 * lost_ns / total_ns)},
@@ -97,7 +97,7 @@ def _unmapped(tables: Tables) -> list[Finding]:
     return [
         RULES["unmapped_ranges"].finding(
             severity="low",
-            evidence=f"{format_ns(one['gpu_ns'])}. The outermost ranges with most of it: {names}.",
+            details=f"{format_ns(one['gpu_ns'])}. The outermost ranges with most of it: {names}.",
             fields={"share": format_percent(one["gpu_pct"])},
             name=UNMAPPED,
             impact_ns=int(one["gpu_ns"]),

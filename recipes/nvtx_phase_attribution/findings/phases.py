@@ -47,7 +47,7 @@ def _dominant(tables: Tables) -> list[Finding]:
     return [
         rule.finding(
             severity="medium",
-            evidence=f"{format_ns(row['gpu_ns'])} in {counted(int(row['instances_n']), 'range')}, "
+            details=f"{format_ns(row['gpu_ns'])} in {counted(int(row['instances_n']), 'range')}, "
             f"the median {format_ns(row['instance_p50_ns'])}. It is made of {made_of}; most time "
             f"has {quoted(shortened(str(kernel['name'])))} with "
             f"{format_percent(kernel['phase_pct'])} of it.",
@@ -100,7 +100,7 @@ def _imbalance_finding(tables: Tables, row: Record, worst: pd.Series, severity: 
         )
     return RULES["phase_imbalance"].finding(
         severity=severity,
-        evidence=f"{format_ns(worst['work_ns'])} without communication, against "
+        details=f"{format_ns(worst['work_ns'])} without communication, against "
         f"{format_ns(usual_ns)}, in {counted(int(worst['ops_n']), 'operation')}.{words}",
         fields={"rank": rank, "more": more, "phase": quoted(phase), "usual": usual},
         rank=rank,
@@ -144,7 +144,7 @@ def _host_bound_finding(
     worst = own.loc[own["idle_ns"].astype("int64").idxmax()]
     return RULES["host_bound_phase"].finding(
         severity=severity,
-        evidence=f"{format_ns(row['idle_ns'])} idle before its operations "
+        details=f"{format_ns(row['idle_ns'])} idle before its operations "
         f"({format_percent(share)} of the windows; {format_ns(row['within_ns'])} of it between two "
         f"of them), for {format_ns(row['gpu_ns'])} of GPU time. The host is in the phase for "
         f"{format_ns(whole['wall_ns'])}.",
@@ -170,7 +170,7 @@ def _exposed(tables: Tables) -> list[Finding]:
         found.append(
             RULES["exposed_communication"].finding(
                 severity=severity,
-                evidence=f"{format_ns(exposed_ns)} of {format_ns(gpu_ns)} GPU time, while no "
+                details=f"{format_ns(exposed_ns)} of {format_ns(gpu_ns)} GPU time, while no "
                 f"kernel computes on the device; most in {quoted(top['operation'])} "
                 f"({format_ns(top['total_ns'])}). Rank {top['most_rank']} spends most time in it "
                 f"({format_ns(top['most_ns'])}), rank {top['least_rank']} least "

@@ -52,7 +52,7 @@ def _phase_tails(tables: Tables) -> list[Finding]:
         found.append(
             RULES["phase_tail"].finding(
                 severity=severity,
-                evidence=f"p50 {format_ns(row['p50_ns'])}, p99 {format_ns(row['p99_ns'])}, most "
+                details=f"p50 {format_ns(row['p50_ns'])}, p99 {format_ns(row['p99_ns'])}, most "
                 f"{format_ns(row['max_ns'])} of GPU time in a step, over "
                 f"{counted(row['steps_n'], 'step')} of all ranks.",
                 fields={
@@ -94,7 +94,7 @@ def _slow_steps(tables: Tables) -> list[Finding]:
         found.append(
             RULES["slow_steps"].finding(
                 severity=severity,
-                evidence=f"Host time p50 {format_ns(row['p50_ns'])}, p99 "
+                details=f"Host time p50 {format_ns(row['p50_ns'])}, p99 "
                 f"{format_ns(row['p99_ns'])}, most {format_ns(row['max_ns'])} over "
                 f"{counted(row['steps_n'], 'step')}. In the slowest, the GPU worked "
                 f"{format_ns(worst['gpu_ns'])} and stood still for "
@@ -130,7 +130,7 @@ def _warmup(tables: Tables) -> list[Finding]:
     return [
         RULES["warm_up_steps"].finding(
             severity="note",
-            evidence=f"They take more than twice the median of their phase: up to "
+            details=f"They take more than twice the median of their phase: up to "
             f"{format_ns(first['wall_ns'])}, {format_ns(by_rank.max())} on rank "
             f"{by_rank.idxmax()}, {format_percent(share)} of the host time of all steps. The GPU "
             "time of phases includes them.",

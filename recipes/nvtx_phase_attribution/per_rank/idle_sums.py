@@ -106,7 +106,7 @@ def _line(trace: RankTrace, ops: RankOps, device: int, device_id: IntArray) -> _
     )
     if order is not None:
         starts, ends, phase = starts[order], ends[order], phase[order]
-    windows, _ = device_windows(trace, device, starts, ends)
+    windows, _ = device_windows(trace, device)
     return _Line(windows, find_gaps(starts, ends, windows), phase)
 
 

@@ -67,7 +67,7 @@ def _tail(tables: Tables, row: Record, severity: str, lost_ns: int, window_ns: i
     rule = RULES["api_wait_tail" if waits else "api_tail"]
     return rule.finding(
         severity="low" if waits else severity,
-        evidence=f"{format_count(row['outliers_n'])} of {counted(row['calls_n'], 'call')} ({share})"
+        details=f"{format_count(row['outliers_n'])} of {counted(row['calls_n'], 'call')} ({share})"
         f" take more than twice the median of {format_ns(row['p50_ns'])}, and lose "
         f"{format_ns(lost_ns)} on all ranks together, {format_percent(100 * lost_ns / window_ns)} "
         f"of the time from the first GPU operation to the last. The longest is on rank "
@@ -97,7 +97,7 @@ def _first_calls(tables: Tables, window_ns: int) -> list[Finding]:
     return [
         RULES["slow_first_call"].finding(
             severity="note",
-            evidence=f"On rank {row['rank']}; the median of its later calls is "
+            details=f"On rank {row['rank']}; the median of its later calls is "
             f"{format_ns(row['usual_p50_ns'])}. First calls of it take {format_ns(lost_ns[name])} "
             "beyond that on all ranks together.",
             fields={"api": quoted(name), "duration": format_ns(first_ns)},
@@ -122,7 +122,7 @@ def _loading(tables: Tables, window_ns: int) -> list[Finding]:
     return [
         RULES["kernel_loading"].finding(
             severity=severity,
-            evidence=f"{counted(calls_n, 'call')} made the first launch of a kernel on a device; "
+            details=f"{counted(calls_n, 'call')} made the first launch of a kernel on a device; "
             f"they take {format_ns(lost_ns)} more than the functions' later calls, most of it in "
             f"{quoted(worst[0]['api'])} ({_usual_words(worst[0])}). Rank "
             f"{most} has {format_ns(by_rank[most])} of it.",

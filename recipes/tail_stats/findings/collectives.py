@@ -174,7 +174,7 @@ def _stragglers(tables: Tables, ranks: pd.DataFrame) -> list[Finding]:
         found.append(
             RULES[_STRAGGLERS[row["pattern"]]].finding(
                 severity=severity_of(cost_pct, WAIT_PCT) or "low",
-                evidence=f"{seen}The others waited {format_ns(row['caused_wait_ns'])} for it, "
+                details=f"{seen}The others waited {format_ns(row['caused_wait_ns'])} for it, "
                 f"{format_percent(row['caused_pct'])} of all waiting in these collectives and "
                 f"{format_percent(cost_pct)} of the others' time. It came last in "
                 f"{format_count(row['late_n'])} of {format_count(row['collectives_n'])}, at worst "
@@ -253,7 +253,7 @@ def _no_single_one(
         found.append(
             RULES["shared_skew"].finding(
                 severity=severity_of(cost_pct, WAIT_PCT) or "low",
-                evidence=f"{format_percent(wait_pct)} of the time in their collectives is waiting "
+                details=f"{format_percent(wait_pct)} of the time in their collectives is waiting "
                 f"({format_ns(worst['wait_ns'])}), and no rank stands out: rank {worst['rank']} "
                 f"caused most of it with {format_percent(worst['caused_pct'])}.",
                 fields={"communicator": name},
@@ -274,7 +274,7 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
         found.append(
             RULES["clocks_too_uncertain"].finding(
                 severity="note",
-                evidence=f"Their clocks agree to {format_ns(row['residual_ns'])}, and on "
+                details=f"Their clocks agree to {format_ns(row['residual_ns'])}, and on "
                 f"{len(own)} of {int(row['ranks_n'])} ranks most latenesses are below that. The "
                 f"waiting is {format_ns(row['wait_ns'])}.",
                 fields={"communicator": name},
@@ -302,7 +302,7 @@ def _transfer(rows: Sequence[Record]) -> Finding:
     others = " in the one with most of it" if others_n else ""
     return RULES["transfer_bound_collectives"].finding(
         severity="low",
-        evidence=f"{format_count(most['collectives_n'])} collectives{others} move data for "
+        details=f"{format_count(most['collectives_n'])} collectives{others} move data for "
         f"{format_ns(most['transfer_ns'])}, {format_percent(most['share_pct'])} of the time from "
         f"the first to the last; only {format_percent(most['wait_pct'])} of the time in "
         "them is waiting.",
@@ -322,7 +322,7 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
     return [
         RULES["unmatched_collectives"].finding(
             severity="low",
-            evidence=f"{format_count(lost_n)} of {format_count(kernels_n)}; most are "
+            details=f"{format_count(lost_n)} of {format_count(kernels_n)}; most are "
             f"{worst['operation']} on {quoted(worst['file'])}. Waits and late ranks are told "
             "without them.",
             fields={"share": format_percent(100 * lost_n / kernels_n)},

@@ -78,7 +78,7 @@ def _costly_tail(tables: Tables, row: Record, severity: str, lost_ns: int) -> Fi
     rule = RULES["systematic_tail" if row["systematic"] else "rare_outliers"]
     return rule.finding(
         severity=severity,
-        evidence=f"In configuration {row['config']}, {format_count(row['outliers_n'])} of "
+        details=f"In configuration {row['config']}, {format_count(row['outliers_n'])} of "
         f"{counted(row['launches_n'], 'launch', 'launches')} ({share}) take more than twice the "
         f"median of {format_ns(row['p50_ns'])}: p99 {format_ns(row['p99_ns'])}, longest "
         f"{format_ns(row['max_ns'])}. They cost {format_ns(lost_ns)} beyond it"
@@ -156,7 +156,7 @@ def _first_launches(tables: Tables) -> list[Finding]:
     return [
         RULES["slow_first_launches"].finding(
             severity="low" if severity == "low" else "medium",
-            evidence=f"{counted(len(slow), 'first launch', 'first launches')} on all ranks take "
+            details=f"{counted(len(slow), 'first launch', 'first launches')} on all ranks take "
             f"{format_ns(lost_ns)} beyond the medians of later launches. The most is "
             f"{quoted(shortened(worst['name']))} in configuration {worst['config']} on rank "
             f"{worst['rank']}: {format_ns(worst['first_ns'])} at first, median of its later "
@@ -186,7 +186,7 @@ def _hidden_tails(tails: Sequence[Record]) -> list[Finding]:
                 "take": "takes" if len(hidden) == 1 else "take",
                 "each": "" if len(hidden) == 1 else " each",
             },
-            evidence=f"By tail score: {', '.join(names)}. All of them together spend "
+            details=f"By tail score: {', '.join(names)}. All of them together spend "
             f"{format_ns(excess_ns)} beyond their medians.",
             name=hidden[0]["name"],
             impact_ns=excess_ns,

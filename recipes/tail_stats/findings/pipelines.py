@@ -248,7 +248,7 @@ def _bubble(one: Pipeline) -> Finding:
     least, most = min(one.compute_ns), max(one.compute_ns)
     return RULES["pipeline_bubble"].finding(
         severity=severity_of(one.bubble_pct, BUBBLE_PCT) or "note",
-        evidence=f"{_seen(one)} A stage computes for "
+        details=f"{_seen(one)} A stage computes for "
         f"{format_ns(least)} to {format_ns(most)} of {format_ns(one.window_ns)}; on average it "
         f"neither computes nor communicates for {format_ns(each_ns)} of that.",
         fields={"stages_n": stages_n, "share": format_percent(one.bubble_pct)},
@@ -287,7 +287,7 @@ def _slow_stage(one: Pipeline) -> list[Finding]:
     return [
         RULES["slow_stage"].finding(
             severity=severity,
-            evidence=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
+            details=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
             f"{format_ns(usual_ns)} on {_others(len(others))}.",
             fields={
                 "rank": rank,
@@ -331,7 +331,7 @@ def _late_host(one: Pipeline, at: int, usual_ns: int, severity: str) -> Finding:
     more_ns = one.idle_ns[at] - usual_ns
     return RULES["late_stage"].finding(
         severity=severity,
-        evidence=f"It ran nothing at all for {format_ns(one.idle_ns[at])} of "
+        details=f"It ran nothing at all for {format_ns(one.idle_ns[at])} of "
         f"{format_ns(one.window_ns)}; by the schedule, as the stages beside it have it, that would "
         f"be {format_ns(usual_ns)} at most.",
         fields={"rank": rank, "more": format_ns(more_ns)},

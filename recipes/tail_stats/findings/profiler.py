@@ -43,7 +43,7 @@ def profiler_findings(ranks: pd.DataFrame) -> list[Finding]:
         found.append(
             RULES["profiler_wait"].finding(
                 severity="note",
-                evidence=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that "
+                details=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that "
                 f"the other ranks of {row['communicator']} waited for it: the profiler did its own "
                 "work (it writes its buffers), held a CUDA call of the rank, and the GPU was idle "
                 "meanwhile.",

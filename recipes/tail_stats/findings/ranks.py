@@ -61,7 +61,7 @@ def _slow_throughout(row: Record, pace: Pace, severity: str) -> Finding:
     more = format_percent(100.0 * (pace.ratio - 1))
     return RULES["slow_throughout"].finding(
         severity=severity,
-        evidence="Weighted by time, over "
+        details="Weighted by time, over "
         f"{counted(row['launches_n'], 'launch', 'launches')}, each against its "
         f"configuration on the other ranks. It has {format_percent(row['excess_pct'])} of all "
         f"time beyond the medians ({format_ns(row['excess_ns'])}) with "
@@ -80,7 +80,7 @@ def _uneven(row: Record, pace: Pace, severity: str) -> Finding:
     others_n = pace.kernels_n - len(pace.uneven)
     return RULES["uneven_work"].finding(
         severity=severity,
-        evidence=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
+        details=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
         f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
         f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
         f"{'is' if others_n == 1 else 'are'} as fast as elsewhere, so its GPU is not slow.",
@@ -109,7 +109,7 @@ def _concentrated(
     return [
         RULES["outliers_on_one_rank"].finding(
             severity=severity_of(cost_pct, RANK_COST_PCT) or "low",
-            evidence=f"{format_count(worst['outliers_n'])} of "
+            details=f"{format_count(worst['outliers_n'])} of "
             f"{counted(outliers_n, 'launch', 'launches')} longer than twice the median of their "
             f"configuration, with {format_percent(usual_pct)} of the launches. They cost it "
             f"{format_ns(worst['outlier_excess_ns'])}; communication is left out.",
@@ -155,9 +155,9 @@ def _recurring(rows: Sequence[Record], total_ns: int) -> Finding:
         one,
         severity=severity_of(100.0 * excess_ns / max(total_ns, 1), RANK_COST_PCT) or "low",
         title=BURSTS_TITLE.format(bursts=counted(len(rows), "burst"), where=where, when=when),
-        evidence=f"{format_count(outliers_n)} outliers in bursts of {format_ns(lasting)} in the "
+        details=f"{format_count(outliers_n)} outliers in bursts of {format_ns(lasting)} in the "
         f"median take {format_ns(excess_ns)} beyond their medians. The costliest has "
-        f"{format_count(worst['outliers_n'])}. {one.evidence}",
+        f"{format_count(worst['outliers_n'])}. {one.details}",
         recommendation=REGULAR_ADVICE.format(advice=one.recommendation)
         if regular
         else one.recommendation,
@@ -172,7 +172,7 @@ def _cluster(row: Record, total_ns: int) -> Finding:
     together = "" if row["ranks_n"] == 1 else f" (ranks {row['ranks']})"
     return RULES["outlier_cluster"].finding(
         severity=severity_of(100.0 * row["excess_ns"] / max(total_ns, 1), RANK_COST_PCT) or "low",
-        evidence=f"Chance would put {row['expected']:.2g} there. They are of {kernels}{together}, "
+        details=f"Chance would put {row['expected']:.2g} there. They are of {kernels}{together}, "
         f"and take {format_ns(row['excess_ns'])} beyond their medians. Most of them: "
         f"{row['likely_cause']}. From {format_instant(row['window_start_ns'])} to "
         f"{format_instant(row['window_end_ns'])} in the report of rank {row['rank']}.",

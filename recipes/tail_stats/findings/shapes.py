@@ -39,7 +39,7 @@ def _second_heap(tables: Tables, row: Record) -> Finding:
     mean_ns = row["p50_ns"] + row["outlier_excess_ns"] / row["outliers_n"]
     return RULES["two_kinds_of_work"].finding(
         severity="note",
-        evidence=f"In configuration {row['config']}, {share} of "
+        details=f"In configuration {row['config']}, {share} of "
         f"{counted(row['launches_n'], 'launch', 'launches')} take {format_ns(mean_ns)} on average, "
         f"the median is {format_ns(row['p50_ns'])}, and there is nothing between the two.{where}",
         fields={"kernel": quoted(shortened(row["name"]))},
@@ -73,7 +73,7 @@ def _shape_mix(name: str, rows: Sequence[Record], nowhere: bool) -> Finding:
     odd = ", a duration that no configuration has" if nowhere else ""
     return RULES["shape_mix"].finding(
         severity="note",
-        evidence=f"All {counted(pooled['configs_n'], 'configuration')} together have max/p50 "
+        details=f"All {counted(pooled['configs_n'], 'configuration')} together have max/p50 "
         f"{pooled['pooled_max_p50']:.1f} and p99/p50 {pooled['pooled_p99_p50']:.1f}, with a median "
         f"of {format_ns(pooled['pooled_p50_ns'])}{odd}. By configuration: "
         f"{_shape(low)}, {_shape(high)}; none of them has max/p50 above 2.",

@@ -55,7 +55,7 @@ def _finding(clue: Clue, basis: Basis, concluded: Mapping[str, Conclusion]) -> F
         severity = "note"
     found = RULES[clue.rule].finding(
         severity=severity,
-        evidence=f"{clue.text[0].upper()}{clue.text[1:]}: {format_ns(abs(clue.impact_ns))} beside "
+        details=f"{clue.text[0].upper()}{clue.text[1:]}: {format_ns(abs(clue.impact_ns))} beside "
         f"{format_ns(basis.before_ns)} of kernel time in the baseline{basis.a_step} "
         f"({format_percent(abs(share))}).",
         fields={"name": quoted(clue.name), "rank": clue.rank},
@@ -81,7 +81,7 @@ def _conclusions(basis: Basis, concluded: Mapping[str, Conclusion]) -> Iterator[
         if rule in RULES:
             yield RULES[rule].finding(
                 severity="medium",
-                evidence=conclusion.text,
+                details=conclusion.text,
                 fields=conclusion.fields,
                 impact_ns=round(abs(basis.after_ns - basis.before_ns)),
             )
@@ -94,7 +94,7 @@ def _not_comparable(tables: Tables) -> Iterator[Finding]:
         whole = row["status"] == ALL
         yield RULES["not_comparable"].finding(
             severity="high" if whole else "medium",
-            evidence=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
+            details=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
             fields={"what": BLOCKING[row["status"]], "check": row["check"]},
             name=row["check"],
             case=row["status"],

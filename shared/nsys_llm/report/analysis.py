@@ -13,6 +13,7 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.wall import WallDetails, Walls
 
 Partial = TypeVar("Partial")
 Options = Mapping[str, Any]
@@ -38,6 +39,9 @@ class Analysis(Generic[Partial]):
         caveats: What to know before reading the recipe's numbers, as prose.
         missing_ranges: What of the one rank of a partial lies in no NVTX range, operations and ns,
             by `CoverageRow.op`; None for a recipe that does not look at ranges.
+        wall_details: Divides classes of the table `wall`; None for a recipe that does not know
+            more of them than all do.
+        matches_collectives: Whether it needs `DeviceWall.hidden` for that.
     """
 
     partial: type[Partial]
@@ -49,3 +53,5 @@ class Analysis(Generic[Partial]):
     answer: Callable[[Tables], str]
     caveats: Callable[[Tables], list[str]]
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
+    wall_details: Callable[[Partial, Sequence[Rank], Walls, Options], WallDetails] | None = None
+    matches_collectives: bool = False

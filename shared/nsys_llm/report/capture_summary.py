@@ -137,19 +137,14 @@ def unrecorded(run: Run) -> list[str]:
         lacking = [profile for profile in readable if read.table in profile.absent_tables]
         if not lacking or not read.capture:
             continue
-        has = "has" if len(lacking) == 1 else "have"
-        who = f"{format_count(len(lacking))} of {counted(len(readable), 'report')} {has} no"
+        who = f" ({format_count(len(lacking))} of {counted(len(readable), 'profile')})"
         if len(lacking) == len(readable):
-            who = "No report has"
+            who = ""
         traced = read.capture == _CUDA and all(
             profile.facts is not None and "Cuda" in profile.facts.traced for profile in lacking
         )
-        why = (
-            "CUDA was traced, so none happened"
-            if traced
-            else f"None happened, or it was not recorded; {quoted(read.capture)} records it"
-        )
-        lines.append(f"{who} {_words(read.table)}: {read.lost}. {why}.")
+        why = "CUDA was traced, so none happened" if traced else quoted(read.capture)
+        lines.append(f"{read.lost}{who}: {why}")
     return lines
 
 
@@ -292,7 +287,3 @@ def _listed(labels: Sequence[Any]) -> str:
 
 def _sum(table: pd.DataFrame, column: str) -> int:
     return int(table[column].sum()) if len(table) else 0
-
-
-def _words(table: str) -> str:
-    return table.replace("_", " ")

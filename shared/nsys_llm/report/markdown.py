@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
+from nsys_llm.report.gains import TAIL
 from nsys_llm.report.page_parts import NAME_LENGTH
-from nsys_llm.report.report import Report, where_to_look
+from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, gain_text, where_to_look
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
@@ -25,6 +27,15 @@ _CELL_LENGTH: Final = 48
 #: Of a sentence, which tells nothing without its middle.
 _PROSE_LENGTH: Final = 80
 
+#: Above findings that matter in few steps only.
+TAIL_HEADING: Final = "In rare slow steps:"
+
+#: Of the whole report, as `str.split` counts them, and of its sections beside findings and capture.
+_MOST_WORDS: Final = 1_500
+_MOST_SECTIONS: Final = 4
+#: Rows of each table, tried in this order until the report is short enough.
+_ROWS: Final = (20, 12, 8, 5, 3, 2, 1)
+
 Prose = Callable[[str], str]
 
 
@@ -35,39 +46,68 @@ def report_markdown(report: Report, results: Results) -> str:
         "All tables, with the unit and the meaning of every column, are the parquet files beside "
         "this report. Times are as recorded."
     )
-    parts += [
-        section_markdown(section, results) for section in report.sections if section.in_report
-    ]
+    words_n = _MOST_WORDS - sum(len(part.split()) for part in parts)
+    parts += _sections_within(_chosen(report.lead_sections), results, words_n)
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _chosen(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections that a report has room for: first those that were asked for."""
+    wanted = sorted(sections, key=lambda section: not section.optional)[:_MOST_SECTIONS]
+    return [section for section in sections if section in wanted]
+
+
+def _sections_within(sections: Sequence[Section], results: Results, words_n: int) -> list[str]:
+    """Return sections with as many rows, and then as many sections, as the words allow."""
+    for count in range(len(sections), 0, -1):
+        for rows_n in _ROWS:
+            shown = [
+                section_markdown(replace(section, rows_n=min(section.rows_n, rows_n)), results)
+                for section in sections[:count]
+            ]
+            if sum(len(text.split()) for text in shown) <= words_n:
+                return shown
+    return []
 
 
 def head_markdown(report: Report) -> str:
     """Return title, question, answer and findings."""
     lines = [answer_markdown(report, markdown_prose), findings_heading(report)]
-    lines += [_finding(n, one) for n, one in enumerate(report.findings, 1)]
+    told = report.opportunities
+    if any(one.gain is not None for one in told):
+        lines.append(NOT_ADDITIVE)
+    for number, one in enumerate(told[:MOST_SHOWN], 1):
+        if one.severity == TAIL and (number == 1 or told[number - 2].severity != TAIL):
+            lines.append(TAIL_HEADING)
+        lines.append(_finding(number, one))
+    if len(told) > MOST_SHOWN:
+        lines.append(f"And {len(told) - MOST_SHOWN} more in `findings.parquet`.")
     return "\n\n".join(lines)
 
 
 def answer_markdown(report: Report, prose: Prose) -> str:
-    """Return title, question and answer; `prose` renders a text with names in backticks."""
+    """Return title, question, answer and wall split; `prose` renders names in backticks."""
     title = f"# {report.manifest.title}"
-    return "\n\n".join([title, f"**{report.manifest.question}**", prose(report.answer)])
+    wall = [prose(line.text) for line in report.wall]
+    return "\n\n".join([title, f"**{report.manifest.question}**", prose(report.answer), *wall])
 
 
 def findings_heading(report: Report) -> str:
     """Return the heading above the findings, with how many there are of each severity."""
-    if not report.findings:
+    if not report.opportunities:
         return "## Findings\n\nNothing stands out by the rules of this recipe."
-    return f"## Findings: {severity_counts(report.findings)}"
+    return f"## Findings: {severity_counts(report.opportunities)}"
 
 
 def capture_markdown(report: Report) -> str:
     """Return the capture's facts, its caveats, and what it could not show."""
     facts = [f"- {label}: {markdown_prose(text)}" for label, text in report.facts]
     parts = ["## Capture", "\n".join(facts)]
+    if report.remarks:
+        parts.append("\n".join(_remark(one) for one in report.remarks))
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not in this capture:", report.unrecorded),
+        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
     ):
         if texts:
             parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
@@ -105,16 +145,26 @@ def markdown_prose(text: str) -> str:
 
 def _finding(number: int, finding: Finding) -> str:
     tables = ", ".join(f"`{table}`" for table in finding.tables)
-    details = [f"Evidence: {markdown_prose(finding.evidence)} ({tables})"]
+    gain = gain_text(finding)
+    details = [f"Could gain: {gain}"] if gain else []
+    details.append(f"Evidence: {markdown_prose(finding.details)} ({tables})")
     if where := where_to_look(finding):
         details.append(f"Where: {markdown_prose(where)}")
     details.append(f"To do: {markdown_prose(finding.recommendation)}")
-    if finding.capture:
-        details.append(f"Record next time: {_code(finding.capture)}")
+    if finding.record:
+        details.append(f"Record next time: {_code(finding.record)}")
     # What belongs to an item stands below its first word.
     indent = " " * len(f"{number}. ")
-    head = f"{number}. **{finding.severity}**: {markdown_prose(finding.title)}"
+    label = finding.severity or finding.kind
+    head = f"{number}. **{label}**: {markdown_prose(finding.title)}"
     return "\n".join([head, *(f"{indent}- {detail}" for detail in details)])
+
+
+def _remark(finding: Finding) -> str:
+    """Return a finding on the capture as one item."""
+    text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
+    text += markdown_prose(finding.recommendation)
+    return f"{text} Record next time: {_code(finding.record)}" if finding.record else text
 
 
 def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:

@@ -20,7 +20,7 @@ from nsys_llm.manifest.declared import Section
 from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
 from nsys_llm.report.page_parts import capture_html, contents_html, findings_html, html_text
-from nsys_llm.report.report import Report
+from nsys_llm.report.report import MORE_HEADING, Report
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import Html
 
@@ -64,12 +64,16 @@ def build_notebook(report: Report, results: Results) -> Any:
     links = {section.table: section.title for section in reversed(report.sections)}
     cells = _Cells(drawing.nbformat().v4)
     head = [answer_markdown(report, html_text), findings_heading(report)]
-    cells.text("answer", "\n\n".join([*head, findings_html(report.findings, links)]).rstrip())
+    cells.text("answer", "\n\n".join([*head, findings_html(report.opportunities, links)]).rstrip())
     capture = f"## Capture\n\n{capture_html(report)}"
     cells.text("capture", f"{contents_html(report.sections)}\n\n{capture}")
     cells.code("set-up", _SET_UP, None)
-    for section in report.sections:
-        _add_section(cells, section, results)
+    for section in report.lead_sections:
+        _add_section(cells, section, results, "##")
+    if report.other_sections:
+        cells.text("more", f"## {MORE_HEADING}", folded=True)
+        for section in report.other_sections:
+            _add_section(cells, section, results, "###")
     cells.text("go-on", _CLOSING)
     return cells.notebook()
 
@@ -87,9 +91,11 @@ class _Cells:
         self._names: Counter[str] = Counter()
         self._count = 0
 
-    def text(self, name: str, source: str) -> None:
-        """Add a Markdown cell; `name` says what it is about."""
-        self._cells.append(self._v4.new_markdown_cell(source, id=self._id(name)))
+    def text(self, name: str, source: str, *, folded: bool = False) -> None:
+        """Add a Markdown cell; `name` says what it is about, `folded` hides what is below it."""
+        # The key under which JupyterLab keeps that a heading is collapsed.
+        metadata = {"jp-MarkdownHeadingCollapsed": True} if folded else {}
+        self._cells.append(self._v4.new_markdown_cell(source, id=self._id(name), metadata=metadata))
 
     def code(self, name: str, source: str, shown: Mapping[str, Any] | None) -> None:
         """Add a code cell that was run, and what it showed."""
@@ -116,8 +122,8 @@ class _Cells:
         return f"{name}-{self._names[name]}"
 
 
-def _add_section(cells: _Cells, section: Section, results: Results) -> None:
-    cells.text(section.table, f"## {section.title}\n\n{section.shows}")
+def _add_section(cells: _Cells, section: Section, results: Results, level: str) -> None:
+    cells.text(section.table, f"{level} {section.title}\n\n{section.shows}")
     for chart in section.charts:
         if results.has_values(section.table, chart):
             words = _call("chart", section.table, chart)

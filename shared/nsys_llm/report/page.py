@@ -22,7 +22,7 @@ from nsys_llm.report.page_parts import (
     html_text,
     link_id,
 )
-from nsys_llm.report.report import Report
+from nsys_llm.report.report import MORE_HEADING, Report
 from nsys_llm.view.results import CONFIG, Results
 
 PAGE_NAME: Final = "report.html"
@@ -43,18 +43,32 @@ function draw(index) {
   });
 }
 draw(0);
+function fit() {
+  for (const plot of document.querySelectorAll(".js-plotly-plot"))
+    if (plot.offsetParent !== null) Plotly.Plots.resize(plot);
+}
 let waiting;
 addEventListener("resize", function () {
   clearTimeout(waiting);
-  waiting = setTimeout(function () {
-    for (const one of document.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(one);
-  }, 100);
+  waiting = setTimeout(fit, 100);
 });
+const more = document.getElementById("more");
+more.addEventListener("toggle", fit);
+function unfold() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target !== null && more.contains(target)) {
+    more.open = true;
+    target.scrollIntoView();
+  }
+}
+addEventListener("hashchange", unfold);
+unfold();
 """
 
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1280px; margin: 0 auto;
   padding: 0 24px 80px; overflow-wrap: break-word; }
+#more { margin-top: 2.2em; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.2em; } .question { font-weight: 600; }
 summary { cursor: pointer; padding: 2px 0; } details ul { margin: 2px 0 10px; }
 .rows { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
@@ -83,7 +97,8 @@ def page_html(report: Report, results: Results) -> str:
 
     library = get_plotlyjs().replace("</script", "<\\/script")
     plots: list[dict[str, Any]] = []
-    sections = "\n".join(_section_html(one, results, plots) for one in report.sections)
+    sections = "\n".join(_section_html(one, results, plots, "h2") for one in report.lead_sections)
+    others = "\n".join(_section_html(one, results, plots, "h3") for one in report.other_sections)
     figures = json.dumps({"config": CONFIG, "plots": plots}, ensure_ascii=False)
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
@@ -105,6 +120,9 @@ def page_html(report: Report, results: Results) -> str:
 <h2>Capture</h2>
 {capture_html(report)}
 {sections}
+<details id="more"><summary><b>{MORE_HEADING}</b></summary>
+{others}
+</details>
 <script type="application/json" id="figures">{_inert(figures)}</script>
 <script>{library}</script>
 <script>{_DRAW}</script>
@@ -115,19 +133,21 @@ def page_html(report: Report, results: Results) -> str:
 
 def _head_html(report: Report) -> str:
     links = {section.table: section.title for section in reversed(report.sections)}
-    found = report.findings
+    found = report.opportunities
     told = findings_html(found, links) or "<p>Nothing stands out by the rules of this recipe.</p>"
     heading = f"Findings: {severity_counts(found)}" if found else "Findings"
+    prose = [report.answer, *(line.text for line in report.wall)]
+    texts = "\n".join(f"<p>{html_text(text)}</p>" for text in prose)
     return f"""<h1>{escape(report.manifest.title)}</h1>
 <p class="question">{escape(report.manifest.question)}</p>
-<p>{html_text(report.answer)}</p>
+{texts}
 <h2>{heading}</h2>
 {told}"""
 
 
-def _section_html(section: Section, results: Results, plots: list[dict[str, Any]]) -> str:
+def _section_html(section: Section, results: Results, plots: list[dict[str, Any]], tag: str) -> str:
     """Return one section; its figures are added to `plots`, in whose order they are drawn."""
-    parts = [f'<h2 id="{escape(link_id(section.title))}">{escape(section.title)}</h2>']
+    parts = [f'<{tag} id="{escape(link_id(section.title))}">{escape(section.title)}</{tag}>']
     parts.append(f"<p>{html_text(section.shows)}</p>")
     for chart in section.charts:
         if results.has_values(section.table, chart):

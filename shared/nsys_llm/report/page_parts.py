@@ -12,7 +12,7 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.report import Report, where_to_look
+from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, gain_text, where_to_look
 from nsys_llm.view.text import cleaned, shortened, spans
 
 #: Names in prose are cut to this length; the whole name appears on hover.
@@ -30,8 +30,9 @@ _BADGES: Final = {
     "high": "background-color:#b34700;color:#ffffff",
     "medium": "background-color:#e69f00;color:#000000",
     "low": "background-color:#56b4e9;color:#000000",
-    "note": "background-color:#e6e6e6;color:#000000",
+    "tail": "background-color:#cc79a7;color:#000000",
 }
+_PLAIN_BADGE: Final = "background-color:#e6e6e6;color:#000000"
 
 
 def link_id(heading: str) -> str:
@@ -51,21 +52,29 @@ def findings_html(findings: Sequence[Finding], links: Mapping[str, str]) -> str:
         findings: In order.
         links: By table, the heading of the section that shows it.
     """
-    return "\n".join(_finding(n, one, links) for n, one in enumerate(findings, 1))
+    lines = [_finding(n, one, links) for n, one in enumerate(findings[:MOST_SHOWN], 1)]
+    if any(one.gain is not None for one in findings):
+        lines.insert(0, f"<p>{NOT_ADDITIVE}</p>")
+    if len(findings) > MOST_SHOWN:
+        lines.append(f"<p>And {len(findings) - MOST_SHOWN} more in findings.parquet.</p>")
+    return "\n".join(lines)
 
 
 def _finding(number: int, finding: Finding, links: Mapping[str, str]) -> str:
     opened = " open" if number <= _UNFOLDED and finding.severity in _SEVERE else ""
-    style = f"{_BADGES[finding.severity]};padding:1px 6px;border-radius:3px"
-    badge = f'<span style="{style}">{finding.severity}</span>'
+    label = finding.severity or finding.kind
+    style = f"{_BADGES.get(label, _PLAIN_BADGE)};padding:1px 6px;border-radius:3px"
+    badge = f'<span style="{style}">{label}</span>'
     tables = ", ".join(_table_link(table, links) for table in finding.tables)
-    details = [("Evidence", f"{html_text(finding.evidence)} ({tables})")]
+    gain = gain_text(finding)
+    details = [("Could gain", html_text(gain))] if gain else []
+    details.append(("Evidence", f"{html_text(finding.details)} ({tables})"))
     if where := where_to_look(finding):
         details.append(("Where", html_text(where)))
     details.append(("To do", html_text(finding.recommendation)))
-    if finding.capture:
+    if finding.record:
         # To be copied: whole, and no name out of a trace.
-        details.append(("Record next time", f"<code>{_attribute(finding.capture)}</code>"))
+        details.append(("Record next time", f"<code>{_attribute(finding.record)}</code>"))
     items = "".join(f"<li><b>{label}:</b> {text}</li>" for label, text in details)
     head = f"<summary>{number}. {badge} {html_text(finding.title)}</summary>"
     return f"<details{opened}>{head}<ul>{items}</ul></details>"
@@ -92,14 +101,25 @@ def capture_html(report: Report) -> str:
         for label, text in report.facts
     )
     parts = [f"<table><tbody>{rows}</tbody></table>"]
+    if report.remarks:
+        parts.append(f"<ul>{''.join(_remark(one) for one in report.remarks)}</ul>")
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not in this capture:", report.unrecorded),
+        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
     ):
         if texts:
             items = "".join(f"<li>{html_text(text)}</li>" for text in texts)
             parts.append(f"<p>{title}</p><ul>{items}</ul>")
     return "\n".join(parts)
+
+
+def _remark(finding: Finding) -> str:
+    """Return a finding on the capture as one item."""
+    text = f"<b>{html_text(finding.title)}.</b> {html_text(finding.details)} "
+    text += html_text(finding.recommendation)
+    if finding.record:
+        text += f" Record next time: <code>{_attribute(finding.record)}</code>"
+    return f"<li>{text}</li>"
 
 
 def _code(name: str) -> str:

@@ -86,5 +86,5 @@ def _worst(found: Sequence[Finding]) -> Finding:
     if ranks_n == 1:
         others = f"So it is {format_count(len(found))} times on this rank ({format_ns(total_ns)})"
     return replace(
-        found[0], evidence=f"{found[0].evidence} {others}; this is the worst.", impact_ns=total_ns
+        found[0], details=f"{found[0].details} {others}; this is the worst.", impact_ns=total_ns
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -17,11 +17,21 @@ from nsys_llm.report.capture_summary import (
     sided_facts,
     unrecorded,
 )
-from nsys_llm.report.findings import Finding, finding_columns, ranked
+from nsys_llm.report.findings import (
+    CAPTURE,
+    Finding,
+    finding_columns,
+    finding_record,
+    opportunities,
+    ranked,
+    remarks,
+)
+from nsys_llm.report.gains import gain_words
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
-from nsys_llm.view.text import quoted, spans
+from nsys_llm.report.wall_line import WallLine, wall_lines
+from nsys_llm.view.text import format_ns, quoted, spans
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,7 @@ class Report:
         caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
         unrecorded: What the capture could not show, and the flags that would have shown it.
         sections: The tables to show.
+        wall: Where the wall-clock time went, and what bounds it; a line of each side.
     """
 
     manifest: Manifest
@@ -44,6 +55,35 @@ class Report:
     caveats: tuple[str, ...]
     unrecorded: tuple[str, ...]
     sections: tuple[Section, ...]
+    wall: tuple[WallLine, ...] = ()
+
+    @property
+    def lead_sections(self) -> tuple[Section, ...]:
+        """The sections to read first."""
+        return tuple(section for section in self.sections if section.lead)
+
+    @property
+    def other_sections(self) -> tuple[Section, ...]:
+        """The other sections."""
+        return tuple(section for section in self.sections if not section.lead)
+
+    @property
+    def opportunities(self) -> list[Finding]:
+        """The findings on time, in order."""
+        return opportunities(self.findings)
+
+    @property
+    def remarks(self) -> list[Finding]:
+        """The findings on the capture, in order."""
+        return remarks(self.findings)
+
+
+#: Findings that a page shows; the others are counted.
+MOST_SHOWN: Final = 8
+#: Heading of the sections that are not to be read first.
+MORE_HEADING: Final = "More tables and figures"
+#: Below the heading of findings that have a gain.
+NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do not add up."
 
 
 def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
@@ -53,7 +93,10 @@ def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
     """Return the table `findings` of a run."""
-    return declared_frame(manifest.table("findings"), finding_columns(findings))
+    table = manifest.table("findings")
+    return declared_frame(
+        table, finding_columns(findings, [column.name for column in table.columns])
+    )
 
 
 def build_report(
@@ -82,6 +125,7 @@ def build_report(
             for section in run.manifest.sections
             if len(tables[section.table]) or not section.optional
         ),
+        wall=wall_lines(tables),
     )
 
 
@@ -91,11 +135,22 @@ def report_record(report: Report) -> dict[str, Any]:
         "title": report.manifest.title,
         "question": report.manifest.question,
         "answer": report.answer,
-        "findings": [vars(finding) for finding in report.findings],
+        "wall": [line.text for line in report.wall],
+        "findings": [finding_record(finding) for finding in report.findings],
         "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
         "caveats": list(report.caveats),
         "unrecorded": list(report.unrecorded),
     }
+
+
+def gain_text(finding: Finding) -> str | None:
+    """Return what a finding gains and on which GPU; None where nothing is gained."""
+    gain = finding.gain
+    if gain is None or finding.kind == CAPTURE:
+        return None
+    rank = "" if finding.rank is None else f" of rank {finding.rank}"
+    device = "one GPU" if finding.device_id is None else f"GPU {finding.device_id}"
+    return f"{gain_words(gain)} of {format_ns(gain.span_ns)} on {device}{rank}"
 
 
 def where_to_look(finding: Finding) -> str | None:

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.report.findings import Finding
+from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding
+from nsys_llm.report.gains import Gain
 
 #: Source of a threshold that nobody else has published.
 OURS: Final = "this project"
@@ -46,6 +47,7 @@ class Rule:
         source: Where the numbers of the threshold come from.
         recommendation: What to do next, in one or two sentences.
         tables: Tables in which its numbers stand.
+        kind: What its findings tell, one of `KINDS`.
         record: What to record next time to know more: flags of `nsys profile`, and nothing else.
         window_shows: What there is to see in the window of a finding, in few words.
         cases: What it says in special cases, by their names.
@@ -58,6 +60,7 @@ class Rule:
     source: str
     recommendation: str
     tables: tuple[str, ...]
+    kind: str = PERFORMANCE
     record: str | None = None
     window_shows: str | None = None
     cases: Mapping[str, Case] = field(default_factory=dict)
@@ -65,12 +68,20 @@ class Rule:
     def finding(
         self,
         *,
-        severity: str,
-        evidence: str,
+        details: str,
+        severity: str | None = None,
+        gain: Gain | None = None,
         fields: Mapping[str, object] = MappingProxyType({}),
+        evidence: tuple[Evidence, ...] = (),
+        numbers: Mapping[str, float] = MappingProxyType({}),
         case: str | None = None,
+        kind: str | None = None,
         tables: tuple[str, ...] = (),
         record: str | None = OF_RULE,
+        cause: str | None = None,
+        cause_ns: int | None = None,
+        culprit: str | None = None,
+        ranks: tuple[int, ...] = (),
         rank: int | None = None,
         device_id: int | None = None,
         name: str | None = None,
@@ -80,12 +91,20 @@ class Rule:
         """Return a finding of this rule.
 
         Args:
-            severity: One of `SEVERITIES`.
-            evidence: The numbers, with units, in sentences.
+            details: The numbers, with units, in sentences.
+            severity: Where there is no gain that decides it.
+            gain: What a fix could gain.
             fields: What the templates name.
+            evidence: Cells that title and details name.
+            numbers: Other numbers that they name.
             case: One of `cases`, where it is one.
+            kind: One of `KINDS`, if not that of the rule.
             tables: Where the numbers stand, if not in those of the rule.
             record: Flags, or None, if not those of the rule.
+            cause: See `Finding`.
+            cause_ns: See `Finding`.
+            culprit: See `Finding`.
+            ranks: See `Finding`.
             rank: See `Finding`.
             device_id: See `Finding`.
             name: See `Finding`.
@@ -101,14 +120,22 @@ class Rule:
         shows = self.window_shows if window_ns is not None else None
         return Finding(
             rule=self.id,
-            severity=severity,
+            kind=kind or self.kind,
+            severity=severity if gain is None else gain.severity,
             scope=said.scope or self.scope,
             title=self._filled(said.title or self.title, fields),
+            details=details,
             evidence=evidence,
+            numbers=numbers,
+            gain=gain,
+            cause=cause,
+            cause_ns=cause_ns,
+            culprit=culprit,
+            ranks=ranks,
             tables=tables or self.tables,
             recommendation=self._filled(said.recommendation or self.recommendation, fields),
             window_shows=shows and self._filled(shows, fields),
-            capture=self.record if record == OF_RULE else record,
+            record=self.record if record == OF_RULE else record,
             rank=rank,
             device_id=device_id,
             name=name,

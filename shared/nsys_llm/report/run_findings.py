@@ -41,8 +41,7 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
     who = f"{format_count(len(missing))} of {counted(len(files), 'rank or report', _RANKS)}"
     return [
         RULES["missing_ranks"].finding(
-            severity="high",
-            evidence=" ".join(told),
+            details=" ".join(told),
             fields={"who": who, "are": "is" if len(missing) == 1 else "are"},
         )
     ]
@@ -57,8 +56,7 @@ def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
     some = f"{format_count(len(idle))} of {counted(len(files), 'rank or report', _RANKS)}"
     return [
         RULES["no_gpu_work"].finding(
-            severity="high" if len(idle) == len(files) else "medium",
-            evidence=f"Valid reports without a kernel, copy or fill: {names}{more}.",
+            details=f"Valid reports without a kernel, copy or fill: {names}{more}.",
             fields={"some": some, "hold": "holds" if len(idle) == 1 else "hold"},
         )
     ]
@@ -72,8 +70,7 @@ def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
     ranks_n = opaque["rank"].nunique()
     return [
         RULES["opaque_graphs"].finding(
-            severity="high",
-            evidence=f"On {ranks_n} of {coverage['rank'].nunique()} ranks graphs were launched "
+            details=f"On {ranks_n} of {coverage['rank'].nunique()} ranks graphs were launched "
             "whose kernels the capture does not hold, nor a row for the graph. Kernel times, busy "
             "time and shares are without them, and idle time is not known.",
             fields={"launches": format_count(launches_n)},
@@ -97,8 +94,7 @@ def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
     cut = f" (without {format_ns(worst['api_cut_ns'])} launched before the capture began)"
     return [
         RULES["low_api_coverage"].finding(
-            severity="medium",
-            evidence=f"{format_ns(worst['known_ns'])} of {format_ns(worst['missing_of_ns'])}"
+            details=f"{format_ns(worst['known_ns'])} of {format_ns(worst['missing_of_ns'])}"
             f"{cut if worst['api_cut_ns'] else ''}; "
             f"{len(low)} of {len(by_rank)} ranks are below {LOW_COVERAGE_PCT:.0f} %.",
             fields={"share": format_percent(worst["pct"]), "file": quoted(worst["file"])},

@@ -1,4 +1,4 @@
-"""The tables of a run: those of files and coverage that every recipe has, and the recipe's own."""
+"""The tables of a run: files, coverage and wall, which every recipe has, and the recipe's own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pandas as pd
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
+from nsys_llm.report.wall import wall_table
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome
+from nsys_llm.trace.wall import WallDetails
 
 
 def run_tables(run: Run) -> dict[str, pd.DataFrame]:
@@ -22,6 +25,7 @@ def run_tables(run: Run) -> dict[str, pd.DataFrame]:
     return {
         "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
         "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),
+        "wall": _wall(run),
         **run.analysis.tabulate(run.partial, ranks, run.options),
     }
 
@@ -110,6 +114,21 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
         for row in one.coverage
     ]
     return sorted(rows, key=lambda row: (row["side"], row["rank"]))
+
+
+def _wall(run: Run) -> pd.DataFrame:
+    ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
+    walls = {
+        (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
+    }
+    names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
+    details: WallDetails = {}
+    if run.analysis.wall_details is not None:
+        mapped = [rank for rank in run.ranks if rank.key in ranks]
+        details = run.analysis.wall_details(run.partial, mapped, walls, run.options)
+    engine = run.options.get("engine", "auto")
+    rules = load_rules(detect_engine(names) if engine == "auto" else engine)
+    return wall_table(run.manifest.table("wall"), run.ranks, walls, details, rules)
 
 
 def _frame(manifest: Manifest, name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
 
 #: Share of GPU time with a known API call below which what is told by launch is doubtful.
@@ -13,8 +14,9 @@ RULES: Final = rules_by_id(
     Rule(
         "missing_ranks",
         scope="run",
+        kind=CAPTURE,
         title="{who} {are} missing from every number",
-        threshold="high where a rank or profile was not read",
+        threshold="a rank or profile was not read",
         source=OURS,
         recommendation="Mend or supply them before you compare ranks: a slow rank may be among "
         "those that are not here.",
@@ -23,8 +25,9 @@ RULES: Final = rules_by_id(
     Rule(
         "no_gpu_work",
         scope="run",
+        kind=CAPTURE,
         title="{some} {hold} no GPU work",
-        threshold="medium where a profile holds no GPU work, high where none does",
+        threshold="a profile holds no GPU work",
         source=OURS,
         recommendation="If these processes use the GPU, CUDA was not traced, tracing began too "
         "late, or the process was forked before it; else leave them out of --input.",
@@ -34,8 +37,9 @@ RULES: Final = rules_by_id(
     Rule(
         "opaque_graphs",
         scope="run",
+        kind=CAPTURE,
         title="{launches} CUDA graph launches left no GPU work in the reports",
-        threshold="high where launches of CUDA graphs left no GPU work",
+        threshold="launches of CUDA graphs left no GPU work",
         source=OURS,
         recommendation="Do not read idle time or shares of the whole from this capture.",
         record="--cuda-graph-trace=node",
@@ -44,8 +48,9 @@ RULES: Final = rules_by_id(
     Rule(
         "low_api_coverage",
         scope="rank",
+        kind=CAPTURE,
         title="Only {share} of the GPU time of {file} can be led back to an API call",
-        threshold=f"medium below {LOW_COVERAGE_PCT:g} % of a rank's GPU time with a known API call",
+        threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time with a known API call",
         source=f"the coverage of NVTX below which {EXPLAINER} warns",
         recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "
         "ranges. Kernel times themselves are complete. Start the capture before the first launch.",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
-from nsys_llm.report.findings import severity_counts
-from nsys_llm.report.report import Report
+from nsys_llm.report.findings import Finding, severity_counts
+from nsys_llm.report.gains import gain_words
+from nsys_llm.report.report import MOST_SHOWN, Report
+from nsys_llm.report.wall_line import WallLine, WallPart
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import counted, shortened, spans
 
-_MOST_FINDINGS: Final = 8
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
@@ -21,6 +24,8 @@ _MOST_ANSWER_LINES: Final = 6
 _BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.
 _LEAST_TABLE: Final = 4
+#: Parts of the wall split that are told together before anything else is left out.
+_LITTLE_PCT: Final = 2.0
 _WIDTH: Final = 80
 _HEIGHT: Final = 24
 _NAME_WIDTH: Final = 44
@@ -39,7 +44,7 @@ def summary_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, _HEIGHT)
-    lines = [report.manifest.title, *_fact_line(report, width)]
+    lines = _head_lines(report, width)
     lines += ["", *_wrapped(_plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
     notes = _notes(report)
     shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
@@ -68,8 +73,55 @@ def _fact_line(report: Report, width: int) -> list[str]:
     return [shortened(line, width)] if line else []
 
 
+def _head_lines(report: Report, width: int) -> list[str]:
+    """Return the title, the facts, and the wall split in at most two lines."""
+    title, several = report.manifest.title, len(report.wall) > 1
+    words = [line.bound.word if several else line.bound.text for line in report.wall]
+    bound = " -> ".join(dict.fromkeys(words))
+    beside = len(title) + 2 + len(bound) <= width
+    lines = [f"{title}{bound:>{width - len(title)}}" if bound and beside else title]
+    lines += _fact_line(report, width)
+    for line in report.wall:
+        lines += _fitted_parts(line, width, 1 if several else 2)
+    return lines if beside else [*lines, f"  {bound}"]
+
+
+def _fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
+    """Return the wall split in some lines, broken between parts; no number is ever cut."""
+    head = f"  {line.side}: " if line.side else f"  wall{', mean GPU' * (line.gpus_n > 1)}: "
+    lines: list[str] = []
+    for parts in _shorter(line.classes if line.side else line.parts):
+        lines = _in_lines(head, [part.text for part in parts], width)
+        if len(lines) <= most_n:
+            break
+    return lines
+
+
+def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
+    """Yield parts, each time with less: little ones together, then without insides, then more."""
+    yield parts
+    together = [
+        [*parts[:kept_n], WallPart("others", sum(part.share_pct for part in parts[kept_n:]))]
+        for kept_n in range(len(parts) - 2, -1, -1)
+    ]
+    yield from (few for few in together if few[-1].share_pct < _LITTLE_PCT)
+    for told_n in range(len(parts) - 1, -1, -1):
+        yield [*parts[:told_n], *(replace(part, inside="") for part in parts[told_n:])]
+    yield from together
+
+
+def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:
+    lines = [head + texts[0]]
+    for text in texts[1:]:
+        if len(lines[-1]) + len(text) + 3 <= width:
+            lines[-1] += f" | {text}"
+        else:
+            lines.append(f"  | {text}")
+    return lines
+
+
 def _notes(report: Report) -> list[str]:
-    notes_n = len(report.caveats) + len(report.unrecorded)
+    notes_n = len(report.remarks) + len(report.caveats) + len(report.unrecorded)
     if not notes_n:
         return []
     notes = counted(notes_n, "note")
@@ -78,21 +130,29 @@ def _notes(report: Report) -> list[str]:
 
 def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     """Return the findings that fit into `most_n` lines, and how many there are."""
-    if not report.findings:
+    findings = report.opportunities
+    if not findings:
         return ["Findings: none by the rules of this recipe."]
-    lines = [f"Findings: {severity_counts(report.findings)}"]
+    lines = [_findings_head(findings)]
     told_n = 0
-    for finding in report.findings[:_MOST_FINDINGS]:
-        text = f"{finding.severity:<6} {_plain(finding.title)}"
-        more_lines = _wrapped(text, width, "  ", hanging="         ", most=1)
+    for finding in findings[:MOST_SHOWN]:
+        gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
+        text = f"{finding.severity or finding.kind:<6} {gain}{_plain(finding.title)}"
         # A line is kept for the number of the others.
-        kept = told_n + 1 < len(report.findings)
-        if len(lines) + len(more_lines) + kept > most_n:
+        kept = told_n + 1 < len(findings)
+        if len(lines) + 1 + kept > most_n:
             break
-        lines += more_lines
+        lines += _wrapped(text, width, "  ", hanging="         ", most=1)
         told_n += 1
-    more = len(report.findings) - told_n
+    more = len(findings) - told_n
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
+
+
+def _findings_head(findings: list[Finding]) -> str:
+    counts = severity_counts(findings)
+    if any(one.gain is not None for one in findings):
+        return f"Findings and what a fix could gain (not additive): {counts}"
+    return f"Findings: {counts}"
 
 
 def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:

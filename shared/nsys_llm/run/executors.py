@@ -111,6 +111,7 @@ class Threads(Executor):
         if len(chunks) == 1:
             return Inline().reduce(function, chunks, merge, done)
         import dask
+        from dask import threaded
         from dask.callbacks import Callback
 
         merged = dask.delayed(lambda left, right: merge([left, right]), pure=False)
@@ -128,8 +129,9 @@ class Threads(Executor):
             if key in sizes:
                 done(sizes[key])
 
+        # By its name, Dask would import all of its cluster first.
         with Callback(posttask=finished):
-            (result,) = dask.compute(tasks[0], scheduler="threads", num_workers=self.workers_n)
+            (result,) = dask.compute(tasks[0], scheduler=threaded.get, num_workers=self.workers_n)
         return result
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.steps.step_filter import found_steps
+from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.core.errors import ReportError
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest
@@ -102,9 +103,15 @@ def _map_profile(
         for read in reads
         if read.required and not len(trace[read.table])
     )
-    absent = tuple(sorted(trace.absent))
     outcome = ProfileOutcome(
-        profile.path, profile.label, facts, ranks, absent, lacking, side=profile.side
+        profile.path,
+        profile.label,
+        facts,
+        ranks,
+        tuple(sorted(trace.absent)),
+        lacking,
+        side=profile.side,
+        empty_tables=tuple(name for name, table in trace.tables.items() if not len(table)),
     )
     return outcome, partials
 
@@ -131,7 +138,8 @@ def _map_ranks(
             coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched))
+        wall = map_wall(rank_trace, options, hidden=analysis.matches_collectives)
+        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
     return tuple(ranks), partials
 
 

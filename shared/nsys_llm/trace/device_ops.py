@@ -119,7 +119,7 @@ class DeviceOps:
         if order is not None:
             starts, ends, launch, name = (one[order] for one in (starts, ends, launch, name))
             early = early[order]
-        windows, source = device_windows(trace, device, starts, ends, whole_capture=whole_capture)
+        windows, source = device_windows(trace, device, whole_capture=whole_capture)
         return cls(
             device_id=device,
             start_ns=starts,
@@ -202,20 +202,13 @@ def _launched_ns(trace: RankTrace, launch_row: IntArray) -> IntArray:
 
 
 def device_windows(
-    trace: RankTrace,
-    device: int,
-    starts: IntArray,
-    ends: IntArray,
-    *,
-    whole_capture: bool = False,
+    trace: RankTrace, device: int, *, whole_capture: bool = False
 ) -> tuple[IntArray, str]:
     """Return the windows of a device, shape (n, 2), sorted and disjoint, and where they come from.
 
     Args:
         trace: The rank.
         device: CUDA device id.
-        starts: Of all of its operations, before any filter.
-        ends: Likewise.
         whole_capture: See `DeviceOps.of`.
     """
     capture = _capture(trace)
@@ -223,23 +216,27 @@ def device_windows(
         # What was not watched was not idle.
         windows = trace.windows_ns
         return windows if capture is None else intersect_intervals(windows, capture), WINDOW
-    source = OPERATIONS
-    kept_n = sum(
-        int((trace.tables[name]["device_id"] == device).sum()) for name in trace.unfiltered
+    complete = trace.complete or all(
+        np.count_nonzero(trace.tables[name]["device_id"] == device)
+        == np.count_nonzero(op["device_id"] == device)
+        for name, op in trace.unfiltered.items()
     )
-    if kept_n == starts.size and whole_capture and capture is not None:
+    if complete and whole_capture and capture is not None:
         return capture, CAPTURE
-    if kept_n != starts.size:
-        source = SELECTED
-        own = [
-            op.take(op["device_id"] == device)
-            for op in map(trace.tables.get, trace.unfiltered)
-            if op
-        ]
-        starts, ends = (joined([op[name] for op in own]) for name in ("start_ns", "end_ns"))
-    if not starts.size:
-        return np.empty((0, 2), dtype=np.int64), source
-    return np.array([[starts.min(), ends.max()]], dtype=np.int64), source
+    return _hull(trace, device), OPERATIONS if complete else SELECTED
+
+
+def _hull(trace: RankTrace, device: int) -> IntArray:
+    """Return the span of the operations of a device that the filters leave; shape (1 or 0, 2)."""
+    first, last = [], []
+    for name in trace.unfiltered:
+        op = trace.tables[name]
+        rows = _of_device(op, device)
+        starts, ends = _taken(op["start_ns"], rows), _taken(op["end_ns"], rows)
+        if starts.size:
+            first.append(int(starts.min()))
+            last.append(int(ends.max()))
+    return np.array([[min(first), max(last)]] if first else [], dtype=np.int64).reshape(-1, 2)
 
 
 def _capture(trace: RankTrace) -> IntArray | None:

@@ -47,7 +47,7 @@ def test_every_late_synchronisation_is_a_gap_and_a_finding(tables, demo):
     assert set(late["nvtx_range"]) == {"sample"}
     (one,) = found(tables, "idle_host_sync")
     assert one.window_ns is not None
-    assert "`cudaStreamSynchronize`" in one.evidence
+    assert "`cudaStreamSynchronize`" in one.details
 
 
 def test_every_blocking_copy_is_a_gap_and_a_finding(tables, demo):
@@ -55,7 +55,7 @@ def test_every_blocking_copy_is_a_gap_and_a_finding(tables, demo):
     assert len(copies) == len(demo.planted.sync_memcpy_steps)
     assert set(copies["api"]) == {"cudaMemcpy"}
     (one,) = found(tables, "idle_sync_memop")
-    assert "`cudaMemcpy`" in one.evidence
+    assert "`cudaMemcpy`" in one.details
     assert one.impact_ns > 4 * len(copies) * 400 * US
 
 
@@ -65,8 +65,8 @@ def test_the_allocation_is_a_gap_and_a_finding(tables):
         (api,) = gaps_of(tables, "alloc", rank, least_ns=500 * US)["api"]
         assert api == "cudaMalloc"
     (one,) = found(tables, "idle_alloc")
-    assert "`cudaMalloc`" in one.evidence
-    assert "`schedule`" in one.evidence
+    assert "`cudaMalloc`" in one.details
+    assert "`schedule`" in one.details
 
 
 def test_the_profiler_s_flush_is_taken_out_and_told(tables):
@@ -82,7 +82,7 @@ def test_the_schedule_between_steps_is_the_host_s(tables):
     work = gaps_of(tables, "host_no_cuda", least_ns=250 * US)
     assert set(work["nvtx_range"]) == {"schedule"}
     (one,) = found(tables, "host_work")
-    assert "`schedule`" in one.evidence
+    assert "`schedule`" in one.details
     assert found(tables, "standstill")
 
 
@@ -140,7 +140,7 @@ def test_short_gaps_before_late_launches_are_launch_bound(tmp_path):
     tables = run_on(tmp_path, busy(TraceBuilder(), 201, 15 * US, 30 * US))
     (one,) = found(tables, "launch_bound")
     assert one.severity == "high"
-    assert "`k` to `k`, 200 times, median 15 us, together 3 ms" in one.evidence
+    assert "`k` to `k`, 200 times, median 15 us, together 3 ms" in one.details
     assert "CUDA graphs" in one.recommendation
 
 
@@ -194,7 +194,7 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
     (one,) = found(tables, "idle_imbalance")
     # 400 of 1400 us (without the edge), against 20 of 1020.
     assert one.rank == 2
-    assert "`host_no_cuda`" in one.evidence
+    assert "`host_no_cuda`" in one.details
     assert any("no clock" in text for text in caveats(tables))
 
 
@@ -223,7 +223,7 @@ def test_copies_that_left_nothing_on_the_gpu_make_idle_time_a_bound(tmp_path):
         trace.api("cudaMemcpyAsync_v3020", start_ns=MS + number * 9, end_ns=MS + number * 9 + 5)
     tables = run_on(tmp_path, trace)
     (one,) = found(tables, "copies_not_traced")
-    assert "Of 12 calls that copy or fill on rank 0, 0 left" in one.evidence
+    assert "Of 12 calls that copy or fill on rank 0, 0 left" in one.details
 
 
 def test_idle_time_without_launches_is_told_and_not_explained(tmp_path):
@@ -292,5 +292,5 @@ def test_of_two_ranks_all_of_the_difference_is_told_with_its_cause(tmp_path, mor
     (one,) = found(tables, "idle_imbalance")
     causes = tables["rank_causes"].groupby(["rank", "cause"])["idle_ns"].sum().unstack(fill_value=0)
     more_ns = int((causes.loc[1] - causes.loc[0]).max())
-    assert f"({more_us * 19 / 1000:.3g} ms above the other rank)" in one.evidence
+    assert f"({more_us * 19 / 1000:.3g} ms above the other rank)" in one.details
     assert more_ns == pytest.approx(19 * more_us * US, rel=0.01)

@@ -67,12 +67,12 @@ def test_a_rank_whose_kernels_take_longer_is_slow_and_its_victims_are_not(found_
     one = found["slow_rank"]
     assert (one.severity, one.impact_ns, one.window_ns) == ("high", 300, (0, 1310))
     assert "30.0 % longer" in one.title
-    assert "2 launches, 2 on the median rank), so each launch takes longer" in one.evidence
-    assert "`gemm`: 300 ns above the median" in one.evidence
+    assert "2 launches, 2 on the median rank), so each launch takes longer" in one.details
+    assert "`gemm`: 300 ns above the median" in one.details
     # The median wait is 310 ns, 300 more than that of rank 2: 23 % of its window.
     late = found["late_rank"]
     assert (late.severity, late.impact_ns) == ("medium", 3 * 310 + 10 - 4 * 10)
-    assert "rank 0 is not to blame" in late.evidence
+    assert "rank 0 is not to blame" in late.details
 
 
 def test_a_rank_with_more_launches_has_more_to_do(found_in):
@@ -80,8 +80,8 @@ def test_a_rank_with_more_launches_has_more_to_do(found_in):
     busy = [("gemm", 100 * nth, 100 * nth + 100) for nth in range(3)] + [(NCCL, 390, 400)]
     (slow,) = [one for one in found_in(usual, usual, busy) if one.rule == "slow_rank"]
     assert slow.rank == 2
-    assert "another number of launches: 4 launches, 3 on the median rank" in slow.evidence
-    assert slow.capture is None
+    assert "another number of launches: 4 launches, 3 on the median rank" in slow.details
+    assert slow.record is None
 
 
 def test_a_longer_capture_is_no_slow_rank(found_in):
@@ -157,11 +157,11 @@ def test_a_machine_with_another_mix_of_kernels_is_not_throttled(found_in, seed):
     # As many launches: 12 more of the longest kernel, 12 fewer of a short one.
     one = one_machine(found_in, seed, {"gemm": 32, "norm": 8}, {})
     assert one.rule == "slow_host"
-    assert "`gemm` runs 32 times, 20 times on rank" in one.evidence
+    assert "`gemm` runs 32 times, 20 times on rank" in one.details
     # 12 x (10 - 2) us of each rank, with the jitter of the median rank.
-    assert re.search(r"\+9[56](\.\d)? us a rank by the number of launches", one.evidence)
-    assert "clocks" not in one.recommendation + one.evidence
-    assert "each launch takes longer" not in one.evidence
+    assert re.search(r"\+9[56](\.\d)? us a rank by the number of launches", one.details)
+    assert "clocks" not in one.recommendation + one.details
+    assert "each launch takes longer" not in one.details
 
 
 @pytest.mark.parametrize("seed", [3])
@@ -172,7 +172,7 @@ def test_a_machine_with_more_work_in_one_kernel_is_not_slow(found_in, seed):
     assert "clocks" not in one.recommendation
     slow = one_machine(found_in, seed, {}, dict.fromkeys(KERNELS, 1.15))
     assert slow.rule == "slow_host"
-    assert "each launch takes longer" in slow.evidence
+    assert "each launch takes longer" in slow.details
     assert "clocks" in slow.recommendation
     assert one_machine(found_in, seed, {}, {}) is None
 
@@ -180,9 +180,9 @@ def test_a_machine_with_more_work_in_one_kernel_is_not_slow(found_in, seed):
 def test_names_of_kernels_and_machines_stand_in_backticks(found_in):
     name = "x`y<script>\n|z"
     for one in found_in([(name, 0, 100)], [(name, 0, 400)], hosts=["h`i", "h`i"]):
-        assert "`x'y<script> |z`" in one.title + one.evidence
-        assert "(`h'i`)" in one.evidence
-        assert "\n" not in one.title + one.evidence
+        assert "`x'y<script> |z`" in one.title + one.details
+        assert "(`h'i`)" in one.details
+        assert "\n" not in one.title + one.details
 
 
 def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
@@ -203,7 +203,7 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
     ]
     # At 80 % it would take 50/80 of its 10 us.
     assert found[1].impact_ns == 10_000 * 3 // 8
-    assert "are 1,675 GB/s of 3,350 GB/s" in found[1].evidence
+    assert "are 1,675 GB/s of 3,350 GB/s" in found[1].details
 
 
 def test_unlike_programs_are_not_compared(found_in):
@@ -262,6 +262,6 @@ def test_a_kernel_that_is_longer_on_one_rank_is_uneven_work_and_no_slow_gpu(
     (one,) = [one for one in found if one.rule in ("slow_rank", "uneven_work")]
     assert (one.rule, one.rank, one.name) == ("uneven_work", busiest, "experts_up")
     assert one.impact_ns == 3 * (96_000 + 64_000 - 100_000)
-    assert "1.60 times" in one.evidence
+    assert "1.60 times" in one.details
     assert "clock" not in one.recommendation
-    assert one.capture is None
+    assert one.record is None

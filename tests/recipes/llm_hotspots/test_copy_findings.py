@@ -46,7 +46,7 @@ def test_copies_without_a_kernel_beside_them_are_exposed(found_in, copy_ns, seve
         one = found["exposed_copies"]
         assert (one.severity, one.rank, one.device_id, one.name) == (severity, 0, 0, "HtoD")
         assert (one.window_ns, one.impact_ns) == ((1000, 1000 + copy_ns), copy_ns)
-        assert "1 HtoD copies (pinned to device, 8 B" in one.evidence
+        assert "1 HtoD copies (pinned to device, 8 B" in one.details
 
 
 def test_a_copy_that_a_kernel_hides_is_no_finding(found_in):
@@ -105,7 +105,7 @@ def test_blocking_copies_are_told_and_weighed_by_their_time(
         (0, end_ns),
         end_ns,
     )
-    assert f"(HtoD) by `{launch_name.partition('_v')[0]}`, 70 kB" in one.evidence
+    assert f"(HtoD) by `{launch_name.partition('_v')[0]}`, 70 kB" in one.details
 
 
 def test_the_window_is_on_the_rank_that_blocks_most(found_in):
@@ -126,7 +126,7 @@ def test_the_window_is_on_the_rank_that_blocks_most(found_in):
 
     one = found_in(rank((0, 50)), rank((100, 140), (200, 240)))["synchronous_copies"]
     assert (one.rank, one.window_ns, one.impact_ns) == (1, (100, 140), 130)
-    assert "most on rank 1" in one.evidence
+    assert "most on rank 1" in one.details
 
 
 def test_a_blocking_fill_is_told(found_in):

@@ -41,9 +41,9 @@ def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
     assert (one.rank, one.device_id, one.severity) == (1, 0, "medium")
     # 78 of 80 GiB are 97.5 %, 77 are 96.25 %.
     assert one.title == "Rank 1 fills 97.5 % of its GPU's memory"
-    assert "83.8 GB of 85.9 GB allocated; 2.15 GB are left" in one.evidence
-    assert "83.8 GB of it came from `cudaMalloc`." in one.evidence
-    assert "Other ranks like it: 1." in one.evidence
+    assert "83.8 GB of 85.9 GB allocated; 2.15 GB are left" in one.details
+    assert "83.8 GB of it came from `cudaMalloc`." in one.details
+    assert "Other ranks like it: 1." in one.details
     assert one.window_ns == (1_000_000, 3_000_000)
 
 
@@ -64,9 +64,9 @@ def growing(*sizes, until_ns=4_000_000):
 def test_memory_that_grows_in_every_quarter_is_told(tmp_path):
     one = found(tmp_path, growing(GB, GB, GB, GB), busy())["memory_growth"]
     assert (one.rank, one.severity, one.window_ns) == (0, "medium", (0, 4_000_000))
-    assert "1.07 GB, 2.15 GB, 3.22 GB, 4.29 GB (device memory, 3.22 GB more)" in one.evidence
-    assert "`cudaMalloc`" in one.evidence
-    assert "--cudabacktrace=memory" in one.capture
+    assert "1.07 GB, 2.15 GB, 3.22 GB, 4.29 GB (device memory, 3.22 GB more)" in one.details
+    assert "`cudaMalloc`" in one.details
+    assert "--cudabacktrace=memory" in one.record
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def sampled(name, values, samples=40, schema="3.25.0"):
 def test_idle_tensor_cores_in_matrix_products_are_told(tmp_path):
     one = found(tmp_path, sampled(GEMM, {TENSOR: 12, READ: 20, WRITE: 3}))["low_tensor_activity"]
     assert one.title == "Tensor cores are 12.0 % active in matrix products"
-    assert "40 samples" in one.evidence
-    assert "DRAM 23.0 %" in one.evidence
+    assert "40 samples" in one.details
+    assert "DRAM 23.0 %" in one.details
     assert (one.rank, one.name, one.impact_ns) == (0, "gemm", 400)
 
 
@@ -113,7 +113,7 @@ def test_other_idle_tensor_cores_are_not(name, values, tmp_path):
 def test_a_kernel_that_reads_and_writes_at_the_limit_is_told(tmp_path):
     one = found(tmp_path, sampled(GEMM, {TENSOR: 12, READ: 50, WRITE: 15}))["dram_bound"]
     assert one.title == f"`{GEMM}` is bound by memory bandwidth"
-    assert "at 65.0 % of their peak while it runs on rank 0 (40 samples)" in one.evidence
+    assert "at 65.0 % of their peak while it runs on rank 0 (40 samples)" in one.details
 
 
 def test_few_samples_foreign_samples_and_assumed_gpus_are_no_evidence(tmp_path):
@@ -144,17 +144,17 @@ def test_a_configuration_that_replaces_another_is_told_with_its_time(tmp_path):
     assert set(one) == {"configuration_change"}
     one = one["configuration_change"]
     assert (one.rank, one.name, one.window_ns) == (1, "k", (400, 501))
-    assert "grid 2x1x1, block 32x1x1 until 400 ns (5 launches, p50 10 ns)" in one.evidence
-    assert "grid 4x1x1, block 32x1x1 from 500 ns on (5 launches, p50 12 ns)" in one.evidence
-    assert "Ranks with such a change: 1." in one.evidence
+    assert "grid 2x1x1, block 32x1x1 until 400 ns (5 launches, p50 10 ns)" in one.details
+    assert "grid 4x1x1, block 32x1x1 from 500 ns on (5 launches, p50 12 ns)" in one.details
+    assert "Ranks with such a change: 1." in one.details
 
 
 def test_configurations_that_take_turns_are_no_change_but_a_mix(tmp_path):
     trace = staked(*[(2, 10), (4, 30)] * 5)
     one = found(tmp_path, trace, options=["--kernel", "k"])
     assert set(one) == {"mixed_configurations"}
-    assert "Median 10 ns with grid 2x1x1" in one["mixed_configurations"].evidence
-    assert "30 ns with grid 4x1x1" in one["mixed_configurations"].evidence
+    assert "Median 10 ns with grid 2x1x1" in one["mixed_configurations"].details
+    assert "30 ns with grid 4x1x1" in one["mixed_configurations"].details
 
 
 def test_a_few_odd_launches_are_neither(tmp_path):
@@ -169,7 +169,7 @@ def test_kernels_whose_results_may_differ_are_named_by_flag(tmp_path):
     assert set(rules) == {"determinism_split_k", "determinism_cublas_heuristic"}
     split, chosen = rules["determinism_split_k"], rules["determinism_cublas_heuristic"]
     assert (split.severity, split.impact_ns) == ("note", 3)
-    assert "kernels 1, launches 1, 30.0 % of kernel time" in split.evidence  # 3 of 10 ns
-    assert "kernels 2, launches 2, 80.0 % of kernel time" in chosen.evidence
-    assert f"`{GEMM}` (5 ns)" in chosen.evidence
+    assert "kernels 1, launches 1, 30.0 % of kernel time" in split.details  # 3 of 10 ns
+    assert "kernels 2, launches 2, 80.0 % of kernel time" in chosen.details
+    assert f"`{GEMM}` (5 ns)" in chosen.details
     assert chosen.name == GEMM

@@ -55,7 +55,7 @@ def test_a_storm_says_where_it_is_and_how_many_kernels(tmp_path):
     (found,) = findings(tmp_path, trace)
     assert (found.rule, found.severity) == ("launch_storm", "medium")
     assert found.window_ns == (50 * MS, 150 * MS)
-    assert "5,000 kernels start within 100 ms (50,000 a second), 4 us each" in found.evidence
+    assert "5,000 kernels start within 100 ms (50,000 a second), 4 us each" in found.details
     assert found.impact_ns == 5_000
 
 
@@ -82,7 +82,7 @@ def test_a_gpu_that_idles_inside_launch_calls_waits_for_launches(tmp_path):
     (found,) = findings(tmp_path, launch_bound(50))
     assert (found.rule, found.severity) == ("launch_bound", "high")
     assert found.impact_ns == 19 * 50 * US
-    assert "For 950 us, 49.9 % of its window" in found.evidence
+    assert "For 950 us, 49.9 % of its window" in found.details
     assert found.window_ns == (100 * US, 2002 * US)
 
 
@@ -120,7 +120,7 @@ def test_waits_in_the_loop_that_let_the_gpu_run_dry_are_found(tmp_path):
     # Four gaps of 2 ms in 123 ms: 6.5 %.
     (found,) = findings(tmp_path, waits(2))
     assert (found.rule, found.severity, found.impact_ns) == ("sync_in_loop", "medium", 8 * MS)
-    assert "4 times the GPU ran out of work" in found.evidence
+    assert "4 times the GPU ran out of work" in found.details
     assert found.name == "cudaStreamSynchronize"
 
 
@@ -164,8 +164,8 @@ def test_allocations_in_the_first_quarter_are_set_up_and_no_churn(tmp_path):
     )
     # 10 calls of 0.5 ms in 75 ms.
     assert (found.rule, found.severity, found.impact_ns) == ("allocation_churn", "medium", 5 * MS)
-    assert "133 a second" in found.evidence
-    assert "6.7 %" in found.evidence
+    assert "133 a second" in found.details
+    assert "6.7 %" in found.details
 
 
 def test_a_launching_thread_in_the_operating_system_is_found_if_the_gpu_idles(tmp_path):
@@ -181,7 +181,7 @@ def test_one_finding_names_the_worst_rank_and_counts_the_others(tmp_path):
     assert (found.rule, found.rank) == ("sync_in_loop", 2)
     # Gaps of 2 and of 4 ms, four of each.
     assert found.impact_ns == 4 * 2 * MS + 4 * 4 * MS
-    assert "So it is on 2 ranks (24 ms in all); this is the worst." in found.evidence
+    assert "So it is on 2 ranks (24 ms in all); this is the worst." in found.details
 
 
 @pytest.mark.traces

@@ -76,7 +76,7 @@ def test_a_dominant_kernel_is_told_with_its_numbers_and_its_window():
     # 60 % of 1000 ns.
     assert one.impact_ns == 600
     for words in ("600 ns of 1 us", "1,234 launches on 1 rank;", "median 5 ns", "p99 9 ns"):
-        assert words in one.evidence
+        assert words in one.details
     assert set(one.tables) == {"kernels", "rank_kernels", "devices"}
 
 
@@ -101,22 +101,22 @@ def test_the_rank_with_most_of_it_is_named_over_all_of_its_devices():
     devices = [device(1), device(2, 0, 200, 300), device(2, 1, 300, 400)]
     (one,) = dominant(kernel(60.0), devices=devices, rank_kernels=own)
     assert (one.rank, one.device_id, one.window_ns) == (2, 0, (200, 300))
-    assert "ank 2 " in one.evidence
-    assert "8 ns" in one.evidence
+    assert "ank 2 " in one.details
+    assert "8 ns" in one.details
 
 
 def test_of_ranks_with_the_same_time_the_first_is_named():
     own = [{"rank": rank, "device_id": 0, "name": "k", "exclusive_ns": 6} for rank in range(1024)]
     (one,) = dominant(kernel(60.0, ranks_n=1024), devices=[device(0)], rank_kernels=own)
     assert one.rank == 0
-    assert "1,024 ranks" in one.evidence
+    assert "1,024 ranks" in one.details
 
 
 def test_a_kernel_that_only_reaches_into_the_window_is_told_without_durations():
     (one,) = dominant(kernel(60.0, launches_n=0, ranks_n=0, p50_ns=None, p99_ns=None))
-    assert "median" not in one.evidence
-    assert "nan" not in one.evidence.lower()
-    assert "<NA>" not in one.evidence
+    assert "median" not in one.details
+    assert "nan" not in one.details.lower()
+    assert "<NA>" not in one.details
 
 
 def test_a_run_on_a_window_inside_of_one_kernel_has_a_report(tmp_path):
@@ -159,7 +159,7 @@ def test_unmatched_kernels_are_told_with_the_heaviest_of_them():
     ]
     (one,) = unmatched(category("unmatched", 20.0, kernels_n=1234), kernels=kernels)
     assert "20.0 %" in one.title
-    assert one.evidence == "1,234 kernel names, 200 ns; the heaviest is `big`."
+    assert one.details == "1,234 kernel names, 200 ns; the heaviest is `big`."
     assert one.impact_ns == 200
 
 
@@ -206,8 +206,8 @@ def test_the_demo_tells_the_numbers_of_its_tables(tmp_path):
     (one,) = (row for row in tables["findings"].itertuples() if row.rule == "dominant_kernel")
     assert one.name == top["name"]
     assert one.impact_ns == top["exclusive_ns"]
-    assert f"{format_ns(top['exclusive_ns'])} of {format_ns(busy_ns)}" in one.evidence
-    assert f"{format_count(top['launches_n'])} launches on 4 ranks" in one.evidence
+    assert f"{format_ns(top['exclusive_ns'])} of {format_ns(busy_ns)}" in one.details
+    assert f"{format_count(top['launches_n'])} launches on 4 ranks" in one.details
     own = tables["rank_kernels"][tables["rank_kernels"]["name"] == top["name"]]
     assert one.rank == own.loc[own["exclusive_ns"].idxmax(), "rank"] == planted.slow_rank
     window = devices[devices["rank"] == one.rank].iloc[0]
@@ -224,7 +224,7 @@ def test_findings_name_only_options_that_there_are():
     assert len(found) == 2
     there = {option.flag for option in MANIFEST.options}
     for one in found:
-        named = set(re.findall(r"--[a-z-]+", f"{one.title} {one.evidence} {one.recommendation}"))
+        named = set(re.findall(r"--[a-z-]+", f"{one.title} {one.details} {one.recommendation}"))
         assert named <= there
 
 

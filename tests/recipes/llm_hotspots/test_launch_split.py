@@ -192,8 +192,8 @@ def test_the_finding_names_the_kernel_that_runs_more_often():
         "rank_kernels": rank_kernels(calls, totals),
     }
     (one,) = [one for one in balance_findings(tables) if one.rule == "slow_rank"]
-    assert "`heavy` runs 85 times, 65 times on rank" in one.evidence
-    assert "+1.8 ms by the number of launches, 0 ns by their length" in one.evidence
-    assert "longer" not in one.evidence.split("Kernel by kernel")[0].split("kernels take")[1]
+    assert "`heavy` runs 85 times, 65 times on rank" in one.details
+    assert "+1.8 ms by the number of launches, 0 ns by their length" in one.details
+    assert "longer" not in one.details.split("Kernel by kernel")[0].split("kernels take")[1]
     assert "clocks" not in one.recommendation.lower()
-    assert one.capture is None
+    assert one.record is None

@@ -42,8 +42,8 @@ def inside(name="decode"):
 def test_a_phase_that_takes_most_of_the_time_is_told_with_what_it_is_made_of():
     found = rules(phases=[phase(gpu_pct=70.0)], **inside())["dominant_phase"]
     assert (found.severity, found.name) == ("medium", "decode")
-    assert "`gemm` 60.0 %" in found.evidence
-    assert "`nvjet_tst`" in found.evidence
+    assert "`gemm` 60.0 %" in found.details
+    assert "`nvjet_tst`" in found.details
     assert "KV cache" in found.recommendation
     assert "dominant_phase" not in rules(phases=[phase(gpu_pct=69.9)], **inside())
     assert "dominant_phase" not in rules(phases=[phase("unmapped", gpu_pct=99.0)], **inside())
@@ -74,7 +74,7 @@ def test_a_rank_that_works_longer_is_told_and_not_one_that_waits(slow_ns, severi
         phases=[phase(gpu_pct=50.0)], rank_phases=ranks(slow_ns), phase_instances=[instance]
     )["phase_imbalance"]
     assert (found.rank, found.severity, found.window_ns) == (2, severity, (5, 9))
-    assert "the others wait for it" in found.evidence
+    assert "the others wait for it" in found.details
     assert found.impact_ns == slow_ns - 100 * MS
 
 
@@ -100,7 +100,7 @@ def host_bound(idle_ns=10 * MS, gpu_ns=5 * MS, wall_ns=20 * MS):
 def test_a_phase_for_which_the_gpu_waits_longer_than_it_works_is_host_bound():
     found = host_bound()["host_bound_phase"]
     assert (found.severity, found.rank, found.impact_ns) == ("medium", 3, 10 * MS)
-    assert "10.0 %" in found.evidence
+    assert "10.0 %" in found.details
     # Host time far above GPU time is no evidence by itself, and neither is idle time.
     assert "host_bound_phase" not in host_bound(idle_ns=5 * MS)
     assert "host_bound_phase" not in host_bound(wall_ns=10 * MS)
@@ -156,7 +156,7 @@ def test_warm_up_is_a_note():
     step = {"rank": 0, "step": 0, "warmup": True, "wall_ns": 60, "start_ns": 1, "end_ns": 61}
     found = rules(steps=[step, {**step, "warmup": False, "wall_ns": 40}])["warm_up_steps"]
     assert found.severity == "note"
-    assert "60.0 %" in found.evidence
+    assert "60.0 %" in found.details
 
 
 def lost(part, gpu_ns, rank=0):
@@ -171,8 +171,8 @@ def test_low_coverage_names_the_largest_loss_and_the_flag_for_it():
     rows = [lost("launch", 69), lost("outside_ranges", 11), lost("no_call", 20)]
     found = rules(attribution=rows)["low_range_coverage"]
     assert "69.0 %" in found.title
-    assert PARTS["no_call"].meaning in found.evidence
-    assert found.capture == "--trace=cuda"
+    assert PARTS["no_call"].meaning in found.details
+    assert found.record == "--trace=cuda"
     assert "low_range_coverage" not in rules(attribution=[lost("launch", 70), lost("no_call", 30)])
 
 
@@ -180,7 +180,7 @@ def test_threads_that_mark_nothing_are_told_with_pytorch_s_flag():
     rows = [lost("launch", 90), lost("unmarked_thread", 10, rank=1)]
     found = rules(attribution=rows)["unmarked_thread"]
     assert (found.rank, found.impact_ns) == (1, 10)
-    assert "--pytorch=autograd-nvtx" in found.capture
+    assert "--pytorch=autograd-nvtx" in found.record
     assert "unmarked_thread" not in rules(
         attribution=[lost("launch", 960), lost("unmarked_thread", 40)]
     )
@@ -189,7 +189,7 @@ def test_threads_that_mark_nothing_are_told_with_pytorch_s_flag():
 def test_ranges_of_no_phase_ask_for_a_map_and_name_candidates():
     tree = {"label": "step #", "depth": 0, "inclusive_ns": 5, "inclusive_pct": 80.0}
     found = rules(phases=[phase("unmapped", gpu_pct=50.0)], range_tree=[tree])["unmapped_ranges"]
-    assert "`step #` 80.0 %" in found.evidence
+    assert "`step #` 80.0 %" in found.details
     assert "--phase-map" in found.recommendation
     assert "unmapped_ranges" not in rules(phases=[phase("unmapped", gpu_pct=49.9)])
 

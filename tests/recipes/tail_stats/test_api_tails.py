@@ -117,7 +117,7 @@ def test_first_launches_alone_count_with_all_of_their_time(tmp_path):
     row, told = loading_cost(found)
     assert row == (2, 35_200_000, 35_200_000, None)
     assert "35.2 ms" in told["title"]
-    assert "no later call" in told["evidence"]
+    assert "no later call" in told["details"]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -65,7 +65,7 @@ def test_longer_experts_on_one_rank_are_uneven_work_and_no_slow_gpu(tmp_path, se
     assert GENERIC & set(told) == {"uneven_work"}
     one = told["uneven_work"]
     assert (one["rank"], one["name"]) == (busiest, "experts_up")
-    assert "1.60 times" in one["evidence"] or "1.59" in one["evidence"] or "1.61" in one["evidence"]
+    assert "1.60 times" in one["details"] or "1.59" in one["details"] or "1.61" in one["details"]
     assert one["impact_ns"] == pytest.approx(0.6 * 110_000 * STEPS, rel=0.05)
     straggler = told["persistent_straggler"]
     assert straggler["rank"] == busiest
@@ -98,7 +98,7 @@ def test_a_host_that_launches_late_is_named_with_the_idle_time_of_its_gpu(tmp_pa
     one = told["persistent_straggler"]
     assert (one["rank"], one["severity"]) == (late, "high")
     assert one["title"].endswith("throughout: its host launches late")
-    assert one["evidence"].startswith("Its GPU is idle for")
+    assert one["details"].startswith("Its GPU is idle for")
     assert tables["findings"]["rule"].iloc[0] == "persistent_straggler"
     assert not tables["findings"]["recommendation"].str.contains("No rank is to blame").any()
     idle = tables["tail_ranks"].set_index("rank")["idle_ns"]

@@ -72,8 +72,8 @@ def test_a_persistent_straggler_is_named_with_what_it_costs_and_where_to_look():
     assert (one.rule, one.severity, one.rank) == ("persistent_straggler", "high", 2)
     assert one.window_ns == (5_000, 9_000)
     assert one.impact_ns == 24 * MS
-    assert "8.0 %" in one.evidence
-    assert "24 ms" in one.evidence
+    assert "8.0 %" in one.details
+    assert "24 ms" in one.details
     assert "rank 2" in one.recommendation
 
 
@@ -99,13 +99,13 @@ def test_a_transient_straggler_is_told_as_such(last_third_pct, when):
     (one,) = found(tables(rank(1, **{**LATE, **shares}))).values()
     assert one.rule == "transient_straggler"
     assert one.title == f"Rank 1 makes the other ranks of 0-3 wait {when}"
-    assert f"with 80.0 %, 90.0 %, {last_third_pct:.1f} % of the waiting" in one.evidence
+    assert f"with 80.0 %, 90.0 %, {last_third_pct:.1f} % of the waiting" in one.details
 
 
 @pytest.mark.parametrize(("pace", "told"), [(1.2, True), (1.04, False), (None, False)])
 def test_slow_kernels_of_a_straggler_are_told_with_it(pace, told):
     (one,) = found(tables(rank(2, **LATE), paces=[(2, pace), (1, 1.9)])).values()
-    assert ("its own kernels are 20.0 % above" in one.evidence) == told
+    assert ("its own kernels are 20.0 % above" in one.details) == told
 
 
 def test_skew_that_no_rank_stands_out_in_is_told_of_the_communicator():
@@ -121,7 +121,7 @@ def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():
     given = tables(rank(0, **unclear), rank(1, **unclear))
     (one,) = found(given).values()
     assert (one.rule, one.severity, one.rank) == ("clocks_too_uncertain", "note", None)
-    assert "900 ns" in one.evidence
+    assert "900 ns" in one.details
     assert "for rank" not in waiting_words(given)
     # On one clock, ranks that come together are no matter of clocks.
     same = {**unclear, "residual_ns": 0}

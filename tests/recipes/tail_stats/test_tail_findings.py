@@ -77,8 +77,8 @@ def test_a_rare_tail_says_what_it_costs_where_and_when():
     # 240 of 10,240 us are 2.3 %; over 2 s of two GPUs and 20 steps.
     assert one.severity == "high"
     assert (one.rank, one.window_ns) == (1, (7_000, 97_000))
-    assert "(120 us a second on each GPU, 12 us a step)" in one.evidence
-    assert "Rank 1 has 3 of them." in one.evidence
+    assert "(120 us a second on each GPU, 12 us a step)" in one.details
+    assert "Rank 1 has 3 of them." in one.details
     assert one.impact_ns == 240_000
 
 
@@ -169,7 +169,7 @@ def test_a_mix_of_shapes_is_a_note_with_the_median_that_no_launch_has():
     large |= {"min_ns": 8_000, "max_ns": 9_900}
     (one,) = found("shape_mix", tails=[small, large])
     assert one.severity == "note"
-    assert "5 us, a duration that no configuration has" in one.evidence
+    assert "5 us, a duration that no configuration has" in one.details
     # Where a configuration has a tail of its own, that is what is told.
     assert not found("shape_mix", tails=[small, {**large, "outlier": True}])
     touched = {**large, "min_ns": 5_000}
@@ -200,7 +200,7 @@ def test_an_api_tail_names_rank_window_and_what_to_do():
     (one,) = found("api_tail", **rows)
     # 12 ms of a window of 1 s.
     assert (one.severity, one.rank, one.window_ns) == ("medium", 3, (40, 9_000_040))
-    assert "1.2 %" in one.evidence
+    assert "1.2 %" in one.details
     assert "Allocate once" in one.recommendation
 
 
@@ -290,7 +290,7 @@ def test_a_rank_is_named_for_its_outliers_where_chance_would_not_do(outliers, ra
 def test_a_step_counts_once_for_a_rank_with_two_devices():
     devices = [rank(0, steps_n=10), rank(0, device_id=1, steps_n=10)]
     (one,) = found("rare_outliers", tails=[TAIL], rank_tails=[rank_tail(0)], tail_ranks=devices)
-    assert "24 us a step" in one.evidence
+    assert "24 us a step" in one.details
 
 
 def test_captures_with_little_to_count_are_told():

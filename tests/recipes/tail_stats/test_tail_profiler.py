@@ -108,7 +108,7 @@ def test_a_late_rank_that_a_flush_holds_too_is_judged_by_the_rest(tmp_path):
     assert row["worst_late_by_ns"] == 200 * US
     finding = tables["findings"].set_index("rule").loc["persistent_straggler"]
     assert finding["impact_ns"] == 30 * 200 * US
-    assert "6 ms of that waiting is the profiler's own work" in finding["evidence"]
+    assert "6 ms of that waiting is the profiler's own work" in finding["details"]
 
 
 def test_a_flush_makes_no_tail_of_the_call_that_it_holds(tmp_path):

@@ -38,7 +38,7 @@ def test_bursts_of_every_step_are_one_finding(seed, tmp_path):
     assert len(told) == 1
     one = told.iloc[0]
     assert (one["rank"], one["title"]) == (1, "6 bursts of outliers on rank 1, one every 24 ms")
-    assert one["evidence"].startswith("48 outliers")
+    assert one["details"].startswith("48 outliers")
     assert one["impact_ns"] == table["excess_ns"].sum()
 
 

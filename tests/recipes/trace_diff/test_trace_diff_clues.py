@@ -55,7 +55,7 @@ def test_copies_and_idle_time_of_more_steps_are_told_per_step(tmp_path):
     answer, findings, kernels = told(tmp_path, before, after)
     assert "device-to-device copies 15 -> 30 a step and rank (+100 %), 7.5 kB -> 15 kB" in answer
     assert findings.loc["copies", "impact_ns"] == 15_000
-    assert findings.loc["copies", "evidence"].endswith(
+    assert findings.loc["copies", "details"].endswith(
         "15 us beside 58.1 us of kernel time in the baseline a step and rank (25.8 %)."
     )
     # What is not comparable, sums, is not what the answer tells.
@@ -73,7 +73,7 @@ def test_copies_and_idle_time_of_more_steps_are_told_per_step(tmp_path):
         assert changes == pytest.approx(totals[1] - totals[0])
     assert set(kernels["basis"]) == {"a step and rank"}
     assert kernels["input_compared_ns"].tolist() == kernels["input_step_ns"].tolist()
-    idle = findings.loc["more_idle", "evidence"]
+    idle = findings.loc["more_idle", "details"]
     assert "host_no_cuda" in idle
     assert " points)" in idle
 
@@ -83,7 +83,7 @@ def test_a_cause_of_idle_time_is_that_of_a_larger_share_and_not_of_a_longer_wind
     before = run(tmp_path / "before.sqlite", 200)
     after = run(tmp_path / "after.sqlite", 20, gap=9_000)
     answer, findings, _ = told(tmp_path, before, after)
-    assert "mostly `host_no_cuda`" in findings.loc["more_idle", "evidence"]
+    assert "mostly `host_no_cuda`" in findings.loc["more_idle", "details"]
     assert "The host launches later than before: " in answer
     advice = findings.loc["more_idle", "recommendation"]
     assert "The GPU waits for the host more than before (`host_no_cuda`)" in advice
@@ -93,7 +93,7 @@ def test_shorter_kernels_are_no_slower_host(tmp_path):
     before = run(tmp_path / "before.sqlite", 30, gemm=90_000, ranged=False)
     after = run(tmp_path / "after.sqlite", 30, gemm=10_000, ranged=False)
     answer, findings, _ = told(tmp_path, before, after)
-    assert "no more idle time for as much work" in findings.loc["more_idle", "evidence"]
+    assert "no more idle time for as much work" in findings.loc["more_idle", "details"]
     assert "host launches later" not in answer
     assert "waits for the host" not in findings.loc["more_idle", "recommendation"]
 

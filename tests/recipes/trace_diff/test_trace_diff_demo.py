@@ -89,7 +89,7 @@ def test_with_steps_that_tell_no_tokens_the_answer_draws_the_conclusion(demo, wo
     assert "merge_attn_states_kernel" in path
     assert "attention is computed in parts and merged" in path
     waiting = findings["waiting"]
-    assert f"waiting is for rank {demo.planted.slow_rank}, as before" in waiting["evidence"]
+    assert f"waiting is for rank {demo.planted.slow_rank}, as before" in waiting["details"]
     assert "a late peer and not the network" in waiting["recommendation"]
 
 

@@ -14,7 +14,7 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 def compared(folder):
     tables = quick("trace_diff", "--baseline", str(folder / "before"), folder / "after")
     found = tables["findings"]
-    texts = [load_analysis("trace_diff").answer(tables), *found["evidence"], *found["title"]]
+    texts = [load_analysis("trace_diff").answer(tables), *found["details"], *found["title"]]
     return set(found["rule"]), " ".join(texts)
 
 

@@ -35,7 +35,7 @@ def test_the_profilers_part_of_a_change_of_waiting_is_said(tmp_path, seed, flush
     rule = "profiler_wait" if flushed else "waiting"
     assert rule in found.index
     assert not ({"profiler_wait", "waiting"} - {rule}) & set(found.index)
-    assert ("the profiler's own work" in found.loc[rule, "evidence"]) is flushed
+    assert ("the profiler's own work" in found.loc[rule, "details"]) is flushed
 
 
 def test_profilers_that_take_different_shares_differ(tmp_path):

@@ -43,7 +43,7 @@ def test_the_blog_s_conclusion_is_drawn(blog):
     answer, findings, _ = blog
     assert "A different path was taken through the same model: " in answer
     path = findings["another_path"]
-    assert path["evidence"].endswith("through the same model, not more of the same work.")
+    assert path["details"].endswith("through the same model, not more of the same work.")
     chooses = r"what chooses the path of attention: .*cascade attention"
     assert re.search(chooses, path["recommendation"])
     assert {"another_path", "other_kernels", "slower_calls", "copies"} <= findings.keys()
@@ -111,7 +111,7 @@ def test_a_slower_machine_is_no_slower_kernel(tmp_path):
     answer, findings, _ = told(tmp_path, before, after)
     assert "Nearly all kernels are slower by about 20.0 %" in answer
     assert "the machine rather than the code" in answer
-    assert "clocks, power or heat" in findings["slower_throughout"]["evidence"]
+    assert "clocks, power or heat" in findings["slower_throughout"]["details"]
 
 
 def test_one_slower_kernel_is_named_and_no_machine_blamed(tmp_path):
@@ -188,7 +188,7 @@ def test_a_late_rank_is_waiting_and_no_slower_network(tmp_path):
     after = ranks(tmp_path / "after", late_ns=20_000)
     _, findings, tables = told(tmp_path, before, after)
     # 30 collectives in which rank 0 waits 20 us.
-    evidence = findings["waiting"]["evidence"]
+    evidence = findings["waiting"]["details"]
     assert "ommunication takes +600 us: waiting for late ranks +600 us, transfer 0 ns" in evidence
     assert "most of the waiting is for rank 1" in evidence
     assert "a late peer and not the network" in findings["waiting"]["recommendation"]
@@ -222,7 +222,7 @@ def test_a_slower_network_is_transfer(tmp_path):
     after = ranks(tmp_path / "after", late_ns=0, transfer_ns=25_000)
     answer, findings, _ = told(tmp_path, before, after)
     assert "communication takes +1.2 ms (transfer +1.2 ms)" in answer
-    assert "waiting for late ranks 0 ns, transfer +1.2 ms" in findings["transfer"]["evidence"]
+    assert "waiting for late ranks 0 ns, transfer +1.2 ms" in findings["transfer"]["details"]
     assert "late peer" not in findings["transfer"]["recommendation"]
 
 

@@ -1,0 +1,20 @@
+"""Divides the communication class of the table wall: waiting and transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.wall.communication_split import communication_details
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.wall import WallDetails, Walls
+
+from ..partials import TailPartial
+
+
+def wall_details(
+    partial: TailPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
+) -> WallDetails:
+    """Return waiting and transfer of each device that communicates with others."""
+    return communication_details(match_collectives(partial.collectives, ranks, options), walls)

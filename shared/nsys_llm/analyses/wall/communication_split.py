@@ -1,0 +1,64 @@
+"""How much of the communication class of each device is waiting, and how much transfer.
+
+A device waits in a collective until the last rank has come (see `collectives.waits`) and transfers
+from then until it leaves. Only time counts that the wall split gives to communication: what is
+hidden behind computation costs nothing. Where a device waits in one collective and transfers in
+another, it transfers. What is not matched for sure is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    subtract_intervals,
+    total_length_ns,
+    union_intervals,
+)
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, NOT_MATCHED, TRANSFER, WAITING
+from nsys_llm.trace.wall import WallDetails, WallKey, Walls
+
+
+def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetails:
+    """Return waiting, transfer and the rest of each device; nothing where none is matched.
+
+    Args:
+        found: The collectives of all ranks.
+        walls: Of all devices; one without `hidden` is not divided.
+    """
+    details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
+    for owner, device in enumerate(found.devices):
+        key = device.rank.key, device.device_id
+        hidden = walls[key].hidden if key in walls else None
+        if hidden is None:
+            continue
+        waiting, transfer = _spans(found, owner)
+        transfer_ns = total_length_ns(subtract_intervals(transfer, hidden))
+        waiting = subtract_intervals(subtract_intervals(waiting, transfer), hidden)
+        waiting_ns = total_length_ns(waiting)
+        if not len(transfer):
+            continue
+        rest_ns = walls[key].communication_ns - waiting_ns - transfer_ns
+        parts = {WAITING: waiting_ns, TRANSFER: transfer_ns, NOT_MATCHED: rest_ns}
+        details[key] = {COMMUNICATION: parts}
+    return details
+
+
+def _spans(found: MatchedCollectives, owner: int) -> tuple[IntArray, IntArray]:
+    """Return when a device waits and when it transfers, in its report's clock: two unions."""
+    begins, meets, leaves = ([np.empty(0, dtype=np.int64)] for _ in range(3))
+    for one in found.sequences:
+        if owner not in one.owners or one.confidence == LOW_CONFIDENCE:
+            continue
+        place, met = one.owners.index(owner), one.waits.met
+        ahead_ns = one.ahead_ns[place][met]
+        begins.append(one.start_ns[place][met] + ahead_ns)
+        meets.append(one.waits.last_start_ns[met] + ahead_ns)
+        leaves.append(one.end_ns[place][met] + ahead_ns)
+    begin_ns, meet_ns, leave_ns = map(np.concatenate, (begins, meets, leaves))
+    return union_intervals(begin_ns, meet_ns), union_intervals(meet_ns, leave_ns)

@@ -1,0 +1,171 @@
+"""Which class each nanosecond of a device belongs to: the layers of the wall split. Pure numpy.
+
+The classes take time in the order of `WALL_CLASSES`: what computes, then communication beside which
+nothing computes, then copies and fills beside neither, then the profiler's own work while the
+device runs nothing. What no layer has is idle. Of kernels that compute at the same time, the one
+that began first has the time.
+
+All operations of a device count, before any filter: what else the GPU did then, it did.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.profiler_time import profiler_spans
+from nsys_llm.numeric.gaps import start_order
+from nsys_llm.numeric.grouping import is_constant
+from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.rank_trace import RankTrace
+
+
+@dataclass(frozen=True)
+class WallLayers:
+    """The layers of one device; all spans sorted and disjoint, of different layers too.
+
+    Attributes:
+        device_id: CUDA device id.
+        names: Full names of kernels; the label of a whole graph is `len(names)`.
+        compute: Shape (n, 2), each piece of one kernel or whole graph.
+        label: Shape (n,), whose piece it is.
+        communicating: Shape (m, 2), when communication kernels ran, whatever else did.
+        communication: The part of that beside which nothing computes.
+        copies: Likewise.
+        profiler: Likewise.
+    """
+
+    device_id: int
+    names: tuple[str, ...]
+    compute: IntArray
+    label: IntArray
+    communicating: IntArray
+    communication: IntArray
+    copies: IntArray
+    profiler: IntArray
+
+
+def wall_layers(trace: RankTrace) -> tuple[tuple[str, ...], Iterator[WallLayers]]:
+    """Return the full names of a rank's kernels, and the layers of each of its devices in turn."""
+    kernels = trace.unfiltered["kernels"]
+    texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
+    # Results of many ranks that travel together hold each name once.
+    names = tuple(map(sys.intern, texts))
+    communicates = np.array([is_communication(name) for name in names], dtype=bool)
+    profiler = profiler_spans(trace)
+    layers = (
+        _device_layers(trace, device, names, code, communicates, profiler)
+        for device in trace.device_ids
+    )
+    return names, layers
+
+
+def first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
+    """Give each nanosecond of a union to the interval that began first.
+
+    Args:
+        times_ns: Shape (2, n), starts and ends, in any order; may be changed.
+        label: Shape (n,). Of equal starts the earlier end comes first, then the lower label, so
+            that the order of rows decides nothing.
+
+    Returns:
+        Sorted disjoint pieces, shape (k, 2), that make up the union, and their labels, shape (k,).
+    """
+    order = start_order(times_ns[0], lambda some: (times_ns[1, some], label[some]))
+    if order is not None:
+        times_ns, label = times_ns[:, order], label[order]
+    reach = np.maximum.accumulate(times_ns[1])
+    if (times_ns[0, 1:] < reach[:-1]).any():
+        np.maximum(times_ns[0, 1:], reach[:-1], out=times_ns[0, 1:])
+    real = times_ns[1] > times_ns[0]
+    if not real.all():
+        times_ns, label = times_ns[:, real], label[real]
+    return times_ns.T, label
+
+
+def _device_layers(
+    trace: RankTrace,
+    device: int,
+    names: tuple[str, ...],
+    code: IntArray,
+    communicates: npt.NDArray[np.bool_],
+    profiler: IntArray,
+) -> WallLayers:
+    told = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
+    graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
+    times_ns, label = _joined(
+        [
+            _Operations.of(trace, "kernels", device, code, ~told),
+            _Operations.of(trace, "graph_traces", device, graphs),
+        ]
+    )
+    compute, label = first_come_pieces(times_ns, label)
+    talking, _ = _joined([_Operations.of(trace, "kernels", device, code, told)])
+    copies = [_Operations.of(trace, name, device) for name in ("memcpys", "memsets")]
+    moving, _ = _joined(copies)
+    communicating = union_intervals(*talking)
+    layers: list[IntArray] = []
+    for spans in (communicating, union_intervals(*moving), profiler):
+        for above in (compute, *layers):
+            spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
+        layers.append(spans)
+    return WallLayers(device, names, compute, label, communicating, *layers)
+
+
+@dataclass(frozen=True)
+class _Operations:
+    """Operations of one table on one device; `rows` tells which of all are, None for all."""
+
+    start_ns: IntArray
+    end_ns: IntArray
+    label: IntArray
+    rows: npt.NDArray[np.bool_] | None
+
+    @classmethod
+    def of(
+        cls,
+        trace: RankTrace,
+        table: str,
+        device: int,
+        label: IntArray | None = None,
+        chosen: npt.NDArray[np.bool_] | None = None,
+    ) -> _Operations:
+        """Return the chosen ones of a table; one that the recipe does not read has none."""
+        if table not in trace.unfiltered:
+            nothing = np.empty(0, dtype=np.int64)
+            return cls(nothing, nothing, nothing, None)
+        op = trace.unfiltered[table]
+        ids = op["device_id"]
+        rows = None if is_constant(ids) and ids[0] == device else ids == device
+        if chosen is not None and not chosen.all():
+            rows = chosen if rows is None else rows & chosen
+        if label is None:
+            label = np.broadcast_to(0, ids.shape)
+        return cls(op["start_ns"], op["end_ns"], label, rows)
+
+    def __len__(self) -> int:
+        return self.start_ns.size if self.rows is None else int(np.count_nonzero(self.rows))
+
+
+def _joined(parts: Sequence[_Operations]) -> tuple[IntArray, IntArray]:
+    """Return starts and ends, shape (2, n), and labels: copied once, which is what takes long."""
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    times_ns = np.empty((2, ends[-1]), dtype=np.int64)
+    label = np.empty(ends[-1], dtype=np.int64)
+    for part, low, high in zip(parts, [0, *ends], ends, strict=False):
+        for column, target in (
+            (part.start_ns, times_ns[0]),
+            (part.end_ns, times_ns[1]),
+            (part.label, label),
+        ):
+            if part.rows is None:
+                target[low:high] = column
+            else:
+                np.compress(part.rows, column, out=target[low:high])
+    return times_ns, label

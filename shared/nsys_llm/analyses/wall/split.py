@@ -1,0 +1,126 @@
+"""How long each class of the wall split was, in each of some windows; and of each device of a rank.
+
+The classes of a window add up to its length, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    bounds,
+    clip_to_windows,
+    covered_ns,
+    intersect_intervals,
+    subtract_intervals,
+    total_length_ns,
+)
+from nsys_llm.trace.device_ops import device_windows
+from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.wall import MOST_HIDDEN, DeviceWall, RankWall
+
+
+@dataclass(frozen=True)
+class WallOfSteps:
+    """The wall split of windows; all int64.
+
+    Attributes:
+        compute_ns: Shape (windows, names + 1), of each kernel by its full name; last, whole graphs.
+        communication_ns: Shape (windows,).
+        copies_ns: Likewise.
+        profiler_ns: Likewise.
+        idle_ns: Likewise.
+    """
+
+    compute_ns: IntArray
+    communication_ns: IntArray
+    copies_ns: IntArray
+    profiler_ns: IntArray
+    idle_ns: IntArray
+
+
+def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
+    """Split windows of one device, such as its steps.
+
+    Args:
+        layers: Of the device.
+        windows: Shape (n, 2), sorted and disjoint.
+    """
+
+    def within(spans: IntArray) -> IntArray:
+        return covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
+
+    compute_ns = _by_label(layers, windows)
+    communication_ns, copies_ns = within(layers.communication), within(layers.copies)
+    profiler_ns = within(layers.profiler)
+    taken_ns = compute_ns.sum(axis=1) + communication_ns + copies_ns + profiler_ns
+    idle_ns = windows[:, 1] - windows[:, 0] - taken_ns
+    return WallOfSteps(compute_ns, communication_ns, copies_ns, profiler_ns, idle_ns)
+
+
+def map_wall(trace: RankTrace, options: Mapping[str, Any], *, hidden: bool = False) -> RankWall:
+    """Split the span of each device of a rank.
+
+    Args:
+        trace: The rank.
+        options: whole_capture, where the recipe has it; the span is then all of the capture.
+        hidden: Tell too when communication kernels ran that do not count as communication.
+    """
+    whole_capture = bool(options.get("whole_capture"))
+    names, layers = wall_layers(trace)
+    devices = []
+    for own in layers:
+        windows, _ = device_windows(trace, own.device_id, whole_capture=whole_capture)
+        devices.append(_device_wall(own, windows, hidden=hidden))
+    return RankWall(names, tuple(devices))
+
+
+def _by_label(layers: WallLayers, windows: IntArray) -> IntArray:
+    """Return the computing time of each window by label, shape (windows, labels)."""
+    labels_n = len(layers.names) + 1
+    starts, ends = layers.compute[:, 0], layers.compute[:, 1]
+    if not len(windows) or not starts.size:
+        return np.zeros((len(windows), labels_n), dtype=np.int64)
+    if len(windows) == 1 and windows[0, 0] <= starts[0] and ends[-1] <= windows[0, 1]:
+        return exact_sums(layers.label, ends - starts, labels_n).reshape(1, labels_n)
+    owner, starts, ends = clip_to_windows(starts, ends, windows)
+    window = np.searchsorted(windows[:, 0], starts, side="right") - 1
+    code = window * labels_n + layers.label[owner]
+    return exact_sums(code, ends - starts, len(windows) * labels_n).reshape(-1, labels_n)
+
+
+def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> DeviceWall:
+    split = wall_of_steps(layers, windows)
+    start_ns, end_ns = bounds(windows)
+    compute_ns = split.compute_ns.sum(axis=0).tolist()
+    return DeviceWall(
+        device_id=layers.device_id,
+        span_start_ns=start_ns,
+        span_end_ns=end_ns,
+        span_ns=total_length_ns(windows),
+        kernels_ns={
+            name: time_ns
+            for name, time_ns in zip(layers.names, compute_ns, strict=False)
+            if time_ns
+        },
+        graphs_ns=compute_ns[-1],
+        communication_ns=int(split.communication_ns.sum()),
+        copies_ns=int(split.copies_ns.sum()),
+        profiler_ns=int(split.profiler_ns.sum()),
+        idle_ns=int(split.idle_ns.sum()),
+        hidden=_hidden(layers, windows) if hidden else None,
+    )
+
+
+def _hidden(layers: WallLayers, windows: IntArray) -> IntArray | None:
+    """Return when communication kernels ran that do not count as such; None for too many times."""
+    counted = intersect_intervals(layers.communication, windows)
+    found = subtract_intervals(layers.communicating, counted)
+    return found if len(found) <= MOST_HIDDEN else None

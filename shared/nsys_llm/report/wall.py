@@ -1,0 +1,119 @@
+"""The table `wall` that every recipe has: where the wall-clock time of each GPU went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from nsys_llm.core.errors import ManifestError
+from nsys_llm.manifest.declared import TableWrite
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.taxonomy.categories import UNMATCHED, RuleSet
+from nsys_llm.taxonomy.communication import COMMUNICATION as COMMUNICATES
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
+from nsys_llm.taxonomy.wall_classes import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    IDLE,
+    PROFILER,
+    WALL_CLASSES,
+    WHOLE_GRAPH,
+)
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.wall import DeviceWall, WallDetails, Walls
+
+#: Of one device: time by class and detail.
+Times = dict[str, dict[str | None, int]]
+
+
+def wall_table(
+    table: TableWrite,
+    ranks: Sequence[Rank],
+    walls: Walls,
+    details: WallDetails,
+    rules: RuleSet,
+) -> pd.DataFrame:
+    """Return the table wall.
+
+    Args:
+        table: Its declaration.
+        ranks: In the order in which they are shown.
+        walls: Of the ranks that were mapped.
+        details: What the recipe knows besides.
+        rules: Tell the categories of kernels.
+
+    Raises:
+        ManifestError: Details do not add up to their class.
+    """
+    devices: dict[RankKey, list[int]] = {}
+    for key, device_id in walls:
+        devices.setdefault(key, []).append(device_id)
+    rows = [
+        row
+        for rank in ranks
+        for place in ((rank.key, device_id) for device_id in sorted(devices.get(rank.key, ())))
+        for row in _device_rows(rank, walls[place], details.get(place, {}), rules)
+    ]
+    names = [column.name for column in table.columns]
+    return declared_frame(table, {name: [row[name] for row in rows] for name in names})
+
+
+def _device_rows(
+    rank: Rank, wall: DeviceWall, details: Mapping[str, Mapping[str, int]], rules: RuleSet
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a device: of each class in order, the longest detail first."""
+    times = _times(wall, rules)
+    for name, parts in details.items():
+        if sum(parts.values()) != sum(times[name].values()):
+            raise ManifestError(f"wall: the details of {name} do not add up to it.")
+        times[name] = {detail: ns for detail, ns in parts.items() if ns} or times[name]
+    for name in WALL_CLASSES:
+        for detail, time_ns in sorted(
+            times[name].items(), key=lambda item: (-item[1], item[0] or "")
+        ):
+            yield {
+                "side": rank.key.side,
+                "rank": rank.number,
+                "file": rank.file,
+                "device_id": wall.device_id,
+                "wall_class": name,
+                "detail": detail,
+                "time_ns": time_ns,
+                "span_ns": wall.span_ns,
+                "share_pct": 100.0 * time_ns / wall.span_ns if wall.span_ns else None,
+                "span_start_ns": wall.span_start_ns,
+                "span_end_ns": wall.span_end_ns,
+            }
+
+
+def _times(wall: DeviceWall, rules: RuleSet) -> Times:
+    """Return the time of each class, of computation by category; a class without time has none."""
+    compute: dict[str | None, int] = {}
+    for name, time_ns in wall.kernels_ns.items():
+        category = rules.classify(name).category
+        # Whether a kernel communicates is told alike by the rules of all engines.
+        category = UNMATCHED if category == COMMUNICATES else category
+        compute[category] = compute.get(category, 0) + time_ns
+    if wall.graphs_ns:
+        compute[WHOLE_GRAPH] = wall.graphs_ns
+    return {
+        COMPUTE: compute or {None: 0},
+        COMMUNICATION: {None: wall.communication_ns},
+        COPIES: {None: wall.copies_ns},
+        PROFILER: {None: wall.profiler_ns},
+        IDLE: {None: wall.idle_ns},
+    }
+
+
+def idle_details(time_ns: IntArray) -> dict[str, dict[str, int]]:
+    """Return the idle time of a device by cause, as a recipe gives it to the table.
+
+    Args:
+        time_ns: Shape (causes,) or (causes, anything), the profiler's share among them.
+    """
+    sums = time_ns.reshape(len(CAUSE_NAMES), -1).sum(axis=1)[:IDLE_CAUSES_N].tolist()
+    return {IDLE: {cause: ns for cause, ns in zip(CAUSE_NAMES, sums, strict=False) if ns}}

@@ -1,0 +1,211 @@
+"""The wall split in one line, and what bounds the run: made of the tables `wall` and `coverage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
+from nsys_llm.taxonomy.wall_classes import (
+    BOUND_WORDS,
+    COMPUTE,
+    COPIES,
+    IDLE,
+    POINTWISE,
+    UNKNOWN,
+    WALL_CLASSES,
+    WHOLE_GRAPH,
+    bound_group,
+)
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
+from nsys_llm.view.text import counted
+
+#: Groups closer than this, in percentage points, are named together.
+_CLOSE_PCT: Final = 5.0
+#: What is shown as 0.0 %.
+_NOTHING_PCT: Final = 0.05
+#: Kinds of computation below this are told together where there are several.
+_SMALL_PCT: Final = 1.0
+#: What is told of the inside of a class has at least this part of it.
+_PART_OF_CLASS: Final = 0.2
+_POINTWISE: Final = "pointwise and norm"
+_OTHER: Final = "other kernels"
+_NOT_TOLD: Final = "bound not known"
+_SIDES: Final = (BASELINE, INPUT)
+
+
+@dataclass(frozen=True)
+class WallPart:
+    """One part of the line: its name, its share in percent, and what is known of its inside."""
+
+    label: str
+    share_pct: float
+    inside: str = ""
+
+    @property
+    def text(self) -> str:
+        """The part as the line has it: `idle 9.3 % (host 8.0)`."""
+        return f"{self.label} {self.share_pct:.1f} %{self.inside}"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What bounds a run: `COMPUTE-BOUND`, and `75.9 points ahead of idle`, or why none is told."""
+
+    word: str
+    margin: str
+
+    @property
+    def text(self) -> str:
+        """Both as prose."""
+        return f"{self.word}, {self.margin}"
+
+
+@dataclass(frozen=True)
+class WallLine:
+    """The wall split of a run, or of one side of a comparison.
+
+    Attributes:
+        side: Empty where nothing is compared.
+        gpus_n: How many GPUs; the shares are of all their spans together.
+        parts: Kinds of computation and the other classes, the largest first.
+        classes: The same with all computation together.
+        bound: What bounds the run.
+    """
+
+    side: str
+    gpus_n: int
+    parts: tuple[WallPart, ...]
+    classes: tuple[WallPart, ...]
+    bound: Bound
+
+    @property
+    def head(self) -> str:
+        """What the parts are of: `wall, mean of 8 GPUs`."""
+        side = f" of {self.side}" if self.side else ""
+        mean = f", mean of {counted(self.gpus_n, 'GPU')}" if self.gpus_n > 1 else ""
+        return f"wall{side}{mean}"
+
+    @property
+    def text(self) -> str:
+        """The line as prose."""
+        return f"{self.head}: {' | '.join(part.text for part in self.parts)}. {self.bound.text}."
+
+
+def wall_lines(tables: Tables) -> tuple[WallLine, ...]:
+    """Return a line of the run, or one of each side that is compared; none without a span."""
+    wall, coverage = tables["wall"], tables["coverage"]
+    if "side" not in wall.columns:
+        return _side_line("", wall, coverage)
+    lines = (
+        _side_line(side, wall[wall["side"] == side], coverage[coverage["side"] == side])
+        for side in _SIDES
+    )
+    return tuple(line for found in lines for line in found)
+
+
+def _side_line(side: str, wall: pd.DataFrame, coverage: pd.DataFrame) -> tuple[WallLine, ...]:
+    rows = records(wall)
+    spans = {(row["file"], row["device_id"]): int(row["span_ns"]) for row in rows}
+    whole_ns = sum(spans.values())
+    if not whole_ns:
+        return ()
+    compute = _compute_parts(_sums(rows, COMPUTE, whole_ns))
+    others = [_class_part(rows, name, whole_ns) for name in WALL_CLASSES[1:]]
+    whole = WallPart(COMPUTE, sum(part.share_pct for part in compute))
+    line = WallLine(
+        side=side,
+        gpus_n=len(spans),
+        parts=_shown([*compute, *others]),
+        classes=_shown([whole, *others]),
+        bound=_bound(rows, whole_ns, _opaque(coverage)),
+    )
+    return (line,)
+
+
+def _shown(parts: Sequence[WallPart]) -> tuple[WallPart, ...]:
+    """Return the parts that are more than nothing, the largest first."""
+    seen = [part for part in parts if part.share_pct >= _NOTHING_PCT]
+    return tuple(sorted(seen, key=lambda part: -part.share_pct))
+
+
+def _sums(rows: Sequence[Record], wall_class: str, whole_ns: int) -> dict[str | None, float]:
+    """Return the share of each detail of a class."""
+    sums: dict[str | None, int] = {}
+    for row in rows:
+        if row["wall_class"] == wall_class:
+            sums[row["detail"]] = sums.get(row["detail"], 0) + int(row["time_ns"])
+    return {detail: 100.0 * time_ns / whole_ns for detail, time_ns in sums.items()}
+
+
+def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
+    """Return a class that is no computation, with the groups of its details."""
+    details = _sums(rows, name, whole_ns)
+    groups: dict[str, float] = {}
+    for detail, share in details.items():
+        if detail is not None and (group := bound_group(name, detail)) is not None:
+            groups[group] = groups.get(group, 0.0) + share
+    ranked = sorted(groups.items(), key=lambda item: -item[1])
+    whole = sum(details.values())
+    least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
+    told = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
+    return WallPart(name, whole, f" ({', '.join(told)})" if told else "")
+
+
+def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:
+    """Return the kinds of computation, small ones together."""
+    titles = {one.id: _lower(one.title) for one in load_categories()}
+    titles |= {
+        WHOLE_GRAPH: "whole CUDA graphs",
+        UNMATCHED: _OTHER,
+        **dict.fromkeys(POINTWISE, _POINTWISE),
+    }
+    shares: dict[str, float] = {}
+    for detail, share in details.items():
+        if detail is not None:
+            label = titles[detail]
+            shares[label] = shares.get(label, 0.0) + share
+    small = [label for label, share in shares.items() if share < _SMALL_PCT]
+    if len(small) > 1:
+        rest = sum(shares.pop(label) for label in small)
+        shares[_OTHER] = shares.get(_OTHER, 0.0) + rest
+    return [WallPart(label, share) for label, share in shares.items()]
+
+
+def _lower(title: str) -> str:
+    """Return a title as it stands inside a line; GEMM and KV cache stay as they are."""
+    return title if title[1:2].isupper() else title[0].lower() + title[1:]
+
+
+def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bound:
+    """Return the largest group, with how far it is ahead, or why none is named.
+
+    None is where time of which nobody knows the group could make another one the largest.
+    """
+    shares = dict.fromkeys((COMPUTE, COPIES), 0.0)
+    unknown = 0.0
+    for row in rows:
+        share = 100.0 * int(row["time_ns"]) / whole_ns
+        group = bound_group(row["wall_class"], row["detail"])
+        if group == UNKNOWN or (row["wall_class"] == IDLE and row["file"] in opaque):
+            unknown += share
+        elif group is not None:
+            shares[group] = shares.get(group, 0.0) + share
+    ranked = sorted(shares.items(), key=lambda item: -item[1])
+    (first, most), (second, next_most) = ranked[0], ranked[1]
+    ahead = most - next_most
+    if ahead <= unknown and unknown >= _CLOSE_PCT:
+        return Bound(_NOT_TOLD, f"as {unknown:.1f} % of the time has no known class or cause")
+    if ahead >= _CLOSE_PCT:
+        return Bound(BOUND_WORDS[first], f"{ahead:.1f} points ahead of {second}")
+    return Bound(f"{BOUND_WORDS[first]} and {BOUND_WORDS[second]}", f"{ahead:.1f} points apart")
+
+
+def _opaque(coverage: pd.DataFrame) -> frozenset[str]:
+    """Return the ranks that launched CUDA graphs of which no operation is recorded."""
+    hidden = coverage[coverage["opaque_graph_launches_n"].fillna(0) > 0]
+    return frozenset(hidden["file"].tolist())

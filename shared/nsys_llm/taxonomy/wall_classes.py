@@ -1,0 +1,81 @@
+"""The classes of the wall split, and the groups of which the largest bounds a run. Pure.
+
+Of each nanosecond of a GPU's span exactly one class is told, the first of `WALL_CLASSES` that the
+GPU was in. A row of the split says a class, and a detail where one is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+
+COMPUTE: Final = "compute"
+COMMUNICATION: Final = "communication"
+COPIES: Final = "copies"
+PROFILER: Final = "profiler"
+IDLE: Final = "idle"
+
+#: In the order in which they take a nanosecond.
+WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, COPIES, PROFILER, IDLE)
+
+#: Detail of computation: a CUDA graph traced as a whole, of which nobody knows what runs in it.
+WHOLE_GRAPH: Final = "whole_graph"
+
+#: Details of communication: before the last rank had come, from then on, and what is not matched
+#: with the other ranks for sure.
+WAITING: Final = "waiting"
+TRANSFER: Final = "transfer"
+NOT_MATCHED: Final = "not_matched"
+
+#: Groups of idle time; of all other causes it is the host.
+HOST: Final = "host"
+START_UP: Final = "start-up"
+DEVICE_LATENCY: Final = "device latency"
+UNKNOWN: Final = "not known"
+
+_IDLE_GROUPS: Final[Mapping[str, str]] = {
+    "module_load": START_UP,
+    "queued": DEVICE_LATENCY,
+    "no_api": UNKNOWN,
+    "after_last": UNKNOWN,
+    "unresolved": UNKNOWN,
+}
+
+
+def idle_group(cause: str) -> str:
+    """Return the group of a cause of idle time."""
+    return _IDLE_GROUPS.get(cause, HOST if cause in CAUSE_NAMES else UNKNOWN)
+
+
+#: Categories of kernels that do little with each value they read: fusing them is one lever, and
+#: they are one part of the line.
+POINTWISE: Final = frozenset({"elementwise", "memory", "norm", "activation", "reduction"})
+
+#: What a run is called whose largest group it is.
+BOUND_WORDS: Final[Mapping[str, str]] = {
+    COMPUTE: "COMPUTE-BOUND",
+    TRANSFER: "TRANSFER-BOUND",
+    WAITING: "STRAGGLER-BOUND",
+    COPIES: "COPY-BOUND",
+    HOST: "HOST-BOUND",
+    START_UP: "START-UP-BOUND",
+    DEVICE_LATENCY: "LATENCY-BOUND",
+    # Where the recipe does not divide a class.
+    COMMUNICATION: "COMMUNICATION-BOUND",
+    IDLE: "IDLE",
+}
+
+
+def bound_group(wall_class: str, detail: str | None) -> str | None:
+    """Return the group of a row of the split; None for the profiler, which is not the program."""
+    if wall_class == PROFILER:
+        return None
+    if wall_class == COMPUTE:
+        return UNKNOWN if detail == WHOLE_GRAPH else COMPUTE
+    if detail is None:
+        return wall_class
+    if detail == NOT_MATCHED:
+        return UNKNOWN
+    return idle_group(detail) if wall_class == IDLE else detail

@@ -1,0 +1,70 @@
+"""The wall split of one rank: where the wall-clock time of each of its devices went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import RankKey
+
+#: One device of one rank.
+WallKey = tuple[RankKey, int]
+
+#: What a recipe knows of classes of devices: by class the time of each detail, in ns. The details
+#: of a class add up to it.
+WallDetails = Mapping[WallKey, Mapping[str, Mapping[str, int]]]
+
+#: Times that one device sends at most, so 800 kB.
+MOST_HIDDEN: Final = 50_000
+
+
+@dataclass(frozen=True)
+class DeviceWall:
+    """Where the wall-clock time of one device of a rank went; the classes add up to the span.
+
+    Attributes:
+        device_id: CUDA device id.
+        span_start_ns: Begin of its first window, in the report's clock; None without one.
+        span_end_ns: End of its last window, likewise.
+        span_ns: Length of its windows.
+        kernels_ns: Time of kernels that compute, by full name; names without time are left out.
+        graphs_ns: Time of CUDA graphs that were traced as a whole.
+        communication_ns: Time of communication beside which nothing computes.
+        copies_ns: Time of copies and fills beside neither.
+        profiler_ns: Time in which the profiler did its own work and the device ran nothing.
+        idle_ns: The rest.
+        hidden: When communication kernels ran that the split does not count as communication, as
+            something computed too or no window was there: shape (n, 2), sorted and disjoint; None
+            where the recipe does not ask for it, or there are more than `MOST_HIDDEN`.
+    """
+
+    device_id: int
+    span_start_ns: int | None
+    span_end_ns: int | None
+    span_ns: int
+    kernels_ns: Mapping[str, int]
+    graphs_ns: int
+    communication_ns: int
+    copies_ns: int
+    profiler_ns: int
+    idle_ns: int
+    hidden: IntArray | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class RankWall:
+    """The wall split of one rank.
+
+    Attributes:
+        kernel_names: All full names of its kernels, before any filter: they tell the engine.
+        devices: Its devices.
+    """
+
+    kernel_names: tuple[str, ...] = ()
+    devices: tuple[DeviceWall, ...] = ()
+
+
+#: All devices of all ranks.
+Walls = Mapping[WallKey, DeviceWall]

@@ -1,0 +1,165 @@
+"""The wall split against a walk over single nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsys_llm.analyses.wall.layers import wall_layers
+from nsys_llm.analyses.wall.split import map_wall, wall_of_steps
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.rank_trace import RankTrace
+
+HORIZON_NS = 90
+NAMES = {1: "gemm_a", 2: "softmax_b", 3: "ncclDevKernel_AllReduce_Sum_bf16", 4: "CUPTI flush"}
+FLUSH, LOADING = 3, 6
+
+
+def table(rows, names):
+    columns = np.array(rows, dtype=np.int64).reshape(-1, len(names)).T
+    return Table(dict(zip(names, columns, strict=True)))
+
+
+def trace_of(kernels=(), copies=(), fills=(), graphs=(), overheads=(), windows=None, kept=None):
+    """Return a rank: kernels (start, end, device, name), others (start, end, device).
+
+    Args:
+        kernels: And the others: operations.
+        overheads: (start, end, type).
+        windows: As `RankTrace` has them.
+        kept: Which kernels the filters leave; None for all.
+    """
+    place = ("start_ns", "end_ns", "device_id")
+    ops = {
+        "kernels": table(kernels, (*place, "demangled_name_id")),
+        "memcpys": table(copies, place),
+        "memsets": table(fills, place),
+        "graph_traces": table(graphs, place),
+    }
+    flushes = [(start, end, 7, 4, kind) for start, end, kind in overheads]
+    columns = ("start_ns", "end_ns", "global_tid", "name_id", "overhead_type")
+    tables = {**ops, "profiler_overheads": table(flushes, columns)}
+    if kept is not None:
+        tables["kernels"] = ops["kernels"].take(np.array(kept, dtype=bool))
+    used = np.unique(np.concatenate([op["device_id"] for op in ops.values()]))
+    return RankTrace(tables, NAMES, windows, ops, tuple(used.tolist()))
+
+
+def walked(kernels, copies, fills, graphs, overheads, device):
+    """Return the class of each nanosecond of one device: the rule, written as a rule."""
+    found = ["idle"] * HORIZON_NS
+
+    def paint(spans, name):
+        for start, end in spans:
+            found[start:end] = [name] * (end - start)
+
+    paint([(start, end) for start, end, kind in overheads if kind == FLUSH], "profiler")
+    paint([one[:2] for one in (*copies, *fills) if one[2] == device], "copies")
+    paint([one[:2] for one in kernels if one[2] == device and one[3] == 3], "communication")
+    computing = [(one[:2], NAMES[one[3]]) for one in kernels if one[2] == device and one[3] != 3]
+    computing += [(one[:2], "whole_graph") for one in graphs if one[2] == device]
+    labels = {"gemm_a": 0, "softmax_b": 1, "whole_graph": 2}
+    # What began first has the time: paint it last.
+    for span, name in sorted(
+        computing, key=lambda one: (one[0][0], one[0][1], labels[one[1]]), reverse=True
+    ):
+        paint([span], name)
+    return found
+
+
+def drawn(random):
+    def spans(count, *more):
+        starts = random.integers(0, 60, count)
+        lengths = random.integers(0, 25, count)
+        return [
+            (int(start), int(start + length), *(int(random.choice(values)) for values in more))
+            for start, length in zip(starts, lengths, strict=True)
+        ]
+
+    devices = (0, 1)
+    return {
+        "kernels": spans(random.integers(0, 9), devices, (1, 2, 3)),
+        "copies": spans(random.integers(0, 4), devices),
+        "fills": spans(random.integers(0, 3), devices),
+        "graphs": spans(random.integers(0, 3) * random.integers(0, 2), devices),
+        "overheads": spans(random.integers(0, 4), (FLUSH, LOADING)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
+    random = np.random.default_rng(seed)
+    rows = drawn(random)
+    trace = trace_of(**rows)
+    edges = np.sort(random.choice(HORIZON_NS, 6, replace=False)).reshape(-1, 2)
+    names, layers = wall_layers(trace)
+    for own in layers:
+        truth = walked(*rows.values(), own.device_id)
+        split = wall_of_steps(own, edges)
+        for step, (start, end) in enumerate(edges.tolist()):
+            part = truth[start:end]
+            told = {
+                "communication": split.communication_ns[step],
+                "copies": split.copies_ns[step],
+                "profiler": split.profiler_ns[step],
+                "idle": split.idle_ns[step],
+                "whole_graph": split.compute_ns[step][-1],
+                **dict(zip(names, split.compute_ns[step], strict=False)),
+            }
+            assert {name: int(ns) for name, ns in told.items() if ns} == {
+                name: part.count(name) for name in set(part)
+            }
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_order_of_rows_decides_nothing(seed):
+    random = np.random.default_rng(seed)
+    rows = drawn(random)
+    shuffled = {
+        name: [some[i] for i in random.permutation(len(some))] for name, some in rows.items()
+    }
+    assert map_wall(trace_of(**rows), {}) == map_wall(trace_of(**shuffled), {})
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_span_is_from_first_to_last_operation_and_the_classes_add_up_to_it(seed):
+    rows = drawn(np.random.default_rng(seed))
+    ops = [*rows["kernels"], *rows["copies"], *rows["fills"], *rows["graphs"]]
+    for wall in map_wall(trace_of(**rows), {}).devices:
+        own = [one for one in ops if one[2] == wall.device_id]
+        span = (min(one[0] for one in own), max(one[1] for one in own))
+        assert (wall.span_start_ns, wall.span_end_ns) == span
+        truth = walked(*rows.values(), wall.device_id)[span[0] : span[1]]
+        assert wall.span_ns == len(truth)
+        assert wall.idle_ns == truth.count("idle")
+        assert wall.span_ns == (
+            sum(wall.kernels_ns.values())
+            + wall.graphs_ns
+            + wall.communication_ns
+            + wall.copies_ns
+            + wall.profiler_ns
+            + wall.idle_ns
+        )
+
+
+def test_what_else_ran_beside_the_chosen_operations_ran():
+    # --filter-nvtx chose the two kernels at 10 and 50: the one between them is no idle time.
+    kernels = [(10, 20, 0, 1), (25, 40, 0, 2), (50, 60, 0, 1), (70, 80, 0, 1)]
+    trace = trace_of(kernels, kept=[True, False, True, False])
+    (wall,) = map_wall(trace, {}).devices
+    assert (wall.span_start_ns, wall.span_end_ns) == (10, 60)
+    assert wall.kernels_ns == {"gemm_a": 20, "softmax_b": 15}
+    assert wall.idle_ns == 15
+
+
+def test_windows_are_the_span_where_a_filter_gives_them():
+    windows = np.array([[0, 15], [30, 35]], dtype=np.int64)
+    (wall,) = map_wall(trace_of([(10, 20, 0, 1), (30, 40, 0, 3)], windows=windows), {}).devices
+    assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (0, 35, 20)
+    assert (wall.kernels_ns, wall.communication_ns, wall.idle_ns) == ({"gemm_a": 5}, 5, 10)
+
+
+def test_filters_that_leave_nothing_leave_an_empty_span():
+    (wall,) = map_wall(trace_of([(10, 20, 0, 1)], kept=[False]), {}).devices
+    assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (None, None, 0)
+    assert (wall.kernels_ns, wall.idle_ns) == ({}, 0)

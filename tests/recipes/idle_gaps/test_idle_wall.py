@@ -1,0 +1,104 @@
+"""The idle class of the table wall is the idle time of the recipe's own tables, cause by cause."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from quick_run import quick
+from results import rows
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+CALLS = ("cudaStreamSynchronize_v3020", "cudaMalloc_v3020", "cuModuleLoadData", "cudaEventRecord")
+OPTIONS = (
+    (),
+    ("--whole-capture",),
+    ("--filter-time", "40/260"),
+    ("--filter-time", "0/9000"),
+    ("--device", "1"),
+    ("--filter-nvtx", "step"),
+)
+
+
+def drawn(seed):
+    """Return a rank with two devices, launches in and outside of a range, and flushes."""
+    random = np.random.default_rng(seed)
+    trace = TraceBuilder(duration_ns=400)
+    trace.nvtx("step", start_ns=20, end_ns=200)
+    at = 5
+    for _ in range(25):
+        at += int(random.integers(1, 12))
+        done = at + int(random.integers(1, 6))
+        start = done + int(random.integers(0, 30))
+        name = str(random.choice(["nvjet_a", "flash_fwd_kernel", "ncclDevKernel_AllReduce_Sum"]))
+        trace.kernel(
+            name,
+            start_ns=start,
+            duration_ns=int(random.integers(0, 20)),
+            launch=(at, done),
+            device_id=int(random.integers(0, 2)),
+        )
+        at = done
+        if random.random() < 0.4:
+            end = at + int(random.integers(1, 9))
+            trace.api(str(random.choice(CALLS)), start_ns=at, end_ns=end)
+            at = end
+    for _ in range(3):
+        start = int(random.integers(0, 300))
+        trace.overhead("CUPTI Buffer flush", start_ns=start, duration_ns=15, overhead_type=3)
+    return trace
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
+@pytest.mark.parametrize("seed", range(12))
+def test_idle_time_is_the_same_in_both_on_every_device(seed, options, tmp_path):
+    path = drawn(seed).write_sqlite(tmp_path / "rank0.sqlite")
+    tables = quick("idle_gaps", path, *options)
+    causes = {}
+    for device, cause, ns in rows(tables["rank_causes"], "device_id cause idle_ns"):
+        causes[device, cause] = causes.get((device, cause), 0) + ns
+    wall = rows(tables["wall"], "device_id wall_class detail time_ns")
+    told = {(device, detail): ns for device, name, detail, ns in wall if name == "idle" and detail}
+    assert told == {key: ns for key, ns in causes.items() if ns}
+    spans = dict(rows(tables["wall"], "device_id span_ns"))
+    for device, window_ns, overhead_ns, idle_ns in rows(
+        tables["devices"], "device_id window_ns overhead_ns idle_ns"
+    ):
+        assert spans[device] == window_ns
+        assert sum(ns for own, _, _, ns in wall if own == device) == window_ns
+        sums = {
+            name: sum(ns for own, one, _, ns in wall if (own, one) == (device, name))
+            for name in ("profiler", "idle")
+        }
+        assert sums == {"profiler": overhead_ns, "idle": idle_ns}
+
+
+def test_what_graphs_hide_is_not_divided(tmp_path):
+    trace = TraceBuilder().kernel("nvjet_a", start_ns=10, duration_ns=5, launch=(1, 3))
+    trace.api("cudaGraphLaunch_v10000", start_ns=20, end_ns=22)
+    trace.kernel("nvjet_a", start_ns=50, duration_ns=5, launch=(40, 43))
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    wall = quick("idle_gaps", path)["wall"]
+    assert rows(wall, "wall_class detail time_ns")[-1] == ("idle", None, 35)
+
+
+def test_a_long_call_while_the_gpu_is_busy_loses_nothing(tmp_path):
+    # The host waits 900 ns for a kernel that runs, and launches the next one 10 ns after its end.
+    trace = TraceBuilder().kernel("nvjet_a", start_ns=10, end_ns=1000, launch=(1, 3))
+    trace.api("cudaStreamSynchronize_v3020", start_ns=100, end_ns=1000)
+    trace.kernel("nvjet_a", start_ns=1010, end_ns=1100, launch=(1002, 1006))
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    wall = rows(quick("idle_gaps", path)["wall"], "wall_class detail time_ns")
+    assert sum(ns for name, _, ns in wall if name == "idle") == 10
+    assert ("idle", "host_sync") not in [row[:2] for row in wall]
+
+
+def test_time_before_an_operation_that_was_queued_is_the_devices(tmp_path):
+    trace = TraceBuilder().kernel("nvjet_a", start_ns=10, end_ns=100, launch=(1, 3))
+    trace.kernel("nvjet_a", start_ns=140, end_ns=200, launch=(4, 6))
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    assert rows(quick("idle_gaps", path)["wall"], "wall_class detail time_ns")[-1] == (
+        "idle",
+        "queued",
+        40,
+    )

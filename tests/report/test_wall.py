@@ -1,0 +1,215 @@
+"""The table wall, its line, and what bounds a run."""
+
+from __future__ import annotations
+
+import pytest
+from planted import coverage, frame_of
+from results import rows, tables_of
+
+from nsys_llm.core.errors import ManifestError
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
+from nsys_llm.report.wall import wall_table
+from nsys_llm.report.wall_line import wall_lines
+from nsys_llm.taxonomy.categories import ENGINES, UNMATCHED, load_rules
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.wall_classes import BOUND_WORDS, UNKNOWN, bound_group
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.wall import DeviceWall
+
+KEY = RankKey("/in/rank0.sqlite", 7, "")
+RANK = Rank(KEY, 0, "rank0", "index", None)
+WALL = DeviceWall(
+    device_id=0,
+    span_start_ns=100,
+    span_end_ns=1100,
+    span_ns=1000,
+    kernels_ns={"flash_fwd_kernel": 400, "nvjet_tst_a": 100, "nvjet_tst_b": 50, "odd": 25},
+    graphs_ns=0,
+    communication_ns=125,
+    copies_ns=0,
+    profiler_ns=50,
+    idle_ns=250,
+)
+
+
+def table_of(details, wall=WALL):
+    table, rules = load_manifest("idle_gaps").table("wall"), load_rules("generic")
+    return wall_table(table, [RANK], {(KEY, 0): wall}, details, rules)
+
+
+def parts(frame):
+    return rows(frame, "wall_class detail time_ns")
+
+
+def test_a_class_has_one_row_or_one_for_each_detail_and_all_add_up_to_the_span():
+    frame = table_of({})
+    assert parts(frame) == [
+        ("compute", "attention", 400),
+        ("compute", "gemm", 150),
+        ("compute", UNMATCHED, 25),
+        ("communication", None, 125),
+        ("copies", None, 0),
+        ("profiler", None, 50),
+        ("idle", None, 250),
+    ]
+    assert frame["time_ns"].sum() == frame["span_ns"].iloc[0]
+    assert frame["share_pct"].tolist() == [40, 15, 2.5, 12.5, 0, 5, 25]
+
+
+def test_details_of_a_recipe_take_the_place_of_their_class():
+    causes = {"idle": {"host_no_cuda": 200, "queued": 50, "alloc": 0}}
+    told = parts(table_of({(KEY, 0): causes}))
+    assert told[-2:] == [("idle", "host_no_cuda", 200), ("idle", "queued", 50)]
+    assert len(told) == 8
+
+
+def test_details_that_do_not_add_up_to_their_class_are_refused():
+    with pytest.raises(ManifestError, match="idle"):
+        table_of({(KEY, 0): {"idle": {"host_no_cuda": 200, "queued": 49}}})
+
+
+def line_of(*told, covered=(), gpus=("rank0",)):
+    """Return the line of GPUs of 1000 ns: (class, detail, ns) of each."""
+    some = [
+        {"wall_class": name, "detail": detail, "time_ns": ns, "span_ns": 1000, "file": file}
+        for file in gpus
+        for name, detail, ns in told
+    ]
+    tables = {"wall": frame_of("wall", some), "coverage": frame_of("coverage", covered)}
+    return wall_lines(tables)[0]
+
+
+@pytest.mark.parametrize(
+    ("some", "told"),
+    [
+        (
+            [("compute", "gemm", 700), ("communication", None, 200), ("idle", None, 100)],
+            "COMPUTE-BOUND, 50.0 points ahead of communication",
+        ),
+        # Undivided idle time is named as such: nobody looked the cause up.
+        (
+            [("compute", "gemm", 300), ("idle", None, 700)],
+            "IDLE, 40.0 points ahead of compute",
+        ),
+        # All causes of the host are one group, and each alone would be smaller than the kernels.
+        (
+            [
+                ("compute", "gemm", 300),
+                ("idle", "host_no_cuda", 260),
+                ("idle", "launch_api", 200),
+                ("idle", "queued", 240),
+            ],
+            "HOST-BOUND, 16.0 points ahead of compute",
+        ),
+        (
+            [("communication", "waiting", 500), ("communication", "transfer", 300)],
+            "STRAGGLER-BOUND, 20.0 points ahead of transfer",
+        ),
+        (
+            [("compute", "gemm", 350), ("copies", None, 345), ("idle", "module_load", 305)],
+            "COMPUTE-BOUND and COPY-BOUND, 0.5 points apart",
+        ),
+        # The profiler is not the program.
+        (
+            [("compute", "gemm", 300), ("profiler", None, 500), ("copies", None, 200)],
+            "COMPUTE-BOUND, 10.0 points ahead of copies",
+        ),
+        # Idle time without a known cause could be the host's.
+        (
+            [("compute", "gemm", 450), ("idle", "host_no_cuda", 300), ("idle", "no_api", 250)],
+            "bound not known, as 25.0 % of the time has no known class or cause",
+        ),
+        (
+            [("compute", "gemm", 600), ("idle", "host_no_cuda", 300), ("idle", "no_api", 100)],
+            "COMPUTE-BOUND, 30.0 points ahead of host",
+        ),
+        # What runs in whole graphs may communicate.
+        (
+            [("compute", "whole_graph", 900), ("compute", "gemm", 60), ("idle", None, 40)],
+            "bound not known, as 90.0 % of the time has no known class or cause",
+        ),
+    ],
+)
+def test_the_largest_group_bounds_the_run(some, told):
+    assert line_of(*some).bound.text == told
+
+
+def test_time_in_which_graphs_ran_that_are_not_recorded_is_not_known():
+    some = [("compute", "gemm", 300), ("idle", None, 700)]
+    hidden = [coverage(0, 10, op="graph", opaque_graph_launches_n=3)]
+    assert line_of(*some, covered=hidden).bound.word == "bound not known"
+    # It makes no difference where it is little: a tenth of hidden work decides nothing.
+    some = [("compute", "gemm", 900), ("idle", None, 100)]
+    assert line_of(*some, covered=hidden).bound.word == "COMPUTE-BOUND"
+
+
+def test_the_line_is_of_all_gpus_together():
+    some = [("compute", "gemm", 600), ("compute", "norm", 150), ("idle", None, 250)]
+    line = line_of(*some, gpus=("rank0", "rank1"))
+    assert line.text == (
+        "wall, mean of 2 GPUs: GEMM 60.0 % | idle 25.0 % | pointwise and norm 15.0 %. "
+        "COMPUTE-BOUND, 50.0 points ahead of idle."
+    )
+    assert [part.text for part in line.classes] == ["compute 75.0 %", "idle 25.0 %"]
+
+
+def test_small_kinds_of_computation_are_told_together():
+    some = [("compute", name, 5) for name in ("rope", "sampling", "sort")]
+    line = line_of(*some, ("compute", "gemm", 985))
+    assert [part.text for part in line.parts] == ["GEMM 98.5 %", "other kernels 1.5 %"]
+
+
+def test_the_inside_of_a_class_is_told_in_groups():
+    some = [("idle", "host_no_cuda", 200), ("idle", "launch_api", 50), ("idle", "queued", 100)]
+    line = line_of(*some, ("compute", "gemm", 650))
+    assert line.parts[1].text == "idle 35.0 % (host 25.0, device latency 10.0)"
+
+
+def test_every_cause_of_idle_time_has_a_group_with_a_word():
+    groups = {bound_group("idle", cause) for cause in CAUSE_NAMES if cause != "profiler_overhead"}
+    assert groups - {UNKNOWN} <= BOUND_WORDS.keys()
+
+
+def test_a_run_without_a_span_has_no_line():
+    tables = {"wall": frame_of("wall", []), "coverage": frame_of("coverage", [])}
+    assert wall_lines(tables) == ()
+
+
+def test_no_engine_calls_communication_what_the_split_calls_computation():
+    # Whether a kernel communicates is decided before the engine is known.
+    for engine in ENGINES:
+        for rule in load_rules(engine).rules:
+            says = load_rules(engine).classify(rule.example).category == "communication"
+            assert not says or is_communication(rule.example)
+
+
+@pytest.fixture(scope="module")
+def busy_rank(tmp_path_factory):
+    """A rank with all classes: computes 10-30 and 60-70, communicates 20-50, copies 45-58."""
+    trace = TraceBuilder().kernel("nvjet_tst_a", start_ns=10, duration_ns=20, launch=(1, 3))
+    trace.kernel("ncclDevKernel_AllReduce_Sum_bf16", start_ns=20, end_ns=50, launch=(4, 6))
+    trace.kernel("flash_fwd_kernel", start_ns=60, duration_ns=10, launch=(56, 59))
+    trace.memcpy("HtoD", start_ns=45, end_ns=58, size_bytes=64)
+    path = tmp_path_factory.mktemp("busy") / "rank0.sqlite"
+    trace.write_sqlite(path)
+    return path
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_every_recipe_has_the_same_classes(recipe, busy_rank, tmp_path):
+    options = ["--baseline", str(busy_rank)] if recipe == "trace_diff" else []
+    wall = tables_of(tmp_path / "out", busy_rank, recipe=recipe, options=options)["wall"]
+    sides = wall.groupby("side") if "side" in wall else [("", wall)]
+    for _, frame in sides:
+        sums = frame.groupby("wall_class")["time_ns"].sum().to_dict()
+        assert sums == {
+            "compute": 30,
+            "communication": 20,
+            "copies": 8,
+            "profiler": 0,
+            "idle": 2,
+        }
+        assert frame["span_ns"].unique().tolist() == [60]
+    assert len(list(sides)) == 1 + (recipe == "trace_diff")
