@@ -56,6 +56,8 @@ MARKS: Final = {
     "run/test_newer_framework.py": "slow",
     "run/test_remote_worker.py": "cluster",
     "testing/test_demo.py": "slow",
+    "testing/test_machine.py": "slow",
+    "testing/test_machine_profiles.py": "slow",
 }
 #: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
 SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")

@@ -62,12 +62,13 @@ def _steps(tables: Tables) -> str:
         row = wall.loc[wall["steps_n"].idxmax()]
         gpu = steady[(steady["measure"] == "gpu") & (steady["phase"] == row["phase"])].iloc[0]
         kind = f" of {quoted(row['phase'])}" if len(wall) > 1 else ""
+        first = ranks[ranks["counted"]].iloc[0]
         several = f" on {len(ranks)} ranks" if len(ranks) > 1 else ""
         return (
-            f"A step{kind} ({quoted(ranks['name'].iloc[0])}, "
-            f"{counted(int(row['steps_n']), 'step')}{several}) takes {format_ns(row['p50_ns'])} of "
-            f"host time in the median and {format_ns(row['p99_ns'])} at p99, with "
-            f"{format_ns(gpu['p50_ns'])} of GPU time."
+            f"A {first['unit']}{kind} ({quoted(first['name'])}, "
+            f"{counted(int(row['steps_n']), first['unit'])}{several}) takes "
+            f"{format_ns(row['p50_ns'])} of host time in the median and "
+            f"{format_ns(row['p99_ns'])} at p99, with {format_ns(gpu['p50_ns'])} of GPU time."
         )
     ranges = tables["ranges"]
     top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)

@@ -30,11 +30,11 @@ def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] 
 def per_step(gain: Gain, tables: Tables, rank: int) -> Gain:
     """Return a gain with the steps of its rank, where these hold nearly all of its GPU time."""
     steps = tables["rank_steps"]
-    row = steps[(steps["rank"] == rank) & (steps["gpu_pct"] >= STEPS_HOLD_PCT)]
+    row = steps[steps["counted"] & (steps["rank"] == rank) & (steps["gpu_pct"] >= STEPS_HOLD_PCT)]
     if row.empty:
         return gain
     steps_n = int(row["steps_n"].iloc[0] + row["warmup_n"].iloc[0])
-    return replace(gain, steps_n=steps_n) if steps_n else gain
+    return replace(gain, steps_n=steps_n, step_unit=row["unit"].iloc[0]) if steps_n else gain
 
 
 def _slow_rank(tables: Tables) -> list[Finding]:

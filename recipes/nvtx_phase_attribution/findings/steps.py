@@ -47,16 +47,21 @@ def step_windows(steps: pd.DataFrame) -> pd.DataFrame:
 
 def _slow_steps(tables: Tables) -> list[Finding]:
     """Return for each phase the finding on its slow steps on the rank that loses most."""
+    units = tables["rank_steps"]
+    units = units[units["counted"]].set_index("rank")["unit"]
     steps = step_windows(tables["steps"])
-    steps = steps[~steps["warmup"] & steps["phase"].notna()]
+    steps = steps[steps["full"] & ~steps["warmup"] & steps["phase"].notna()]
+    steps = steps[steps["rank"].isin(units.index)]
     by_phase: dict[str, list[Finding]] = {}
     for (phase, rank), rows in steps.groupby(["phase", "rank"], sort=True):
-        for finding in _slow_steps_of(tables, str(phase), int(rank), rows):
+        for finding in _slow_steps_of(tables, str(phase), int(rank), rows, str(units[rank])):
             by_phase.setdefault(str(phase), []).append(finding)
     return [max(some, key=lambda one: one.impact_ns) for some in by_phase.values()]
 
 
-def _slow_steps_of(tables: Tables, phase: str, rank: int, rows: pd.DataFrame) -> Iterator[Finding]:
+def _slow_steps_of(
+    tables: Tables, phase: str, rank: int, rows: pd.DataFrame, unit: str
+) -> Iterator[Finding]:
     """Yield the finding on slow steps of a phase on a rank, if it has some."""
     usual_ns = float(rows["window_ns"].median())
     slow = rows[rows["window_ns"] > SLOW_TIMES * usual_ns]
@@ -80,11 +85,12 @@ def _slow_steps_of(tables: Tables, phase: str, rank: int, rows: pd.DataFrame) ->
     words = _what_grew(rows, worst, numbers)
     yield RULES["slow_steps"].finding(
         gain=per_step(gain, tables, rank),
-        details=f"{counted(len(slow), 'step')} of {len(rows)} on rank {rank} took more than "
-        f"{SLOW_TIMES:g} times the median of {format_ns(usual_ns)}; the worst, step "
+        details=f"{counted(len(slow), unit)} of {len(rows)} on rank {rank} took more than "
+        f"{SLOW_TIMES:g} times the median of {format_ns(usual_ns)}; the worst, {unit} "
         f"{worst['step']}, {format_ns(worst['window_ns'])}.{words}",
         fields={
             "phase": quoted(phase),
+            "unit": unit,
             "times": f"{worst['window_ns'] / usual_ns:.1f}",
             "step": worst["step"],
         },

@@ -110,7 +110,7 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_steps",
         scope="phase",
-        title="Slow {phase} steps: the worst takes {times} times the median",
+        title="Slow {phase} {unit}s: the worst takes {times} times the median",
         threshold=f"what steps above {SLOW_TIMES:g} times the median of their phase on their rank "
         f"take beyond it, of {LEAST_STEPS} steps or more: {limits_words()}",
         source=OURS,
@@ -118,7 +118,7 @@ RULES: Final = rules_by_id(
         "shapes (batch, prompt lengths, routing of experts), a late rank in its collectives "
         "(tail_stats), or slower kernels. Where the GPU waited, idle_gaps with this window names "
         "the cause.",
-        window_shows="the slowest, step {step}",
+        window_shows="the slowest, {unit} {step}",
         tables=("steps", "step_stats", "phase_steps"),
     ),
 )

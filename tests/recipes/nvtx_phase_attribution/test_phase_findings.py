@@ -153,12 +153,17 @@ def steps_of(*lengths, between=0, **others):
 
 def slow_steps(steps, span_ns=1_000 * MS):
     classes = {"compute": span_ns // 2, "idle": span_ns // 2}
-    return rules(steps=steps, wall=walls((1, 0, classes), span_ns=span_ns)).get("slow_steps")
+    return rules(
+        steps=steps,
+        rank_steps=[{"rank": 1, "unit": "step", "steps_n": len(steps), "gpu_pct": 99.0}],
+        wall=walls((1, 0, classes), span_ns=span_ns),
+    ).get("slow_steps")
 
 
 def test_slow_steps_gain_what_they_take_beyond_the_median():
     finding = slow_steps(steps_of(*[10 * MS] * 15, 30 * MS, 40 * MS))
     assert finding.gain.gain_ns == 50 * MS
+    assert finding.gain.gain_step_ns == 50 * MS / 17
     assert (finding.severity, finding.rank) == ("medium", 1)
     assert finding.gain.tail_pct == 75.0
     assert finding.window_ns == (180 * MS, 220 * MS)
@@ -187,8 +192,9 @@ def test_a_step_whose_work_took_longer_is_said_to_have_worked():
         # A server without requests for a while: that is between its steps.
         steps_of(*[10 * MS] * 16, between=50 * MS),
         [*steps_of(30 * MS, warmup=True), *steps_of(*[10 * MS] * 15)],
+        [*steps_of(30 * MS, full=False), *steps_of(*[10 * MS] * 15)],
     ],
-    ids=["1.5 times", "few steps", "no requests", "warm-up"],
+    ids=["1.5 times", "few steps", "no requests", "warm-up", "cut"],
 )
 def test_steps_that_are_not_slow(steps):
     assert slow_steps(steps) is None
@@ -271,6 +277,26 @@ def test_caveats_tell_how_ranges_were_found_and_steps():
     assert "40.0 %" in said[0]
 
 
+@pytest.mark.parametrize(
+    ("engine", "own", "other", "flag"),
+    [
+        ("vllm", "execute_context_#(#)_generation_#(#)", "step #", "--profiler-config"),
+        ("sglang", "step[DECODE bs=#]", "train_step", "emit_nvtx"),
+        ("trtllm", "[Executor] _forward_step #: # ctx reqs", "_forward", "--trace=nvtx"),
+    ],
+)
+def test_where_an_engine_s_ranges_are_absent_it_is_told_what_records_them(engine, own, other, flag):
+    def said(name, **more):
+        rows = {"phase_categories": [{"engine": engine}], "marks": [{"steps": name}], **more}
+        return "\n".join(caveats(told(**rows)))
+
+    assert flag in said(other)
+    assert flag in said(None)
+    assert flag not in said(own)
+    assert flag not in said(other, ranges=[{"name": own.replace("#", "7")}])  # with --step
+    assert caveats(told(phase_categories=[{"engine": "generic"}])) == []
+
+
 def test_the_demo_is_told_as_it_was_planted(tmp_path):
     demo = write_demo(tmp_path, scale=0.5)
     out = analyse(tmp_path / "out", *demo.baseline, recipe=RECIPE)
@@ -280,4 +306,4 @@ def test_the_demo_is_told_as_it_was_planted(tmp_path):
     assert "idle_before_phase" in set(found["rule"])
     said = read_report(out)["report"]
     assert said["answer"].startswith("Of the GPU time: `decode` ")
-    assert "`engine_step`" in said["answer"]
+    assert "`execute_context_#(#)_generation_#(#)`" in said["answer"]
