@@ -60,15 +60,16 @@ def _steps(tables: Tables) -> str:
     wall = steady[(steady["measure"] == "wall") & steady["phase"].notna()]
     if len(ranks) and len(wall):
         row = wall.loc[wall["steps_n"].idxmax()]
-        gpu = steady[(steady["measure"] == "gpu") & (steady["phase"] == row["phase"])].iloc[0]
+        of_phase = steady[steady["phase"] == row["phase"]].set_index("measure")
+        gpu, span = of_phase.loc["gpu"], of_phase.loc["span"]
         kind = f" of {quoted(row['phase'])}" if len(wall) > 1 else ""
         first = ranks[ranks["counted"]].iloc[0]
         several = f" on {len(ranks)} ranks" if len(ranks) > 1 else ""
         return (
             f"A {first['unit']}{kind} ({quoted(first['name'])}, "
             f"{counted(int(row['steps_n']), first['unit'])}{several}) takes "
-            f"{format_ns(row['p50_ns'])} of host time in the median and "
-            f"{format_ns(row['p99_ns'])} at p99, with {format_ns(gpu['p50_ns'])} of GPU time."
+            f"{format_ns(span['p50_ns'])} from its first to its last operation in the median and "
+            f"{format_ns(span['p99_ns'])} at p99, with {format_ns(gpu['p50_ns'])} of GPU time."
         )
     ranges = tables["ranges"]
     top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)

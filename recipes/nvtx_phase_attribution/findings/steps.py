@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
@@ -9,12 +10,14 @@ import pandas as pd
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.gains import Walls
 from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 from .phases import busiest_gpu, per_step
-from .texts import LEAST_STEPS, RULES, SLOW_TIMES
+from .texts import RULES, SLOW_TIMES
 
+_UNNAMED = (UNMAPPED, NO_RANGE, NO_API)
 #: A step may be slow by any of these, and a fix may gain in any of them.
 _CLASSES = (COMPUTE, COMMUNICATION, COPIES, IDLE)
 
@@ -64,10 +67,11 @@ def _slow_steps_of(
 ) -> Iterator[Finding]:
     """Yield the finding on slow steps of a phase on a rank, if it has some."""
     usual_ns = float(rows["window_ns"].median())
-    slow = rows[rows["window_ns"] > SLOW_TIMES * usual_ns]
+    times = next((times for n, times in SLOW_TIMES.items() if len(rows) >= n), math.inf)
+    slow = rows[rows["window_ns"] > times * usual_ns]
     walls = Walls(tables)
     gpu = busiest_gpu(walls, rank, *_CLASSES)
-    if len(rows) < LEAST_STEPS or slow.empty or usual_ns <= 0 or gpu is None:
+    if slow.empty or usual_ns <= 0 or gpu is None:
         return
     worst = records(slow.loc[[slow["window_ns"].idxmax()]])[0]
     lost_ns = float((slow["window_ns"] - usual_ns).sum())
@@ -79,17 +83,17 @@ def _slow_steps_of(
         "usual_ns": usual_ns,
         "worst_ns": worst["window_ns"],
         "times": worst["window_ns"] / usual_ns,
-        "slow_times": SLOW_TIMES,
+        "slow_times": times,
         "step": worst["step"],
     }
     words = _what_grew(rows, worst, numbers)
     yield RULES["slow_steps"].finding(
         gain=per_step(gain, tables, rank),
         details=f"{counted(len(slow), unit)} of {len(rows)} on rank {rank} took more than "
-        f"{SLOW_TIMES:g} times the median of {format_ns(usual_ns)}; the worst, {unit} "
+        f"{times:g} times the median of {format_ns(usual_ns)}; the worst, {unit} "
         f"{worst['step']}, {format_ns(worst['window_ns'])}.{words}",
         fields={
-            "phase": quoted(phase),
+            "steps": f"{unit}s" if phase in _UNNAMED else f"{quoted(phase)} {unit}s",
             "unit": unit,
             "times": f"{worst['window_ns'] / usual_ns:.1f}",
             "step": worst["step"],

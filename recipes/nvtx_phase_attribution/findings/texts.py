@@ -15,10 +15,9 @@ IMBALANCE_PCT: Final = 5.0
 SAME_OPS_PCT: Final = 2.0
 #: A gain is told by step where steps hold so much of the GPU time of a rank, in percent.
 STEPS_HOLD_PCT: Final = 90.0
-#: A step is slow from so many times the median of its phase on its rank.
-SLOW_TIMES: Final = 1.5
-#: With fewer steps of a phase on a rank, the largest may be one of another kind.
-LEAST_STEPS: Final = 10
+#: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
+#: few, the largest may be one of another kind.
+SLOW_TIMES: Final = {100: 1.5, 10: 2.0}
 
 #: Share of the GPU time in ranges below which the explainer warns (report.py).
 LOW_COVERAGE_PCT: Final = 70.0
@@ -110,9 +109,10 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_steps",
         scope="phase",
-        title="Slow {phase} {unit}s: the worst takes {times} times the median",
-        threshold=f"what steps above {SLOW_TIMES:g} times the median of their phase on their rank "
-        f"take beyond it, of {LEAST_STEPS} steps or more: {limits_words()}",
+        title="Slow {steps}: the worst takes {times} times the median",
+        threshold="what steps above "
+        + " or ".join(f"{times:g} times ({n} steps or more)" for n, times in SLOW_TIMES.items())
+        + f" the median of their phase on their rank take beyond it: {limits_words()}",
         source=OURS,
         recommendation="Compare the slow step with a usual one. Where its work took longer: other "
         "shapes (batch, prompt lengths, routing of experts), a late rank in its collectives "

@@ -173,8 +173,11 @@ def test_slow_steps_gain_what_they_take_beyond_the_median():
 
 
 def test_a_rare_slow_step_is_a_tail():
-    finding = slow_steps(steps_of(*[10 * MS] * 15, 16 * MS))
-    # 0.6 % of the time, and 37.5 % of that step.
+    finding = slow_steps(steps_of(*[10 * MS] * 15, 25 * MS), span_ns=2_000 * MS)
+    # 0.75 % of the time, and 60 % of that step.
+    assert (finding.severity, finding.gain.tail_pct) == ("tail", 60.0)
+    # Of a hundred, less is no other kind of step.
+    finding = slow_steps(steps_of(*[10 * MS] * 100, 16 * MS), span_ns=2_000 * MS)
     assert (finding.severity, finding.gain.tail_pct) == ("tail", 37.5)
 
 
@@ -187,14 +190,15 @@ def test_a_step_whose_work_took_longer_is_said_to_have_worked():
 @pytest.mark.parametrize(
     "steps",
     [
-        steps_of(*[10 * MS] * 15, 15 * MS),
+        steps_of(*[10 * MS] * 15, 20 * MS),
+        steps_of(*[10 * MS] * 100, 15 * MS),
         steps_of(*[10 * MS] * 8, 30 * MS),
         # A server without requests for a while: that is between its steps.
         steps_of(*[10 * MS] * 16, between=50 * MS),
         [*steps_of(30 * MS, warmup=True), *steps_of(*[10 * MS] * 15)],
         [*steps_of(30 * MS, full=False), *steps_of(*[10 * MS] * 15)],
     ],
-    ids=["1.5 times", "few steps", "no requests", "warm-up", "cut"],
+    ids=["twice", "1.5 times", "few steps", "no requests", "warm-up", "cut"],
 )
 def test_steps_that_are_not_slow(steps):
     assert slow_steps(steps) is None
