@@ -43,12 +43,12 @@ def answer(tables: Tables) -> str:
     if row["idle_pct"] < LIMITS_PCT["low"]:
         return f"{first}. There is next to nothing to gain."
     wall = tables["wall"]
-    mine = (wall["rank"] == row["rank"]) & (wall["device_id"] == row["device_id"])
-    causes = wall[mine & (wall["wall_class"] == IDLE) & (wall["time_ns"] > 0)]
+    of_gpu = (wall["rank"] == row["rank"]) & (wall["device_id"] == row["device_id"])
+    causes = wall[of_gpu & (wall["wall_class"] == IDLE) & (wall["time_ns"] > 0)]
     causes = causes.sort_values("time_ns", ascending=False, kind="stable").head(_TOP_CAUSES)
     shares = [
-        f"{format_percent(one['share_pct'])} {quoted(one['detail'])} ({CAUSES[one['detail']]})"
-        for one in records(causes)
+        f"{format_percent(cell['share_pct'])} {quoted(cell['detail'])} ({CAUSES[cell['detail']]})"
+        for cell in records(causes)
     ]
     return f"{first}. Of the time: {'; '.join(shares)}."
 
@@ -63,13 +63,14 @@ def findings(tables: Tables) -> list[Finding]:
 
 def _without(causes: list[Finding], late: list[Finding]) -> list[Finding]:
     """Leave out that a host is late where its GPU is idle mostly while another rank works."""
-    explained = {one.rank: one.gain.gain_ns for one in late if one.gain is not None}
     return [
-        one
-        for one in causes
-        if one.rule not in HOST_RULES
-        or one.gain is None
-        or 2 * explained.get(one.rank, 0) < one.gain.gain_ns
+        finding
+        for finding in causes
+        if finding.rule not in HOST_RULES
+        or not any(
+            other.culprit != f"rank:{finding.rank}" and 2 * other.impact_ns >= finding.impact_ns
+            for other in late
+        )
     ]
 
 

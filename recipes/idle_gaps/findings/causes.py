@@ -70,10 +70,8 @@ class IdleTimes:
 
     def rows(self, gpu: Gpu, causes: tuple[str, ...]) -> list[Record]:
         """Return the rows of some causes on a GPU, the largest first."""
-        found = [
-            self._rows[key] for key in ((*gpu, cause) for cause in causes) if key in self._rows
-        ]
-        return sorted(found, key=lambda row: -int(row["time_ns"]))
+        rows = [self._rows[key] for key in ((*gpu, cause) for cause in causes) if key in self._rows]
+        return sorted(rows, key=lambda row: -int(row["time_ns"]))
 
 
 def cause_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
@@ -85,7 +83,7 @@ def cause_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
     """
     times = IdleTimes(tables)
     alike = [_lever(rule, times, tables) for rule in LEVERS]
-    return [one for one in (*alike, _host(times, tables, stages)) if one is not None]
+    return [item for item in (*alike, _host(times, tables, stages)) if item is not None]
 
 
 def _lever(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
@@ -209,7 +207,7 @@ def _ranks(
     lost_ns: Mapping[Gpu, int], gpu: Gpu, times: IdleTimes, words: _Words
 ) -> tuple[tuple[int, ...], str]:
     """Return the ranks on which it is worth a line, and words about the others."""
-    worth = {one for one, time_ns in lost_ns.items() if times.gain(one, time_ns).severity}
+    worth = {place for place, time_ns in lost_ns.items() if times.gain(place, time_ns).severity}
     ranks = tuple(sorted({rank for rank, _ in worth}))
     rest = [time_ns for (rank, _), time_ns in lost_ns.items() if rank != gpu[0]]
     if not rest:

@@ -43,7 +43,7 @@ _HOST_WORK: Final = (
 )
 _HOST: Final = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
 _LOST: Final = f"{{}}: {limits_words()}"
-_SOURCE: Final = f"{OURS}: two runs of one job differ by about 1 %"
+_SOURCE: Final = OURS
 _TABLES: Final = ("wall", "rank_causes", "gaps", "patterns", "devices")
 
 RULES: Final = rules_by_id(

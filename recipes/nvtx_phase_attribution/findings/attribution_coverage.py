@@ -56,7 +56,7 @@ def _low_coverage(tables: Tables) -> list[Finding]:
             fields={"share": format_percent(low.min()), "file": quoted(file)},
             evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
             numbers=numbers,
-            ranks=tuple(int(one) for one, _ in low.index),
+            ranks=tuple(int(key) for key, _ in low.index),
             rank=int(rank),
             record=worst["capture"],
             impact_ns=int(by_rank[rank, file] - numbers["held_ns"]),
@@ -83,7 +83,7 @@ def _unmarked_threads(tables: Tables) -> list[Finding]:
             fields={"share": format_percent(share_pct), "rank": rank},
             evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
             numbers={"share_pct": share_pct},
-            ranks=tuple(int(one) for one in much["rank"]),
+            ranks=tuple(int(key) for key in much["rank"]),
             rank=rank,
             record=str(worst["capture"]),
             impact_ns=int(worst["gpu_ns"]),
@@ -100,11 +100,11 @@ def _unmapped(tables: Tables) -> list[Finding]:
     tree = tables["range_tree"]
     outer = records(tree[(tree["depth"] == 0) & (tree["inclusive_ns"] > 0)].head(_TOP_RANGES))
     names = ", ".join(
-        f"{quoted(one['label'])} {format_percent(one['inclusive_pct'])}" for one in outer
+        f"{quoted(top['label'])} {format_percent(top['inclusive_pct'])}" for top in outer
     )
     evidence = cells("phases", row, ("phase",), ("gpu_pct",))
-    for one in outer:
-        evidence += cells("range_tree", one, ("path", "kind"), ("inclusive_pct",))
+    for top in outer:
+        evidence += cells("range_tree", top, ("path", "kind"), ("inclusive_pct",))
     return [
         RULES["unmapped_ranges"].finding(
             details=f"The outermost ranges with most of it: {names or 'none'}.",

@@ -158,9 +158,9 @@ def _idle(tables: Tables) -> list[Finding]:
         rows = ranks[(ranks["phase"] == phase) & ranks["idle_ns"].notna()]
         worth: list[tuple[Record, int, Gain]] = []
         for row in records(rows):
-            found = _idle_gain(tables, row, int(whole.get(row["rank"], 0)))
-            if found is not None and found[1].severity is not None:
-                worth.append((row, *found))
+            loss = _idle_gain(tables, row, int(whole.get(row["rank"], 0)))
+            if loss is not None and loss[1].severity is not None:
+                worth.append((row, *loss))
         if worth:
             row, device, gain = max(worth, key=lambda item: item[2].gain_ns)
             affected = tuple(int(item[0]["rank"]) for item in worth)

@@ -59,7 +59,7 @@ def _slow_steps(tables: Tables) -> list[Finding]:
     for (phase, rank), rows in steps.groupby(["phase", "rank"], sort=True):
         for finding in _slow_steps_of(tables, str(phase), int(rank), rows, str(units[rank])):
             by_phase.setdefault(str(phase), []).append(finding)
-    return [max(some, key=lambda one: one.impact_ns) for some in by_phase.values()]
+    return [max(some, key=lambda finding: finding.impact_ns) for some in by_phase.values()]
 
 
 def _slow_steps_of(
@@ -131,7 +131,7 @@ def _warmup(tables: Tables) -> list[Finding]:
     rank = int(first["rank"])
     rank_ns = int(warm.loc[warm["rank"] == rank, "wall_ns"].sum())
     share = percent(rank_ns, int(steps.loc[steps["rank"] == rank, "wall_ns"].sum()))
-    ranks = tuple(int(one) for one in sorted(warm["rank"].unique()))
+    ranks = tuple(int(rank) for rank in sorted(warm["rank"].unique()))
     return [
         RULES["warm_up_steps"].finding(
             details=f"They take more than twice the median of their phase: up to "
