@@ -11,8 +11,8 @@ from nsys_llm.report.numbers import Numbers
 def sentence(numbers):
     return (
         f"{numbers.ns('a_ns', 1_234_567)} of {numbers.percent('b_pct', 12.345)}, "
-        f"{numbers.bytes('c_bytes', 70_000)} in {numbers.count('d_n', 12_345)} copies by "
-        f"{numbers.counted('e_n', 1, 'rank')} at {numbers.value('f_gb_s', 3.21, 'GB/s')}, "
+        f"{numbers.bytes('c_bytes', 70_000)} in {numbers.count('d_n', 98_765)} copies by "
+        f"{numbers.counted('e_n', 17, 'rank')} at {numbers.value('f_gb_s', 3.21, 'GB/s')}, "
         f"{numbers.ratio('g', 1.234)} times"
     )
 
@@ -25,13 +25,15 @@ def record(details, fields):
 def test_a_sentence_reads_well_and_every_number_of_it_is_kept():
     numbers = Numbers()
     said = sentence(numbers)
-    assert said == ("1.23 ms of 12.3 %, 70 kB in 12,345 copies by 1 rank at 3.21 GB/s, 1.23 times")
+    assert said == (
+        "1.23 ms of 12.3 %, 70 kB in 98,765 copies by 17 ranks at 3.21 GB/s, 1.23 times"
+    )
     assert numbers.fields == {
         "a_ns": 1_234_567,
         "b_pct": 12.345,
         "c_bytes": 70_000,
-        "d_n": 12_345,
-        "e_n": 1,
+        "d_n": 98_765,
+        "e_n": 17,
         "f_gb_s": 3.21,
         "g": 1.234,
     }

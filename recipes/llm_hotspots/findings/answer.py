@@ -21,6 +21,7 @@ from .bandwidth import bandwidth_findings
 from .categories import category_findings
 from .details import detail_findings
 from .engine_words import in_words_of
+from .levers import lever_findings
 from .memops import copy_findings
 from .secrets import secret_findings
 
@@ -85,6 +86,7 @@ def findings(tables: Tables) -> list[Finding]:
         *category_findings(tables),
         *copy_findings(tables),
         *detail_findings(tables),
+        *lever_findings(tables),
         *secret_findings(tables),
     ]
     engines = tables["categories"]["engine"]

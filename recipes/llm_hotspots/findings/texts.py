@@ -10,6 +10,7 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import LIMITS_PCT
 from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 from nsys_llm.view.text import format_bytes
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
@@ -60,6 +61,7 @@ _CLOCKS: Final = "--gpu-metrics-device=all"
 _COPY_CALLS: Final = "--cudabacktrace=memory:0 --sample=process-tree"
 
 _GAIN: Final = f"a gain from {min(LIMITS_PCT.values()):g} % of the GPU's span"
+_LEVERS: Final = load_kernel_levers()
 _FLAGGED: Final = "any time in kernels that have the flag in the rule file"
 
 RULES: Final = rules_by_id(
@@ -218,6 +220,26 @@ RULES: Final = rules_by_id(
         "these variables (`env -u NAME nsys profile ...`). Replace a secret that has left your "
         "hands in a profile.",
         tables=("files",),
+    ),
+    Rule(
+        "old_attention",
+        scope="category",
+        title="`FlashAttention-2` on Hopper: {share} of rank {rank}'s span",
+        threshold=f"{_LEVERS['old_attention'].condition}; {_GAIN}",
+        source=_LEVERS["old_attention"].source,
+        recommendation="Use FlashAttention-3 (flash_attn_interface; in vLLM and SGLang the "
+        "attention backend), or cuDNN's attention through scaled_dot_product_attention.",
+        tables=("rank_kernels", "wall"),
+    ),
+    Rule(
+        "unfused_pointwise",
+        scope="category",
+        title="Unfused pointwise kernels: {share} of rank {rank}'s span",
+        threshold=f"{_LEVERS['unfused_pointwise'].condition}; {_GAIN}",
+        source=_LEVERS["unfused_pointwise"].source,
+        recommendation="Fuse them: torch.compile, or fused norm, activation and rotary embedding "
+        "kernels. Keep one data type and contiguous tensors, so that copies and conversions go.",
+        tables=("rank_kernels", "wall"),
     ),
     Rule(
         "exposed_communication",
