@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
     for item in items:
-        place = item.path.relative_to(Path(__file__).parent)
-        for marked, mark in MARKS.items():
-            if place.is_relative_to(marked):
-                item.add_marker(mark)
+        for mark in _marks_of(item.path):
+            item.add_marker(mark)
     if not config.getoption("--nightly"):
         left_out = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
+
+
+@cache
+def _marks_of(file: Path) -> list[str]:
+    place = file.relative_to(Path(__file__).parent)
+    return [mark for marked, mark in MARKS.items() if place.is_relative_to(marked)]
 
 
 @pytest.fixture(scope="session")

@@ -55,20 +55,30 @@ MARKS: Final = {
     "run/test_newer_framework.py": "slow",
     "run/test_remote_worker.py": "cluster",
     "testing/test_demo.py": "slow",
+    "testing/test_machine.py": "slow",
+    "testing/test_machine_profiles.py": "slow",
 }
 #: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
 SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
 
 
-def examples(in_ci: int, **others: Any) -> settings:
+def examples(in_ci: int, *, nightly: int | None = None, **others: Any) -> settings:
     """Return the settings of a hypothesis test that needs other numbers than the profile's.
 
     Args:
         in_ci: Its examples in CI; elsewhere they are as many more or less as the profile's.
+        nightly: Its examples at night, where that is more.
         others: Other settings.
     """
     scale = settings().max_examples
+    if nightly is not None and scale >= PROFILES["nightly"]:
+        return settings(max_examples=nightly, **others)
     return settings(max_examples=max(in_ci * scale // PROFILES["ci"], 1), **others)
+
+
+def seeds(nightly_n: int, in_ci: int) -> list[Any]:
+    """Return seeds from 0 as parameters, of which CI takes the first so many."""
+    return nightly_but(((seed,) for seed in range(nightly_n)), [(seed,) for seed in range(in_ci)])
 
 
 def nightly_but(cases: Iterable[Any], in_ci: Iterable[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,18 @@ LABELS = frozenset({"File", "file", "Min File", "Max File", "rank_source"})
 
 def read_results(folder: Path) -> dict[str, pa.Table]:
     """Return every table of an output folder as it was written, types and null flags included."""
-    return {file.stem: pq.read_table(file) for file in sorted(folder.glob("*.parquet"))}
+    return {file.stem: pq.read_table(file) for file in _tables_in(folder)}
 
 
 def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
     """Return every table of an output folder as pandas reads it."""
-    return {file.stem: pd.read_parquet(file) for file in sorted(folder.glob("*.parquet"))}
+    return {file.stem: pd.read_parquet(file) for file in _tables_in(folder)}
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.parquet"))
+    assert files, f"{folder} holds no tables: no two of them would differ"
+    return files
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -97,34 +103,44 @@ _OF_WHOLE_RUNS = {"--csv", "--rank-map", "--ranks", "--world-size", "--allow-mis
 def tables_of(
     output: Path,
     *inputs: Path | str,
-    options: Iterable[str] = (),
+    options: Sequence[str] = (),
     recipe: str = RECIPE,
     whole: bool = False,
 ) -> dict[str, Any]:
-    """Return the tables of one run as data frames, written and read again.
+    """Return the tables of one run as data frames; to write and read them takes as long again.
 
     Args:
-        output: A new folder.
+        output: A new folder, for a whole run.
         inputs: Profiles, or folders of them.
         options: Words of the command line.
         recipe: Its name.
         whole: Write all that a run writes: report.json, report.md and the notebook, too.
     """
-    words = list(options)
-    if whole or _OF_WHOLE_RUNS & set(words):
-        return read_frames(analyse(output, *inputs, options=words, recipe=recipe))
+    if whole or _OF_WHOLE_RUNS & set(options):
+        return read_frames(analyse(output, *inputs, options=options, recipe=recipe))
+    return quick(recipe, *map(Path, inputs), *options)
+
+
+def only_tables(
+    output: Path, *inputs: Path | str, options: Iterable[str] = (), recipe: str = RECIPE
+) -> Path:
+    """Write the tables of one run and nothing else; return the folder, for `assert_same`."""
     output.mkdir(parents=True)
-    tables = quick(recipe, *map(Path, inputs), *words)
+    tables = quick(recipe, *map(Path, inputs), *options)
     write_tables(output, load_manifest(recipe), tables, csv=False)
-    return read_frames(output)
+    return output
 
 
 def plain(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Return a table as lists by column, index included, with None for null."""
     if frame.index.name:
         frame = frame.reset_index()
-    columns = {name: frame[name].astype(object) for name in frame.columns}
-    return {name: column.where(column.notna(), None).tolist() for name, column in columns.items()}
+    return {name: _plain(frame[name]) for name in frame.columns}
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    cells = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if none else cell for cell, none in cells]
 
 
 def rows(frame: pd.DataFrame, columns: str) -> list[tuple[Any, ...]]:

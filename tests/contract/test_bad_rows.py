@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from command_line import Run, row, rows, run, snapshot
-from results import tables_of
+from results import only_tables
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -172,7 +172,7 @@ def test_large_correlation_ids_join_exactly(tmp_path, kind, identity):
     report.kernel("a", start_ns=10, duration_ns=5, correlation_id=identity)
     report.kernel("b", start_ns=20, duration_ns=7, correlation_id=identity + 1)
     path = written(report, tmp_path, kind)
-    tables_of(tmp_path / "out", path)
+    only_tables(tmp_path / "out", path)
     counted = row(tmp_path / "out", "coverage", op="kernel")
     assert (counted["attributed_ns"], counted["api_missing_ns"]) == (5, 7)
     assert (counted["large_id_n"], counted["duplicate_key_n"]) == (2, 0)
@@ -184,7 +184,7 @@ def test_operations_with_a_negative_correlation_id_stay_in_every_sum(tmp_path, k
     report.api("cudaLaunchKernel_v7000", start_ns=1, end_ns=2, correlation_id=-1)
     report.kernel("a", start_ns=10, duration_ns=5, correlation_id=-1)
     path = written(report, tmp_path, kind)
-    tables_of(tmp_path / "out", path)
+    only_tables(tmp_path / "out", path)
     counted = row(tmp_path / "out", "coverage", op="kernel")
     assert (counted["total_ns"], counted["api_missing_ns"], counted["large_id_n"]) == (5, 5, 1)
     assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
@@ -197,7 +197,7 @@ def test_a_missing_correlation_id_is_no_join_key(tmp_path, kind):
         report.raw(RUNTIME, start=start_ns, end=start_ns + 1, correlationId=None, nameId="x")
     report.raw(KERNEL, start=9, end=14, correlationId=None, demangledName="a", shortName="a")
     path = written(report, tmp_path, kind)
-    tables_of(tmp_path / "out", path)
+    only_tables(tmp_path / "out", path)
     counted = row(tmp_path / "out", "coverage", op="kernel")
     assert (counted["api_missing_n"], counted["duplicate_key_n"]) == (1, 0)
     assert counted["large_id_n"] == 0
@@ -211,7 +211,7 @@ def test_process_ids_with_the_highest_bit_are_read_as_they_are(tmp_path):
         value = process if kind == "sqlite" else process + 2**64
         report.raw(KERNEL, start=1, end=4, globalPid=value, demangledName="a", shortName="a")
         path = written(report, tmp_path, kind)
-        tables_of(tmp_path / kind, path)
+        only_tables(tmp_path / kind, path)
         assert row(tmp_path / kind, "files")["pid"] == 100
         assert row(tmp_path / kind, "coverage", op="kernel")["large_id_n"] == 1
 

@@ -73,8 +73,8 @@ def _planted(bug: Bug, folder: Path) -> bool:
         place.write_text(text.replace(bug.right, bug.wrong), "utf-8")
     code, output = _tested(folder, bug.tests)
     shutil.rmtree(folder)
-    # 1 is failed tests; anything else is a run that says nothing.
-    seen = code == 1 and " failed" in output
+    # 1 is failed tests, or a fixture that several share; anything else is a run that says nothing.
+    seen = code == 1 and (" failed" in output or "ERROR at setup" in output)
     word = "noticed  " if seen else "UNNOTICED"
     seconds = time.monotonic() - began
     print(f"{word} {seconds:5.1f} s  {bug.recipe}: {bug.says}", flush=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
-from results import assert_same, read_frames, read_report, rows, run, under_nsys
+from effort import nightly_but
+from results import analyse, assert_same, read_frames, read_report, rows, under_nsys
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
@@ -18,7 +19,7 @@ GATES = ["--gate", "kernel_per_call(flash*):+3%", "--gate", "idle_pct:+2pp"]
 
 @pytest.fixture(scope="module")
 def pairs(nsys, traces, tmp_path_factory):
-    """Pairs of inputs by kind, and what the standalone command makes of each."""
+    """Pairs of inputs by kind, and what gives the folder of the command's results of one."""
     folder = tmp_path_factory.mktemp("pairs")
     reports = [folder / f"{name}.nsys-rep" for name in ("before", "after")]
     for path, name in zip(reports, ("v2", "serial"), strict=True):
@@ -30,29 +31,32 @@ def pairs(nsys, traces, tmp_path_factory):
         "rank_sets": [ranks / "before", ranks / "after"],
         "files": [files / "before.sqlite", files / "after.sqlite"],
     }
-    for kind, (before, after) in found.items():
-        command = [Path(sys.executable).with_name("nsys-llm"), RECIPE]
-        command += ["--baseline", before, "--input", after, "--output", folder / kind]
-        done = run(command, folder, NSYS_DIR=str(Path(nsys).parents[1]))
-        assert done.returncode == 0, done.stdout
-    return folder, found
+
+    @cache
+    def alone(kind):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NSYS_DIR", str(Path(nsys).parents[1]))
+            return analyse(folder / kind, *found[kind], recipe=RECIPE)
+
+    return alone, found
 
 
-# Pairwise: every mode, and every kind of input.
-@pytest.mark.parametrize(
-    ("mode", "kind"), [("none", "files"), ("concurrent", "reports"), ("dask-futures", "rank_sets")]
-)
+# Pairwise: every mode, and every kind of input; the other recipes have theirs of each in CI.
+CASES = [("none", "files"), ("concurrent", "reports"), ("dask-futures", "rank_sets")]
+
+
+@pytest.mark.parametrize(("mode", "kind"), nightly_but(CASES, [("concurrent", "reports")]))
 def test_every_mode_gives_the_tables_of_the_command(nsys, pairs, mode, kind, tmp_path):
-    folder, found = pairs
+    alone, found = pairs
     before, after = found[kind]
     words = ["--baseline", before, "--input", after, "--mode", mode, "--output", "out"]
     done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
     assert done.returncode == 0, done.stdout
-    assert_same(tmp_path / "out", folder / kind, recipe=RECIPE)
+    assert_same(tmp_path / "out", alone(kind), recipe=RECIPE)
 
 
 def test_reports_that_nsys_exports_are_compared(pairs):
-    tables = read_frames(pairs[0] / "reports")
+    tables = read_frames(pairs[0]("reports"))
     # vectorAdd in a thousand launches, then in a few beside copies: another program.
     files = tables["files"].reset_index()
     assert rows(files, "side status") == [("baseline", "ok"), ("input", "ok")]

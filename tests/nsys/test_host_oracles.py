@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from results import analyse, read_frames, run
+from results import run, tables_of
 
 from nsys_llm.taxonomy.names import strip_api_version
 
@@ -52,7 +52,7 @@ def both(request, nsys, traces, tmp_path_factory):
     )
     assert done.returncode == 0, done.stdout
     theirs = {name: pd.read_csv(folder / f"s_{name}.csv") for name in reports}
-    return read_frames(analyse(folder / "ours", path)), theirs
+    return tables_of(folder / "ours", path), theirs
 
 
 def test_every_api_function_equals_nsys_stats(both):
@@ -148,7 +148,7 @@ def test_the_devices_sum_their_kernels_up(both):
 
 
 def known(traces: Path, tmp_path: Path, trace: str) -> pd.DataFrame:
-    return read_frames(analyse(tmp_path / "out", traces / f"{trace}.sqlite"))["launches"]
+    return tables_of(tmp_path / "out", traces / f"{trace}.sqlite")["launches"]
 
 
 def test_the_launches_that_waited_are_those_measured_independently(traces, tmp_path):

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 
 import pytest
-from results import analyse, read_frames, rows, run
+from results import rows, run, tables_of
 
 from nsys_llm.taxonomy.api_classes import classify_api
 
@@ -82,8 +82,7 @@ def exported(nsys, traces, tmp_path_factory):
 def ours(exported, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ours")
     return {
-        name: read_frames(analyse(folder / name, path, recipe="idle_gaps"))
-        for name, path in exported.items()
+        name: tables_of(folder / name, path, recipe="idle_gaps") for name, path in exported.items()
     }
 
 

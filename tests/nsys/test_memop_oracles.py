@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from results import analyse, read_frames, rows, run
+from results import rows, run, tables_of
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
@@ -55,12 +57,15 @@ def exports(nsys, traces, tmp_path_factory) -> dict[str, Path]:
     return found
 
 
-def ours(export: Path, folder: Path) -> dict[str, pd.DataFrame]:
-    return read_frames(analyse(folder / "out", export))
+@pytest.fixture(scope="module")
+def ours(exports, tmp_path_factory) -> Callable[[str], dict[str, pd.DataFrame]]:
+    """Return what gives our tables of a trace; those of each are made once."""
+    folder = tmp_path_factory.mktemp("ours")
+    return cache(lambda trace: tables_of(folder / exports[trace].stem, exports[trace]))
 
 
 @pytest.mark.parametrize("trace", [*ONE_PROCESS, *TWO_PROCESSES])
-def test_times_and_sizes_equal_nsys_stats(nsys, exports, trace, tmp_path):
+def test_times_and_sizes_equal_nsys_stats(nsys, exports, ours, trace, tmp_path):
     reports = ["--report", "cuda_gpu_mem_time_sum", "--report", "cuda_gpu_mem_size_sum"]
     form = ["--quiet", "--format", "csv:mem=B", "--output", tmp_path / "stats"]
     done = run([nsys, "stats", *form, *reports, exports[trace]], tmp_path)
@@ -69,7 +74,7 @@ def test_times_and_sizes_equal_nsys_stats(nsys, exports, trace, tmp_path):
         pd.read_csv(tmp_path / f"stats_cuda_gpu_mem_{what}_sum.csv").set_index("Operation")
         for what in ("time", "size")
     )
-    tables = ours(exports[trace], tmp_path)
+    tables = ours(trace)
     mine = tables["all_memops"].set_index("kind").rename(index=WORDS)
     assert mine.index.is_unique
     assert sorted(mine.index) == sorted(times.index) == sorted(sizes.index)
@@ -97,9 +102,9 @@ def found_by_nsys(nsys: str, rule: str, export: Path, folder: Path) -> pd.DataFr
 
 @pytest.mark.parametrize("trace", ONE_PROCESS)
 @pytest.mark.parametrize("rule", RULES)
-def test_blocking_copies_are_those_of_nsys_analyze(nsys, exports, trace, rule, tmp_path):
+def test_blocking_copies_are_those_of_nsys_analyze(nsys, exports, ours, trace, rule, tmp_path):
     theirs = found_by_nsys(nsys, rule, exports[trace], tmp_path)
-    blocking = ours(exports[trace], tmp_path)["blocking_memops"]
+    blocking = ours(trace)["blocking_memops"]
     mine = blocking[blocking["rule"] == rule]
     # No driver calls are in these traces; ours count them too.
     assert mine["api"].str.startswith("cuda").all()
@@ -113,10 +118,12 @@ def test_blocking_copies_are_those_of_nsys_analyze(nsys, exports, trace, rule, t
 
 
 @pytest.mark.parametrize("trace", TWO_PROCESSES)
-def test_of_two_processes_nsys_analyze_takes_calls_of_the_other_one(nsys, exports, trace, tmp_path):
+def test_of_two_processes_nsys_analyze_takes_calls_of_the_other_one(
+    nsys, exports, ours, trace, tmp_path
+):
     rule = "cuda_memcpy_async"
     theirs = found_by_nsys(nsys, rule, exports[trace], tmp_path)
-    blocking = ours(exports[trace], tmp_path)["blocking_memops"]
+    blocking = ours(trace)["blocking_memops"]
     # It joins on the correlation id alone, which two processes share.
     query = """
         SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY m

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pandas.api.types import is_float_dtype, is_integer_dtype
-from results import analyse, plain, read_frames, read_results, rows, run, under_nsys
+from results import analyse, plain, read_frames, read_results, rows, run, tables_of, under_nsys
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
@@ -56,7 +56,7 @@ def theirs(nsys, reports, tmp_path_factory) -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def ours(reports, tmp_path_factory) -> dict[str, pd.DataFrame]:
     folder = tmp_path_factory.mktemp("ours")
-    return read_frames(analyse(folder / "out", *sorted(reports.glob("*.sqlite"))))
+    return tables_of(folder / "out", *sorted(reports.glob("*.sqlite")))
 
 
 def durations(trace: Path) -> np.ndarray:
@@ -77,8 +77,8 @@ def test_every_kernel_equals_nsys_stats(nsys, traces, reports, trace, tmp_path):
     for report, options in FORMS.items():
         expected = pd.read_csv(tmp_path / f"stats_{report.replace(':', '_')}.csv")
         expected = expected.set_index("Name").sort_index()
-        output = analyse(tmp_path / report.replace(":", "_"), path, options=options)
-        found = read_frames(output)["all_stats"].sort_index()
+        tables = tables_of(tmp_path / report.replace(":", "_"), path, options=options)
+        found = tables["all_stats"].sort_index()
         assert found.index.tolist() == expected.index.tolist()
         for name, unit in (("Total Time", " (ns)"), ("Instances", ""), ("Min", " (ns)")):
             assert found[name].tolist() == expected[name + unit].tolist()
@@ -156,7 +156,7 @@ def test_the_quartiles_differ_as_they_must(reports, theirs, ours):
 
 def test_percentiles_over_all_ranks_are_those_of_all_launches_together(traces, tmp_path):
     folder = traces / "h100_mfu_ranks" / "before"
-    output = read_frames(analyse(tmp_path / "out", folder))
+    output = tables_of(tmp_path / "out", folder)
     query = """SELECT value, end - start FROM CUPTI_ACTIVITY_KIND_KERNEL
                JOIN StringIds ON StringIds.id = demangledName"""
     launches: dict[str, list[int]] = {}
@@ -187,7 +187,7 @@ def test_idle_times_equal_the_sums_of_nvidia_s_gaps(nsys, traces, reports, tmp_p
     assert done.returncode == 0, done.stdout
     gaps = read_frames(tmp_path / "gaps")["analysis"]
     theirs = gaps.groupby(["PID", "Device ID"])["Duration"].sum().to_dict()
-    output = read_frames(analyse(tmp_path / "ours", *exports))
+    output = tables_of(tmp_path / "ours", *exports)
     pids = output["files"].set_index("File")["pid"]
     columns = "file device_id window_ns busy_ns"
     assert theirs == {

@@ -11,24 +11,23 @@ import pytest
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.profile.export import open_export
-
-#: Stands in for `nsys export`: the report holds the number of ns that its one kernel takes.
-FAKE_NSYS = """#!{python}
-import json, pathlib, sys, time
-import pyarrow as pa, pyarrow.parquet as pq
 from nsys_llm.testing.trace_builder import TraceBuilder
+
+#: Stands in for `nsys export`: the report holds the number of ns that its one kernel takes, and
+#: `{exports}` has an export with all tables for each such number. To make one takes longer.
+FAKE_NSYS = """#!{python}
+import json, pathlib, shutil, sys, time
+import pyarrow as pa, pyarrow.parquet as pq
 arguments = sys.argv[1:]
 folder = pathlib.Path(__file__).parent
 with open(folder / "calls", "a") as calls:
     calls.write(json.dumps(arguments) + "\\n")
 made = pathlib.Path(arguments[arguments.index("--output") + 1])
 tables = arguments[arguments.index("--tables") + 1].split(",")
-duration_ns = int(pathlib.Path(arguments[-1]).read_text())
-builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=duration_ns)
-builder.write_parquet(made)
-for file in made.iterdir():
-    if file.stem not in tables or file.stem.startswith("ENUM"):
-        file.unlink()
+made.mkdir(parents=True)
+for file in pathlib.Path("{exports}", pathlib.Path(arguments[-1]).read_text()).iterdir():
+    if file.stem in tables and not file.stem.startswith("ENUM"):
+        shutil.copyfile(file, made / file.name)
 record = made / "META_DATA_EXPORT.parquet"
 added = dict(name="EXPORT_PARAM_TABLES_TO_EXPORT", value=" ".join(tables))
 pq.write_table(pa.Table.from_pylist([*pq.read_table(record).to_pylist(), added]), record)
@@ -42,6 +41,14 @@ if (folder / "hold").exists():
         time.sleep(0.01)
     kernels.write_bytes(content)
 """
+
+
+def write_exports(folder: Path, *durations_ns: int) -> Path:
+    """Write what the stand-in exports of reports that hold these numbers."""
+    for duration_ns in durations_ns:
+        builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=duration_ns)
+        builder.write_parquet(folder / str(duration_ns))
+    return folder
 
 
 def executable(tmp_path: Path, text: str) -> str:

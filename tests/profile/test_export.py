@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from fake_nsys import FAKE_NSYS, aged, calls, executable, failure, kernel_ns, written
+from fake_nsys import (
+    FAKE_NSYS,
+    aged,
+    calls,
+    executable,
+    failure,
+    kernel_ns,
+    write_exports,
+    written,
+)
 
 from nsys_llm.core.scratch import scratch_folder
 from nsys_llm.profile.export import ALWAYS_EXPORTED, _name_elsewhere, open_export
@@ -24,9 +33,15 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 
 
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory) -> Path:
+    return write_exports(tmp_path_factory.mktemp("exports"), 3, 4, 5, 6, 9)
+
+
 @pytest.fixture
-def fake(tmp_path) -> str:
-    return executable(tmp_path, FAKE_NSYS.format(python=sys.executable, kernel=KERNEL))
+def fake(tmp_path, exports) -> str:
+    text = FAKE_NSYS.format(python=sys.executable, kernel=KERNEL, exports=exports)
+    return executable(tmp_path, text)
 
 
 @pytest.fixture

@@ -9,11 +9,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from quick_run import quick
+from results import demo_inputs, plain, read_frames
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.declared import Column, TableWrite
-from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.manifest.manifest import Manifest, load_manifest, recipe_names
 from nsys_llm.report.outputs import declared_frame, write_tables
+from nsys_llm.testing.demo import write_demo
 
 NAME = Column("name", "string", "Kernel name.", nullable=False)
 TOTAL = Column("total_ns", "int64", "Sum of durations.", nullable=False, unit="ns")
@@ -49,6 +52,26 @@ def written(folder, table, frame, *, to_csv=False):
 def csv_rows(path):
     with path.open(newline="") as file:
         return list(csv.reader(file))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    write_demo(folder, scale=0.05)
+    return folder
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_every_table_of_a_recipe_is_read_as_it_was_made(demo, tmp_path, recipe):
+    # So a test may look at the tables before they are written.
+    made = quick(recipe, *demo_inputs(demo, recipe))
+    write_tables(tmp_path, load_manifest(recipe), made, csv=False)
+    read = read_frames(tmp_path)
+    assert read.keys() == made.keys()
+    for name, frame in read.items():
+        # What index a frame has decides pandas; its values are those of a column.
+        pd.testing.assert_frame_equal(frame, made[name], check_index_type=False)
+        assert plain(frame) == plain(made[name])
 
 
 def test_columns_come_in_declared_order_and_type_whatever_the_order_given():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import nightly_but
 from report_maker import FINDING, made_report
 from results import analyse, demo_inputs
 
@@ -76,8 +78,10 @@ def widened(source, target, ranks_n):
     return rows_n
 
 
-@pytest.mark.parametrize("ranks_n", LIMITS)
-@pytest.mark.parametrize("recipe", recipe_names())
+IN_CI = [*((recipe, 64) for recipe in recipe_names()), ("llm_hotspots", 1024)]
+
+
+@pytest.mark.parametrize(("recipe", "ranks_n"), nightly_but(product(recipe_names(), LIMITS), IN_CI))
 def test_a_notebook_of_many_ranks_stays_small(demo, tmp_path, recipe, ranks_n):
     rows_n = widened(demo / recipe, tmp_path / "out", ranks_n)
     assert rows_n > 10 * ranks_n

@@ -6,7 +6,7 @@ schema beside it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,3 +187,46 @@ def section_of(raw: Mapping[str, Any]) -> Section:
     charts = tuple(raw.get("charts", ()))
     columns, summary = tuple(raw["columns"]), tuple(raw.get("summary", ()))
     return Section(**{**raw, "columns": columns, "charts": charts, "summary": summary})
+
+
+def joined_reads(reads: Sequence[Sequence[TableRead]]) -> tuple[TableRead, ...]:
+    """Return what several recipes read together: each table once, with the columns of all.
+
+    A table that some read under an option only is read always if one reads it always; what a
+    table's reading hangs on stands before it, as it does in each recipe.
+    """
+    together: dict[str, list[TableRead]] = {}
+    for read in sorted(reads, key=len, reverse=True):
+        for table in read:
+            together.setdefault(table.table, []).append(table)
+    return tuple(_joined_read(same) for same in together.values())
+
+
+def _joined_read(same: Sequence[TableRead]) -> TableRead:
+    always = [read for read in same if not read.only_with]
+    needed = [read for read in same if not read.only_if]
+    return TableRead(
+        table=same[0].table,
+        columns=_distinct(read.columns for read in same),
+        lost=same[0].lost,
+        required=any(read.required for read in same),
+        columns_with=_distinct_by_name(read.columns_with or {} for read in same),
+        references=_distinct_by_name(read.references or {} for read in same),
+        only_with=() if always else _distinct(read.only_with for read in same),
+        capture=next((read.capture for read in same if read.capture), None),
+        only_if=() if needed else _distinct(read.only_if for read in same),
+    )
+
+
+def _distinct(names: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for some in names for name in some))
+
+
+def _distinct_by_name(
+    parts: Iterable[Mapping[str, tuple[str, ...]]],
+) -> dict[str, tuple[str, ...]]:
+    merged: dict[str, tuple[str, ...]] = {}
+    for part in parts:
+        for name, columns in part.items():
+            merged[name] = _distinct([merged.get(name, ()), columns])
+    return merged

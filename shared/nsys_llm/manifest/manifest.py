@@ -23,6 +23,7 @@ from nsys_llm.manifest.declared import (
     Section,
     TableRead,
     TableWrite,
+    joined_reads,
     option_of,
     read_of,
     section_of,
@@ -43,6 +44,7 @@ class Manifest:
             all recipes share then say which set a row is of.
         metrics: What a gate can be put on.
         verdict: What each key of verdict.json means; empty for a recipe without gates.
+        recipes: Of an overview, the recipes that it runs; their options and reads are its own.
         by_step: Whether it tells of steps by itself, so that --step alone means something.
     """
 
@@ -61,6 +63,7 @@ class Manifest:
     metrics: tuple[Metric, ...] = ()
     verdict: Mapping[str, str] = field(default_factory=dict)
     by_step: bool = False
+    recipes: tuple[str, ...] = ()
 
     def table(self, file: str) -> TableWrite:
         """Return one written table by name.
@@ -107,6 +110,13 @@ def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...
 def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     sided = bool(own.get("sided", False))
     options, writes = common_facts(sided)
+    recipes = tuple(own.get("recipes", ()))
+    parts = [load_manifest(recipe) for recipe in recipes]
+    known = {option.name for option in options}
+    own_options = [*map(option_of, own["options"])]
+    inherited = {
+        option.name: option for part in parts for option in part.options if option.name not in known
+    }
     return Manifest(
         name=own["name"],
         title=own["title"],
@@ -115,14 +125,15 @@ def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         description=own["description"],
         type=own.get("type"),
         tags=tuple(own.get("tags", ())),
-        options=(*options, *map(option_of, own["options"])),
-        reads=tuple(read_of(raw) for raw in own["reads"]),
+        options=(*options, *own_options, *inherited.values()),
+        reads=(*map(read_of, own["reads"]), *joined_reads([part.reads for part in parts])),
         writes=(*writes, *map(write_of, own["writes"])),
         sections=tuple(section_of(raw) for raw in [*own["sections"], *common["sections"]]),
         sided=sided,
         metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
         verdict=dict(own.get("verdict", {})),
-        by_step=own.get("by_step", False),
+        by_step=own.get("by_step", False) or any(part.by_step for part in parts),
+        recipes=recipes,
     )
 
 

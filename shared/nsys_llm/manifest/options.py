@@ -41,6 +41,20 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
         _add(groups[option.group], option)
 
 
+def parsed_option(option: Option, value: Any) -> Any:
+    """Return a value given in Python as the command line would have it; text is parsed.
+
+    Raises:
+        UsageError: The text means nothing.
+    """
+    if option.type in ("paths", "gates"):
+        texts = [value] if isinstance(value, str) else list(value)
+        return [_PARSERS[option.type](str(text)) for text in texts]
+    if isinstance(value, str) and option.type != "flag":
+        return _PARSERS[option.type](value)
+    return value
+
+
 def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return every option of a recipe, checked, aliases resolved, absent ones at their default.
 

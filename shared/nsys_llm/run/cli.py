@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
@@ -13,6 +14,12 @@ from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.guard import RunOutcome, run_guarded
 
+#: The short command, and the recipe that it runs.
+_OVERVIEW: Final = "overview"
+_OVERVIEW_RECIPE: Final = "llm_overview"
+_SHOW: Final = "show"
+_SHOWN_ROWS_N: Final = 20
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of `nsys-llm`, one subcommand a recipe, derived from the manifests."""
@@ -20,47 +27,96 @@ def build_parser() -> argparse.ArgumentParser:
         prog="nsys-llm",
         description="Explain LLM traces of NVIDIA Nsight Systems, over all ranks at once.",
         epilog="Exit codes: 0 done, 1 a gate failed, 2 bad usage or nothing readable, "
-        "3 incomplete or not comparable, 4 our fault.",
+        "3 incomplete or not comparable, 4 internal error.",
     )
     parser.add_argument("--version", action="version", version=f"nsys-llm-recipes {__version__}")
-    commands = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True)
+    commands = parser.add_subparsers(dest="recipe", metavar="COMMAND", required=True)
+    short = f"{load_manifest(_OVERVIEW_RECIPE).title}: {_OVERVIEW_RECIPE} --input PATH..."
+    command = commands.add_parser(_OVERVIEW, help=short, description=short)
+    _add_recipe(command, _OVERVIEW_RECIPE)
     for name in recipe_names():
         manifest = load_manifest(name)
-        command = commands.add_parser(name, help=manifest.title, description=manifest.description)
-        add_options(command, manifest)
-        context = command.add_argument_group("Context")
-        context.add_argument(
-            "--mode",
-            choices=MODES,
-            default=MODES[0],
-            help="concurrent: threads of this process; none: one report after the other; "
-            f"dask-futures: a Dask cluster. Default: {MODES[0]}.",
+        _add_recipe(
+            commands.add_parser(name, help=manifest.title, description=manifest.description), name
         )
-        context.add_argument(
-            "--scheduler-file",
-            metavar="FILE",
-            help="Where a Dask scheduler wrote how to reach it, for --mode dask-futures.",
-        )
+    shown = "Show a result: its findings, one of them, or rows of a table."
+    _add_show(commands.add_parser(_SHOW, help=shown, description=shown))
     return parser
+
+
+def _add_recipe(command: argparse.ArgumentParser, recipe: str) -> None:
+    add_options(command, load_manifest(recipe))
+    context = command.add_argument_group("Context")
+    context.add_argument(
+        "--mode",
+        choices=MODES,
+        default=MODES[0],
+        help="concurrent: threads of this process; none: one profile after the other; "
+        f"dask-futures: a Dask cluster. Default: {MODES[0]}.",
+    )
+    context.add_argument(
+        "--scheduler-file",
+        metavar="FILE",
+        help="Where a Dask scheduler wrote how to reach it, for --mode dask-futures.",
+    )
+
+
+def _add_show(command: argparse.ArgumentParser) -> None:
+    command.add_argument("result", metavar="RESULT", help="Output folder of a run.")
+    command.add_argument(
+        "what",
+        nargs="?",
+        metavar="FINDING|TABLE",
+        help="A finding's number, or a table; of an overview also RECIPE/TABLE. Default: the "
+        "answer and the findings.",
+    )
+    command.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="Only rows for which it holds: 'rank = 2', 'gain_pct >= 3'. Repeatable.",
+    )
+    command.add_argument(
+        "--top",
+        type=int,
+        default=_SHOWN_ROWS_N,
+        metavar="N",
+        help=f"Rows. Default: {_SHOWN_ROWS_N}.",
+    )
+    command.add_argument("--json", action="store_true", help="JSON, for programs.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; see `nsys_llm.core.errors.ExitCode`."""
-    given = vars(build_parser().parse_args(arguments))
-    console = Console(quiet=bool(given["quiet"]))
-
-    def run() -> RunOutcome:
-        # After the options are found right: it brings pandas and pyarrow, 0.3 s.
-        from nsys_llm.run.runner import run_recipe
-
-        options = resolved_options(load_manifest(given["recipe"]), given)
-        with open_executor(given["mode"], given["scheduler_file"]) as executor:
-            return run_recipe(given["recipe"], options, executor, console)
-
-    outcome = run_guarded(console, run)
+    given = vars(_parsed(arguments))
+    console = Console(quiet=bool(given.get("quiet")))
+    outcome = run_guarded(console, lambda: _run(given, console))
     if outcome.folder is not None:
         console.show(*outcome.summary, "", "Generated:", f"    {outcome.folder}")
     return int(outcome.exit_code)
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == [_OVERVIEW] and "--input" not in words:
+        # Its paths stand without --input, which its parser asks for.
+        words[1:1] = ["--input"] if len(words) > 1 and not words[1].startswith("-") else []
+    return build_parser().parse_args(words)
+
+
+def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
+    # After the options are found right: these bring pandas and pyarrow, 0.3 s.
+    if given["recipe"] == _SHOW:
+        from nsys_llm.run.show import show
+
+        return show(given, console)
+    from nsys_llm.run.runner import run_recipe
+
+    recipe = _OVERVIEW_RECIPE if given["recipe"] == _OVERVIEW else given["recipe"]
+    options = resolved_options(load_manifest(recipe), given)
+    with open_executor(given["mode"], given["scheduler_file"]) as executor:
+        return run_recipe(recipe, options, executor, console)
 
 
 if __name__ == "__main__":

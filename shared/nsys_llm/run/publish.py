@@ -149,7 +149,7 @@ class OutputFolder:
             OutputError: The final place was taken meanwhile, or cannot be written.
         """
         with self.writing():
-            written = _names_below(self.path)
+            written = names_below(self.path)
             while not self._published(analysis, written):
                 pass
         return self.final
@@ -264,13 +264,13 @@ def _foreign(folder: Path) -> str | None:
     if recipe not in recipe_names():
         return f"it is a result of '{recipe}'"
     try:
-        others = _names_below(folder) - files
+        others = names_below(folder) - files
     except OSError as error:  # another run may be replacing it right now
         return f"it cannot be looked into ({error.strerror})"
     return f"it also holds {', '.join(sorted(others)[:3])}" if others else None
 
 
-def _names_below(folder: Path) -> set[str]:
+def names_below(folder: Path) -> set[str]:
     """Return the files and empty folders below, but for those that programs leave behind."""
     relative = {path: path.relative_to(folder) for path in folder.rglob("*")}
     return {

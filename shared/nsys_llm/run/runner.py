@@ -19,6 +19,7 @@ from nsys_llm.report.verdict import gated
 from nsys_llm.run.executors import Executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.mapping import find_inputs, map_run
+from nsys_llm.run.parts import part_names, with_parts, write_parts
 from nsys_llm.run.publish import OutputFolder
 from nsys_llm.trace.unmatched import refuse_unmatched
 
@@ -47,6 +48,7 @@ def run_recipe(
     """
     started = datetime.now()
     manifest = load_manifest(recipe)
+    part_names(recipe, options)
     inputs = find_inputs(options, executor)
     for note in inputs.left_out:
         console.note(note)
@@ -58,6 +60,8 @@ def run_recipe(
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(run, console)
+        if manifest.recipes:
+            run = with_parts(run)
         tables = run_tables(run)
         if manifest.metrics:
             code = gated(code, tables["gates"])
@@ -66,6 +70,8 @@ def run_recipe(
         report = build_report(run, tables, findings)
         with folder.writing():
             summary, written = write_run(folder.path, run, tables, report, code, console)
+            if manifest.recipes:
+                written |= write_parts(folder.path, run, code, console)
         analysis = {
             **_framework_record(run, executor, started),
             **(analysis_record or {}),

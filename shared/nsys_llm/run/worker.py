@@ -97,9 +97,15 @@ def _map_profile(
         for read in reads
         if read.required and not len(trace[read.table])
     )
-    absent = tuple(sorted(trace.absent))
     outcome = ProfileOutcome(
-        profile.path, profile.label, facts, ranks, absent, lacking, side=profile.side
+        profile.path,
+        profile.label,
+        facts,
+        ranks,
+        tuple(sorted(trace.absent)),
+        lacking,
+        side=profile.side,
+        empty_tables=tuple(name for name, table in trace.tables.items() if not len(table)),
     )
     return outcome, partials
 

@@ -5,7 +5,8 @@ that launched it, found by process and correlation id, and T the thread that mad
 
 - before A began is what T did then: it was in a call of some class, or in no CUDA call at all;
 - while A ran has the class of A: a launch that takes long, a synchronous copy that stages memory,
-  as one with Async in its name does too where its host memory is pageable;
+  as one with Async in its name does too where its host memory is pageable. The first launch of a
+  kernel in the capture that is far slower than others loads code;
 - after A returned is `launch_latency`: the driver's and the GPU's way from launch to execution;
 - is `queued` as a whole where A had returned before the gap began: the host was ahead, and the GPU
   took that long from one operation to the next. So are gaps between the nodes of one graph launch.
@@ -40,7 +41,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "host_sync": "the launching thread waited for a device, stream or event",
     "sync_memop": "it was in a copy or fill that keeps the host waiting",
     "alloc": "it allocated, pinned or freed memory",
-    "module_load": "code was loaded or compiled",
+    "module_load": "code was loaded or compiled, also inside the first launch of a kernel",
     "back_pressure": "a launch waited for room in the launch queue",
     "launch_api": "it was in calls that launch work",
     "other_api": "it was in another CUDA call",
@@ -68,6 +69,11 @@ PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
 
 #: The causes before this code are idle time; the profiler's work is none.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
+
+#: A first launch that takes at least so long, and so many times the median launch of its process,
+#: loads the kernel's code: lazy loading takes 0.1 ms and more, a launch 2 to 20 us.
+SLOW_FIRST_LAUNCH_NS: Final = 100_000
+SLOW_FIRST_LAUNCH_TIMES: Final = 10
 
 #: What another thread does that the launching one may wait for.
 BLOCKING: Final = tuple(

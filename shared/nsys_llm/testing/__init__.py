@@ -1,1 +1,1 @@
-"""Synthetic profiles and the demo."""
+"""Synthetic profiles, the demo, and a simulated job that knows what everything waited for."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.trace_export import Cells
 from nsys_llm.testing.trace_host import event_end_ns
-from nsys_llm.testing.trace_measured import MeasuredTraceBuilder
 from nsys_llm.testing.trace_store import IntArray, Queue, Thread
+from nsys_llm.testing.trace_waits import WaitTraceBuilder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -42,7 +42,7 @@ class Place(Queue, total=False):
     launch_name: str
 
 
-class TraceBuilder(MeasuredTraceBuilder):
+class TraceBuilder(WaitTraceBuilder):
     """A report built event by event.
 
     Each event takes `start_ns` and either `duration_ns` or `end_ns`. `launch` is the (start, end)

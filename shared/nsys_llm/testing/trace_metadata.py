@@ -15,7 +15,7 @@ from nsys_llm.testing.trace_export import Cells, TableRows
 _VM_ID: Final = 1 << 48
 
 #: The default stream of a context, and the CUPTI types of streams.
-_NULL_STREAM, _NULL_STREAM_TYPE, _NON_BLOCKING_TYPE = 7, 3, 2
+_NULL_STREAM, _NULL_STREAM_TYPE, _NON_BLOCKING_TYPE, _BLOCKING_TYPE = 7, 3, 2, 1
 
 
 def global_tid(pid: int, tid: int = 0) -> int:
@@ -43,6 +43,7 @@ class Process:
         pid: Process id, and the id of its main thread.
         name: Of the executable.
         gpu_ids: The physical GPU behind each CUDA device.
+        blocking_streams: Streams that wait for the default stream, and it for them.
         streams: The (device, context, stream) ids in use.
         domains: NVTX domain ids by name; 0 is the nameless default.
         next_correlation_id: What the next API call gets.
@@ -52,6 +53,7 @@ class Process:
     pid: int
     name: str = "python"
     gpu_ids: Sequence[int] = (0,)
+    blocking_streams: Sequence[int] = ()
     streams: set[tuple[int, int, int]] = field(default_factory=set)
     domains: dict[str, int] = field(default_factory=lambda: {"": 0})
     next_correlation_id: int = 1
@@ -196,11 +198,17 @@ def _streams(processes: Sequence[Process]) -> TableRows:
             "vmId": 1,
             "processId": process.pid,
             "contextId": context_id,
-            "flag": _NULL_STREAM_TYPE if stream_id == _NULL_STREAM else _NON_BLOCKING_TYPE,
+            "flag": _stream_type(process, stream_id),
         }
         for process in processes
         for context_id, stream_id in sorted({place[1:] for place in process.streams})
     )
+
+
+def _stream_type(process: Process, stream_id: int) -> int:
+    if stream_id == _NULL_STREAM:
+        return _NULL_STREAM_TYPE
+    return _BLOCKING_TYPE if stream_id in process.blocking_streams else _NON_BLOCKING_TYPE
 
 
 def describe_capture(

@@ -107,7 +107,12 @@ class SyntheticReport:
         self._dropped: set[str] = set()
 
     def process(
-        self: _Report, *, pid: int, name: str = "python", gpu_ids: Sequence[int] = (0,)
+        self: _Report,
+        *,
+        pid: int,
+        name: str = "python",
+        gpu_ids: Sequence[int] = (0,),
+        blocking_streams: Sequence[int] = (),
     ) -> _Report:
         """Declare a process; later events belong to it unless they name another pid.
 
@@ -115,9 +120,10 @@ class SyntheticReport:
             pid: Process id, and the id of its main thread.
             name: Of the executable.
             gpu_ids: The physical GPU behind each CUDA device (as CUDA_VISIBLE_DEVICES maps them).
+            blocking_streams: Streams that wait for the default stream, in all contexts.
         """
         known = self._processes.setdefault(pid, Process(pid))
-        known.name, known.gpu_ids = name, gpu_ids
+        known.name, known.gpu_ids, known.blocking_streams = name, gpu_ids, blocking_streams
         self._current_pid = pid
         return self
 

@@ -32,6 +32,7 @@ class ProfileOutcome:
         facts: None if it could not be read.
         ranks: Its processes with GPU work; none of a profile without any.
         absent_tables: Our names of the tables that it does not have.
+        empty_tables: Our names of the tables without rows, those that it does not have among them.
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
         fault: Where, if that was a fault of ours and not of the profile.
@@ -47,6 +48,7 @@ class ProfileOutcome:
     reason: str | None = None
     fault: str | None = None
     side: str = ""
+    empty_tables: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -320,3 +320,54 @@ def test_gaps_shorter_than_the_clocks_disagree_have_no_cause(tmp_path, seed, err
     sums = tables["cause_sums"].set_index("cause")["idle_ns"]
     assert sums.sum() == tables["devices"]["idle_ns"].sum() == sum(gaps[1:])
     assert sums.get("unresolved", 0) == sum(gap for gap in gaps[1:] if gap < error)
+
+
+def launches(first_ns, later_ns, first_again=False):
+    """Return idle time by cause of kernels that are launched one after the other, each at once.
+
+    Args:
+        first_ns: What the first launch of `new` takes, after 20 launches of `old`.
+        later_ns: What its second one takes.
+        first_again: Launch `new` before all others, too.
+    """
+    trace, at = TraceBuilder(), 1000
+    names = ["new"] * first_again + ["old"] * 20 + ["new", "new"]
+    lengths = [5_000] * first_again + [5_000] * 20 + [first_ns, later_ns]
+    for name, length in zip(names, lengths, strict=True):
+        trace.kernel(name, start_ns=at + length, duration_ns=1_000, launch=(at, at + length))
+        at += length + 1_000
+    return trace
+
+
+def idle_ns(trace, path):
+    sums = quick("idle_gaps", trace.write_sqlite(path / "rank0.sqlite"))["cause_sums"]
+    return dict(rows(sums, "cause idle_ns"))
+
+
+def test_a_slow_first_launch_loads_the_kernels_code(tmp_path):
+    told = idle_ns(launches(2_000_000, 5_000), tmp_path)
+    assert told == {"module_load": 2_000_000, "launch_api": 20 * 5_000}
+
+
+@pytest.mark.parametrize(
+    ("first_ns", "later_ns", "first_again"),
+    [
+        (5_000, 2_000_000, False),  # a slow launch that is not the first of its kernel
+        (99_000, 5_000, False),  # a first launch that is not slow enough
+        (2_000_000, 5_000, True),  # the kernel was launched before, and fast
+    ],
+)
+def test_other_slow_launches_are_launches(first_ns, later_ns, first_again, tmp_path):
+    told = idle_ns(launches(first_ns, later_ns, first_again), tmp_path)
+    assert "module_load" not in told
+    assert told["launch_api"] >= first_ns + later_ns
+
+
+def test_first_launches_are_as_fast_as_others_where_all_are_slow(tmp_path):
+    # Each launch takes 200 us: the host is slow, and loads nothing.
+    trace = TraceBuilder()
+    for number in range(20):
+        start = 1000 + 300_000 * number
+        name = f"kernel_{number}"
+        trace.kernel(name, start_ns=start + 200_000, duration_ns=9, launch=(start, start + 200_000))
+    assert "module_load" not in idle_ns(trace, tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results import plain, rows, tables_of
+from results import only_tables, plain, read_frames, rows, tables_of
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -257,8 +257,8 @@ def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp
         if rank == 1:
             trace.kernel("a", start_ns=0, end_ns=9, device_id=5)
         paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
-    parts = idle(tmp_path, *paths)["idle_map"]
-    fields = Results(tmp_path / "out").fields("idle_map")
+    folder = only_tables(tmp_path / "out", *paths, recipe="idle_gaps")
+    parts, fields = read_frames(folder)["idle_map"], Results(folder).fields("idle_map")
     names = ["rank0", "rank1, device 1", "rank1, device 5"]
     assert parts["rank_device"].drop_duplicates().tolist() == names
     sections = load_manifest("idle_gaps").sections

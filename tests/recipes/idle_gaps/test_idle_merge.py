@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from effort import nightly_but
 from results import LABELS, assert_same, differences, read_results, tables_of
 
 from nsys_llm.manifest.manifest import load_manifest
@@ -76,7 +77,7 @@ def test_common_idle_time_does_not_follow_file_names(ranks, tmp_path):
     assert before[shown].equals(after[shown])
 
 
-@pytest.mark.parametrize("mode", ["concurrent", "dask-futures"])
+@pytest.mark.parametrize("mode", nightly_but(["concurrent", "dask-futures"], ["concurrent"]))
 def test_every_mode_gives_the_same_bits(ranks, tmp_path, mode):
     words = ["--quiet", "--input", *map(str, ranks)]
     for name, how in (("one", "none"), ("other", mode)):

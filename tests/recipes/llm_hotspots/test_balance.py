@@ -153,7 +153,7 @@ OPS = st.lists(
 )
 
 
-@examples(15)
+@examples(8, nightly=125)
 @given(ops=OPS, window=st.tuples(st.integers(0, 30), st.integers(1, 20)) | st.none())
 def test_busy_time_is_the_sum_of_its_parts_whatever_runs(ops, window):
     low, high = (0, 99) if window is None else (window[0], sum(window))

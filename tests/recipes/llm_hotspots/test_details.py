@@ -210,7 +210,7 @@ SPANS = st.lists(
 )
 
 
-@examples(15)
+@examples(8, nightly=125)
 @given(spans=SPANS, window=st.sampled_from([None, "100/700", "3/9"]))
 def test_bins_add_up_to_the_devices(tmp_path_factory, spans, window):
     folder = tmp_path_factory.mktemp("bins")

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from results import NVIDIA, analyse, assert_same, plain, rows, spread, tables_of
+from results import (
+    NVIDIA,
+    assert_same,
+    only_tables,
+    plain,
+    read_frames,
+    rows,
+    spread,
+    tables_of,
+)
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -213,7 +222,8 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     # These touch the window and are not in it: [5, 9) and [25, 26).
     trace.kernel("c", start_ns=5, end_ns=9, stream_id=9).kernel("c", start_ns=25, end_ns=26)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--filter-time", "9/25"])
+    options = ["--filter-time", "9/25"]
+    found = read_frames(only_tables(tmp_path / "o", tmp_path / "t.sqlite", options=options))
     # a: [9, 10) + [20, 25) = 6; b: [9, 12) = 3. They share [9, 10): k = 2, so 0 each and the odd
     # ns to a, which started first; b keeps [10, 12). Only the second a starts inside: 10 ns whole.
     columns = f"{SUMS} mean_ns min_ns p50_ns std_ns"
@@ -230,7 +240,8 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
         ("memcpy", 1, 16, 1, 1),
     ]
     assert rows(found["all_stats"], "Instances Avg Min")[1] == (0, None, None)
-    analyse(tmp_path / "p", tmp_path / "t.sqlite", options=["--start", "9ns", "--end", "25"])
+    options = ["--start", "9ns", "--end", "25"]
+    only_tables(tmp_path / "p", tmp_path / "t.sqlite", options=options)
     assert_same(tmp_path / "o", tmp_path / "p")
 
 

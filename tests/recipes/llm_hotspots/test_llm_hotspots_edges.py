@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results import assert_same, read_frames, read_report, rows, tables_of
+from results import assert_same, only_tables, read_frames, read_report, rows, tables_of
 
 from nsys_llm.run.cli import main
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -84,7 +84,7 @@ def test_inputs_may_be_given_one_by_one(rank_set, tmp_path):
     both = [rank_set / "rank0.sqlite", rank_set / "rank1.sqlite"]
     words = [str(word) for path in both for word in ("--input", path)]
     assert main(["llm_hotspots", *words, "--output", str(tmp_path / "one"), "--quiet"]) == 0
-    tables_of(tmp_path / "two", *both)
+    only_tables(tmp_path / "two", *both)
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
@@ -137,8 +137,8 @@ def test_a_name_that_is_no_text_reads_the_same_from_both_kinds(tmp_path):
     sqlite = written(tmp_path, trace)
     parquet = trace.write_parquet(tmp_path / "t_pqtdir")
     _cut_name(sqlite, parquet)
-    tables_of(tmp_path / "a", sqlite)
-    tables_of(tmp_path / "b", parquet)
+    only_tables(tmp_path / "a", sqlite)
+    only_tables(tmp_path / "b", parquet)
     left, right = (read_frames(tmp_path / one)["kernels"]["name"].tolist() for one in "ab")
     assert left == right == ["goo\\xe2\\x82"]
 

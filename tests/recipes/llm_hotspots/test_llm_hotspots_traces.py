@@ -11,7 +11,17 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from results import LABELS, RECIPE, analyse, assert_same, differences, read_results, rows, tables_of
+from results import (
+    LABELS,
+    RECIPE,
+    analyse,
+    assert_same,
+    differences,
+    only_tables,
+    read_results,
+    rows,
+    tables_of,
+)
 
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import load_manifest
@@ -54,7 +64,7 @@ def busy_bitmap(kernels, device: int, low: int = 0, high: int = HORIZON_NS) -> i
     return int(busy[low:high].sum())
 
 
-@examples(20)
+@examples(10, nightly=166)
 @given(kernels=KERNELS, window=st.tuples(st.integers(0, 40), st.integers(1, 20)) | st.none())
 def test_exclusive_times_add_up_to_the_busy_time_of_each_device(kernels, window):
     low, high = (0, HORIZON_NS) if window is None else (window[0], sum(window))
@@ -94,7 +104,7 @@ class ShuffledMerges:
         return parts[0]
 
 
-@examples(6)
+@examples(3, nightly=50)
 @given(ranks=st.lists(KERNELS, min_size=2, max_size=5), random=st.randoms(use_true_random=False))
 def test_modes_and_orders_of_merging_give_the_same_bits(ranks, random):
     with tempfile.TemporaryDirectory() as name:
@@ -103,14 +113,14 @@ def test_modes_and_orders_of_merging_give_the_same_bits(ranks, random):
             str(written(folder / f"rank{rank}.sqlite", kernels))
             for rank, kernels in enumerate(ranks)
         ]
-        alone = analyse(folder / "none", *inputs)
+        alone = only_tables(folder / "none", *inputs)
         words = ["--mode", "concurrent", "--quiet", "--output", str(folder / "threads")]
         assert main([RECIPE, *words, "--input", *inputs]) == 0
         given_options = {"input": inputs, "output": str(folder / "shuffled")}
         options = resolved_options(load_manifest(RECIPE), given_options)
         run_recipe(RECIPE, options, ShuffledMerges(random), Console(quiet=True))
         random.shuffle(inputs)
-        analyse(folder / "order", *inputs)
+        only_tables(folder / "order", *inputs)
         for other in ("threads", "shuffled", "order"):
             assert_same(alone, folder / other)
 
@@ -124,18 +134,18 @@ INSTANTS = {
 }
 
 
-@examples(6)
+@examples(3, nightly=50)
 @given(kernels=KERNELS)
 def test_a_shift_moves_windows_only_and_twice_the_time_doubles_sums(kernels):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        first = analyse(folder / "first", written(folder / "t.sqlite", kernels))
+        first = only_tables(folder / "first", written(folder / "t.sqlite", kernels))
         for place in ("s", "d"):
             (folder / place).mkdir()
         path = written(folder / "s" / "t.sqlite", kernels, shift_ns=1000)
-        moved = analyse(folder / "moved", path)
+        moved = only_tables(folder / "moved", path)
         path = written(folder / "d" / "t.sqlite", kernels, factor=2)
-        doubled = analyse(folder / "doubled", path)
+        doubled = only_tables(folder / "doubled", path)
         window, parts = {"window_start_ns", "window_end_ns"}, {"start_ns", "end_ns"}
         assert not differences(read_results(first), read_results(moved), INSTANTS)
         one, other, twice = (read_results(path) for path in (first, moved, doubled))

@@ -16,7 +16,16 @@ from rendered import (
     shown_by,
     strings_in,
 )
-from results import LABELS, analyse, assert_same, differences, read_frames, read_results, rows
+from results import (
+    LABELS,
+    analyse,
+    assert_same,
+    differences,
+    only_tables,
+    read_results,
+    rows,
+    tables_of,
+)
 
 from nsys_llm.run.cli import main
 from nsys_llm.testing.demo import write_demo
@@ -61,7 +70,7 @@ def test_every_mode_gives_the_same_tables(tmp_path):
 @pytest.mark.parametrize("version", ["3.7.2", "3.24.14", "3.30.1"])
 def test_every_schema_and_kind_of_export_gives_the_same_tables(tmp_path, version):
     one = events("3.25.0").write_sqlite(tmp_path / "rank0.sqlite")
-    expected = analyse(tmp_path / "expected", one, recipe=RECIPE)
+    expected = only_tables(tmp_path / "expected", one, recipe=RECIPE)
     for name in ("s", "p"):
         (tmp_path / name).mkdir()
     paths = [
@@ -69,7 +78,7 @@ def test_every_schema_and_kind_of_export_gives_the_same_tables(tmp_path, version
         events(version).write_parquet(tmp_path / "p" / "rank0_pqtdir"),
     ]
     for path in paths:
-        found = analyse(path.parent / "out", path, recipe=RECIPE)
+        found = only_tables(path.parent / "out", path, recipe=RECIPE)
         but = {*LABELS, "nsys_version", "schema_version", "clock_source", "table_present"}
         assert differences(read_results(expected), read_results(found), but) == []
 
@@ -145,7 +154,7 @@ def test_odd_ranges_cost_nothing_but_themselves(tmp_path):
     trace.kernel("b", start_ns=70, duration_ns=5, launch=(35, 36))
     trace.kernel("c", start_ns=80, duration_ns=6, launch=(45, 46))
     path = trace.write_sqlite(tmp_path / "a.sqlite")
-    tables = read_frames(analyse(tmp_path / "o", path, recipe=RECIPE))
+    tables = tables_of(tmp_path / "o", path, recipe=RECIPE)
     assert tables["phases"]["gpu_ns"].sum() == 15
     assert dict(rows(tables["phases"], "phase gpu_ns"))["decode"] == 15
     assert tables["marks"]["empty_n"].tolist() == [2]

@@ -12,7 +12,7 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from phase_run import RECIPE, quick
-from results import analyse, read_frames, rows
+from results import rows, tables_of
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -112,7 +112,7 @@ def real(request, traces, tmp_path_factory):
     path = traces / f"{request.param}.sqlite"
     folder = tmp_path_factory.mktemp("real")
     options = ["--running-numbers", "keep"]
-    tables = read_frames(analyse(folder / "o", path, options=options, recipe=RECIPE))
+    tables = tables_of(folder / "o", path, options=options, recipe=RECIPE)
     return request.param, path, tables
 
 
@@ -156,7 +156,7 @@ OP = st.tuples(
 )
 
 
-@examples(40)
+@examples(20, nightly=333)
 @given(st.lists(RANGE, min_size=1, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
     trace = TraceBuilder()
@@ -177,7 +177,7 @@ def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
     adds_up(tables)
 
 
-@examples(15)
+@examples(8, nightly=125)
 @given(
     st.lists(RANGE, min_size=1, max_size=8),
     st.lists(OP, min_size=1, max_size=8),
@@ -228,7 +228,7 @@ def alone(ranges, ops, *words):
     return sorted(rows(table[table["ops_n"] > 0], ALONE), key=str)
 
 
-@examples(20)
+@examples(10, nightly=166)
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
     for words, left in (
@@ -238,7 +238,7 @@ def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, op
         assert alone(ranges, ops, *words) == alone(left, ops)
 
 
-@examples(20)
+@examples(10, nightly=166)
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):
     # Each by a name of its own: those without work left do not count.

@@ -6,10 +6,12 @@ The truth is planted: what each stage computes and transfers is known to the nan
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from collective_world import world as collective_world
+from effort import pairwise, seeds
 from pipeline_world import ALL_REDUCE, APART, SEND_RECV, World, run, run_blocking, write_pipeline
 from quick_run import quick
 
@@ -66,9 +68,9 @@ def bubble_pct(ran):
     return 100 * np.mean(shares), 100 * np.mean(transfer) / window_ns
 
 
-@pytest.mark.parametrize("recipe", BLAME)
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("seed", "schedule", "recipe"), pairwise(product([1, 2], SCHEDULES, BLAME))
+)
 def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
     simulate, chunks_n = SCHEDULES[schedule]
     ran = simulate(world_of(seed, chunks_n))
@@ -116,7 +118,7 @@ def test_a_slow_stage_is_named_all_the_same(stages, slow, simulate, tmp_path):
     assert hot.loc[hot["rule"] == "slow_rank", "rank"].tolist() == [slow]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, in_ci=2))
 @pytest.mark.parametrize("schedule", [*SCHEDULES, "apart"])
 def test_two_stages_compute_in_turn(seed, schedule, tmp_path):
     simulate, chunks_n = SCHEDULES.get(schedule, SCHEDULES["1F1B"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results import analyse, differences, read_results, rows, tables_of
+from results import differences, only_tables, read_results, rows, tables_of
 
 pytestmark = pytest.mark.traces
 
@@ -85,6 +85,6 @@ def test_reports_of_one_session_share_a_clock_and_give_the_same(run, traces, tmp
 
 def test_file_order_changes_nothing(traces, tmp_path):
     paths = sorted((traces / "h100_mfu_ranks" / "after").glob("*.sqlite"))
-    analyse(tmp_path / "a", *paths, recipe=RECIPE)
-    analyse(tmp_path / "b", *paths[::-1], recipe=RECIPE)
+    only_tables(tmp_path / "a", *paths, recipe=RECIPE)
+    only_tables(tmp_path / "b", *paths[::-1], recipe=RECIPE)
     assert not differences(read_results(tmp_path / "a"), read_results(tmp_path / "b"))

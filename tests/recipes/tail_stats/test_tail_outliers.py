@@ -7,6 +7,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from effort import seeds
 from results import rows, tables_of
 
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -236,7 +237,7 @@ def in_steps(folder, names, kernel, durations, starts):
     return builder.write_sqlite(folder)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, in_ci=2))
 def test_outliers_milliseconds_apart_are_one_burst_with_its_window(tmp_path, seed):
     rng = np.random.default_rng(seed)
     # A launch each 400 us on two ranks; 16 of the 90 in 36 ms of rank 1 take thrice as long.
@@ -261,7 +262,7 @@ def test_outliers_milliseconds_apart_are_one_burst_with_its_window(tmp_path, see
     assert (told["rank"], told["window_start_ns"], told["window_end_ns"]) == (1, low, high)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, in_ci=2))
 def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_path, seed):
     rng = np.random.default_rng(seed)
     # `prefill` runs 300 times within 45 ms of 2 s, and 12 of these anywhere among them are slow.

@@ -7,7 +7,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from results import differences, plain, read_results, rows, spread, tables_of
+from results import differences, only_tables, plain, read_results, rows, spread, tables_of
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.run.cli import main
@@ -232,7 +232,7 @@ def test_without_ranges_calls_and_copies_the_rest_is_told(tmp_path):
     assert found["api_tails"].empty
 
 
-@examples(15)
+@examples(8, nightly=125)
 @given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=2, max_size=4))
 def test_files_in_any_order_and_any_clock_give_the_same(tmp_path_factory, ranks):
     folder = tmp_path_factory.mktemp("ranks")
@@ -246,9 +246,9 @@ def test_files_in_any_order_and_any_clock_give_the_same(tmp_path_factory, ranks)
                 at_ns += 50
             builder.write_sqlite(where / f"rank{index}.sqlite")
     files = sorted(left.iterdir())
-    tables(folder / "o", *files)
-    tables(folder / "p", *files[::-1])
-    tables(folder / "q", *sorted(right.iterdir()))
+    only_tables(folder / "o", *files, recipe=RECIPE)
+    only_tables(folder / "p", *files[::-1], recipe=RECIPE)
+    only_tables(folder / "q", *sorted(right.iterdir()), recipe=RECIPE)
     one, other, shifted = (read_results(folder / name) for name in "opq")
     assert not differences(one, other)
     clock = [

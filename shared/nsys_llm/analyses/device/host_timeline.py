@@ -14,7 +14,14 @@ from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_inter
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABLE
-from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE, BLOCKING, MODULE_LOAD, call_cause
+from nsys_llm.taxonomy.idle_causes import (
+    BACK_PRESSURE,
+    BLOCKING,
+    MODULE_LOAD,
+    SLOW_FIRST_LAUNCH_NS,
+    SLOW_FIRST_LAUNCH_TIMES,
+    call_cause,
+)
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, overhead_kind
 from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
@@ -55,8 +62,8 @@ class HostTimeline:
     def of(cls, trace: RankTrace) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
-        It looks at api_calls, both tables of overheads, and the memory kinds of memcpys; without
-        those, no copy with Async in its name is one that keeps the host waiting.
+        It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
+        memcpys; without those, no copy with Async in its name is one that keeps the host waiting.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -71,6 +78,7 @@ class HostTimeline:
         code = code[calls.row]
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
+        cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
         profiler, driver = _overheads(trace, calls.threads)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver, error_ns)
@@ -102,6 +110,31 @@ def _staged(trace: RankTrace, calls: ThreadCalls, copying: npt.NDArray[np.bool_]
     row = copies["launch_row"][pageable & (copies["launch_row"] >= 0)]
     place = calls.place[row]
     return place[(place >= 0) & copying[place]]
+
+
+def _slow_first_launches(
+    trace: RankTrace, calls: ThreadCalls, launching: npt.NDArray[np.bool_]
+) -> IntArray:
+    """Return the places of launches in which the driver loads a kernel's code.
+
+    Each is the first of its kernel in the capture, and far slower than a launch usually is. A
+    capture that begins later than its process holds first launches that are none: they are fast.
+    """
+    length = calls.end_ns - calls.start_ns
+    slow = launching & (length >= SLOW_FIRST_LAUNCH_NS)
+    if not slow.any():
+        return np.empty(0, dtype=np.int64)
+    slow &= length >= SLOW_FIRST_LAUNCH_TIMES * np.median(length[launching])
+    kernels = trace.unfiltered["kernels"]
+    _, name = distinct_codes(kernels["demangled_name_id"])
+    place = np.where(kernels["launch_row"] >= 0, calls.place[kernels["launch_row"]], -1)
+    own = np.flatnonzero((place >= 0) & slow[place])
+    asked = np.zeros(int(name.max(initial=-1)) + 1, dtype=bool)
+    asked[name[own]] = True
+    rows = np.flatnonzero(asked[name] & (place >= 0))
+    first_ns = np.full(asked.size, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, name[rows], calls.start_ns[place[rows]])
+    return place[own[calls.start_ns[place[own]] == first_ns[name[own]]]]
 
 
 def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:

@@ -11,7 +11,7 @@ All operations of a device count, before any filter: what else the GPU did then,
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.profiler_time import profiler_spans
 from nsys_llm.numeric.gaps import start_order
-from nsys_llm.numeric.grouping import is_constant, joined
+from nsys_llm.numeric.grouping import is_constant
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names
@@ -66,33 +66,27 @@ def wall_layers(trace: RankTrace) -> tuple[tuple[str, ...], Iterator[WallLayers]
     return names, layers
 
 
-def first_come_pieces(
-    start_ns: IntArray, end_ns: IntArray, label: IntArray
-) -> tuple[IntArray, IntArray]:
+def first_come_pieces(times_ns: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
     """Give each nanosecond of a union to the interval that began first.
 
     Args:
-        start_ns: Shape (n,), in any order.
-        end_ns: Shape (n,), `end_ns >= start_ns`.
+        times_ns: Shape (2, n), starts and ends, in any order; may be changed.
         label: Shape (n,). Of equal starts the earlier end comes first, then the lower label, so
             that the order of rows decides nothing.
 
     Returns:
         Sorted disjoint pieces, shape (k, 2), that make up the union, and their labels, shape (k,).
     """
-    order = start_order(start_ns, lambda some: (end_ns[some], label[some]))
+    order = start_order(times_ns[0], lambda some: (times_ns[1, some], label[some]))
     if order is not None:
-        start_ns, end_ns, label = start_ns[order], end_ns[order], label[order]
-    reach = np.maximum.accumulate(end_ns)
-    begin_ns = start_ns
-    if (start_ns[1:] < reach[:-1]).any():
-        begin_ns = start_ns.copy()
-        np.maximum(start_ns[1:], reach[:-1], out=begin_ns[1:])
-    real = end_ns > begin_ns
+        times_ns, label = times_ns[:, order], label[order]
+    reach = np.maximum.accumulate(times_ns[1])
+    if (times_ns[0, 1:] < reach[:-1]).any():
+        np.maximum(times_ns[0, 1:], reach[:-1], out=times_ns[0, 1:])
+    real = times_ns[1] > times_ns[0]
     if not real.all():
-        begin_ns, end_ns, label = begin_ns[real], end_ns[real], label[real]
-    # Starts lie together, and so do ends.
-    return np.stack((begin_ns, end_ns)).T, label
+        times_ns, label = times_ns[:, real], label[real]
+    return times_ns.T, label
 
 
 def _device_layers(
@@ -103,23 +97,21 @@ def _device_layers(
     communicates: npt.NDArray[np.bool_],
     profiler: IntArray,
 ) -> WallLayers:
-    kernels = _Spans.of(trace, "kernels", device, code)
-    told = communicates[kernels.label] if communicates.any() else None
-    graphs = _Spans.of(trace, "graph_traces", device, len(names))
-    copies = [_Spans.of(trace, name, device, 0) for name in ("memcpys", "memsets")]
-    computing = kernels if told is None else kernels.take(~told)
-    parts = [computing, graphs] if graphs.label.size else [computing]
-    compute, label = first_come_pieces(
-        *(
-            joined([getattr(part, name) for part in parts])
-            for name in ("start_ns", "end_ns", "label")
-        )
+    told = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
+    graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
+    times_ns, label = _joined(
+        [
+            _Operations.of(trace, "kernels", device, code, ~told),
+            _Operations.of(trace, "graph_traces", device, graphs),
+        ]
     )
-    talking = kernels.take(np.flatnonzero(told)) if told is not None else kernels.take(slice(0))
-    communicating = union_intervals(talking.start_ns, talking.end_ns)
-    moved = (joined([getattr(part, name) for part in copies]) for name in ("start_ns", "end_ns"))
+    compute, label = first_come_pieces(times_ns, label)
+    talking, _ = _joined([_Operations.of(trace, "kernels", device, code, told)])
+    copies = [_Operations.of(trace, name, device) for name in ("memcpys", "memsets")]
+    moving, _ = _joined(copies)
+    communicating = union_intervals(*talking)
     layers: list[IntArray] = []
-    for spans in (communicating, union_intervals(*moved), profiler):
+    for spans in (communicating, union_intervals(*moving), profiler):
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
@@ -127,25 +119,53 @@ def _device_layers(
 
 
 @dataclass(frozen=True)
-class _Spans:
-    """Operations of one table on one device; all of shape (n,)."""
+class _Operations:
+    """Operations of one table on one device; `rows` tells which of all are, None for all."""
 
     start_ns: IntArray
     end_ns: IntArray
     label: IntArray
+    rows: npt.NDArray[np.bool_] | None
 
     @classmethod
-    def of(cls, trace: RankTrace, table: str, device: int, label: IntArray | int) -> _Spans:
-        """Return those of a table; one that the recipe does not read has none."""
+    def of(
+        cls,
+        trace: RankTrace,
+        table: str,
+        device: int,
+        label: IntArray | None = None,
+        chosen: npt.NDArray[np.bool_] | None = None,
+    ) -> _Operations:
+        """Return the chosen ones of a table; one that the recipe does not read has none."""
         if table not in trace.unfiltered:
-            return cls(*np.empty((3, 0), dtype=np.int64))
+            nothing = np.empty(0, dtype=np.int64)
+            return cls(nothing, nothing, nothing, None)
         op = trace.unfiltered[table]
         ids = op["device_id"]
-        every = cls(op["start_ns"], op["end_ns"], np.broadcast_to(label, ids.shape))
-        if is_constant(ids) and ids[0] == device:
-            return every
-        return every.take(ids == device)
+        rows = None if is_constant(ids) and ids[0] == device else ids == device
+        if chosen is not None and not chosen.all():
+            rows = chosen if rows is None else rows & chosen
+        if label is None:
+            label = np.broadcast_to(0, ids.shape)
+        return cls(op["start_ns"], op["end_ns"], label, rows)
 
-    def take(self, rows: npt.NDArray[np.bool_] | IntArray | slice) -> _Spans:
-        """Return some of them."""
-        return _Spans(self.start_ns[rows], self.end_ns[rows], self.label[rows])
+    def __len__(self) -> int:
+        return self.start_ns.size if self.rows is None else int(np.count_nonzero(self.rows))
+
+
+def _joined(parts: Sequence[_Operations]) -> tuple[IntArray, IntArray]:
+    """Return starts and ends, shape (2, n), and labels: copied once, which is what takes long."""
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    times_ns = np.empty((2, ends[-1]), dtype=np.int64)
+    label = np.empty(ends[-1], dtype=np.int64)
+    for part, low, high in zip(parts, [0, *ends], ends, strict=False):
+        for column, target in (
+            (part.start_ns, times_ns[0]),
+            (part.end_ns, times_ns[1]),
+            (part.label, label),
+        ):
+            if part.rows is None:
+                target[low:high] = column
+            else:
+                np.compress(part.rows, column, out=target[low:high])
+    return times_ns, label

@@ -1,0 +1,1 @@
+"""All recipes in one pass over each profile, and one page on top of them."""

@@ -1,0 +1,127 @@
+"""What the overview tells its reader: what to fix first, and what it would gain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nsys_llm.report.findings import CAPTURE, Evidence, Finding
+from nsys_llm.report.gains import Gain, gain_words
+from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.view.text import counted, listed
+
+from .texts import RULES
+
+
+def findings(tables: Tables) -> list[Finding]:
+    """Return a finding for each opportunity, and the recipes' remarks on the capture."""
+    rows = records(tables["all_findings"])
+    members = grouped((row for row in rows if row["opportunity"] is not None), "opportunity")
+    told = [
+        _opportunity(row, members[(row["opportunity"],)])
+        for row in records(tables["opportunities"])
+    ]
+    return [*told, *_remarks(rows)]
+
+
+def answer(tables: Tables) -> str:
+    """Return what to fix first, in two sentences."""
+    rows = records(tables["opportunities"])
+    if not rows:
+        return "No recipe found anything whose fix would gain 1 % of a GPU's time or more."
+    first = rows[0]
+    gain = _gain(first, ())
+    others = [row["title"] for row in rows[1:3]]
+    more = f" Next: {listed(others)}." if others else ""
+    return f"Fix first: {first['title']} ({gain_words(gain)}).{more}"
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading; the recipes' own caveats stand in their reports."""
+    some = [row for row in records(tables["recipes"]) if row["remarks_n"]]
+    if not some:
+        return []
+    parts = [f"`{row['recipe']}` ({counted(row['remarks_n'], 'remark')})" for row in some]
+    return [f"What the recipes remark on the capture: {', '.join(parts)}; each stands above once."]
+
+
+def _opportunity(row: Record, members: Sequence[Record]) -> Finding:
+    classes = [name for one in members for name in (one["wall_classes"] or "").split(", ") if name]
+    others = [one for one in members[1:]]
+    more = f" Also seen: {'; '.join(_seen(one) for one in others)}." if others else ""
+    lead = members[0]
+    made = RULES["opportunity"].finding(
+        gain=_gain(row, tuple(dict.fromkeys(classes))),
+        details=f"{row['details']}{more}",
+        fields={"title": row["title"], "recommendation": row["recommendation"]},
+        evidence=tuple(_evidence(members)),
+        numbers={name: value for one in members for name, value in _numbers(one).items()},
+        cause=row["cause"],
+        culprit=row["culprit"],
+        rank=row["rank"],
+        device_id=row["device_id"],
+        name=lead["name"],
+        record=row["record"],
+        window_ns=_window(row),
+        tables=tuple(dict.fromkeys(f"{one['recipe']}" for one in members)),
+    )
+    return replace(made, rule=row["rule"])
+
+
+def _gain(row: Record, wall_classes: tuple[str, ...]) -> Gain:
+    step_ns = row["gain_step_ns"]
+    return Gain(
+        gain_ns=row["gain_ns"],
+        span_ns=row["span_ns"],
+        wall_classes=wall_classes or ("compute",),
+        basis=row["gain_basis"],
+        is_bound=row["gain_is_bound"],
+        steps_n=round(row["gain_ns"] / step_ns) if step_ns else None,
+        tail_pct=row["gain_tail_pct"],
+    )
+
+
+def _seen(row: Record) -> str:
+    return f"{row['title']} (`{row['recipe']}`)"
+
+
+def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
+    for row in rows:
+        for cell in json.loads(row["evidence"]):
+            where = tuple(cell["where"].items())
+            yield Evidence(f"{row['recipe']}/{cell['table']}", where, cell["column"], cell["value"])
+
+
+def _numbers(row: Record) -> dict[str, float]:
+    told = {f"{row['recipe']}.{row['rule']}.{name}": value for name, value in _json(row).items()}
+    gain = {f"{row['recipe']}.{row['rule']}.gain_ns": row["gain_ns"]}
+    return told | {name: value for name, value in gain.items() if value is not None}
+
+
+def _json(row: Record) -> dict[str, float]:
+    numbers: dict[str, float] = json.loads(row["numbers"])
+    return numbers
+
+
+def _window(row: Record) -> tuple[int, int] | None:
+    start_ns, end_ns = row["window_start_ns"], row["window_end_ns"]
+    return None if start_ns is None or end_ns is None else (start_ns, end_ns)
+
+
+def _remarks(rows: Sequence[Record]) -> list[Finding]:
+    """Return the remarks on the capture, each once however many recipes make it."""
+    told: dict[tuple[str, str], Finding] = {}
+    for row in rows:
+        if row["kind"] == CAPTURE and (row["rule"], row["title"]) not in told:
+            made = RULES["remark"].finding(
+                details=row["details"],
+                fields={"title": row["title"], "recommendation": row["recommendation"]},
+                evidence=tuple(_evidence([row])),
+                numbers=_json(row),
+                rank=row["rank"],
+                device_id=row["device_id"],
+                record=row["record"],
+            )
+            told[row["rule"], row["title"]] = replace(made, rule=row["rule"])
+    return list(told.values())

@@ -1,0 +1,142 @@
+"""Findings of all recipes as one list of opportunities, none of them lost.
+
+Two findings are the same opportunity if they name the same culprit, or if both are about the same
+cause on the same GPU and more than half of the shorter one's window lies in the other's. The gain
+is that of the largest finding: gains of one thing seen by several recipes do not add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
+from nsys_llm.report.part import Part
+
+#: A finding, and the recipe that has it.
+Source = tuple[str, Finding]
+
+
+@dataclass(frozen=True)
+class Opportunity:
+    """Findings on one thing; the first has the largest gain."""
+
+    sources: tuple[Source, ...]
+
+    @property
+    def lead(self) -> Source:
+        """The finding that speaks for all."""
+        return self.sources[0]
+
+
+def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
+    """Return the opportunities, the largest gain first; severity `tail` after all others."""
+    sources = [
+        (recipe, finding)
+        for recipe, part in parts.items()
+        for finding in part.report.findings
+        if finding.kind == PERFORMANCE and finding.gain is not None
+    ]
+    order = sorted(range(len(sources)), key=lambda place: _order(sources[place]))
+    groups: list[list[Source]] = []
+    for place in order:
+        source = sources[place]
+        group = next((some for some in groups if _is_one(source[1], some)), None)
+        if group is None:
+            groups.append([source])
+        else:
+            group.append(source)
+    return [Opportunity(tuple(group)) for group in groups]
+
+
+def _order(source: Source) -> tuple[Any, ...]:
+    recipe, finding = source
+    gain = finding.gain
+    return (
+        finding.severity == "tail",
+        -(gain.gain_pct if gain else 0.0),
+        finding.rule,
+        recipe,
+        -1 if finding.rank is None else finding.rank,
+        finding.name or "",
+    )
+
+
+def _is_one(finding: Finding, group: Sequence[Source]) -> bool:
+    return any(_same_thing(finding, other) for _, other in group)
+
+
+def _same_thing(one: Finding, other: Finding) -> bool:
+    if one.culprit is not None and one.culprit == other.culprit:
+        return True
+    if one.cause is None or one.cause != other.cause:
+        return False
+    if (one.rank, one.device_id) != (other.rank, other.device_id):
+        return False
+    return (
+        one.window_ns is None or other.window_ns is None or _overlap(one.window_ns, other.window_ns)
+    )
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Tell whether two windows share more than half of the shorter one."""
+    shared_ns = min(one[1], other[1]) - max(one[0], other[0])
+    shorter_ns = min(one[1] - one[0], other[1] - other[0])
+    return 2 * shared_ns > shorter_ns
+
+
+def opportunity_rows(groups: Sequence[Opportunity]) -> list[dict[str, Any]]:
+    """Return the rows of the table `opportunities`, in order."""
+    return [_opportunity_row(number, group) for number, group in enumerate(groups, 1)]
+
+
+def _opportunity_row(number: int, group: Opportunity) -> dict[str, Any]:
+    recipe, finding = group.lead
+    row = finding_row(finding)
+    kept = (
+        *("severity", "title", "gain_ns", "gain_pct", "gain_step_ns", "gain_is_bound"),
+        *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "culprit", "cause"),
+        *("details", "recommendation", "record", "window_start_ns", "window_end_ns"),
+    )
+    return {
+        "opportunity": number,
+        **{name: row[name] for name in kept},
+        "recipe": recipe,
+        "rule": finding.rule,
+        "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),
+        "findings_n": len(group.sources),
+    }
+
+
+def all_finding_rows(
+    parts: Mapping[str, Part], groups: Sequence[Opportunity]
+) -> list[dict[str, Any]]:
+    """Return the rows of the table `all_findings`: each finding of each recipe once, in order."""
+    account: dict[tuple[str, int], tuple[str, int]] = {}
+    for number, group in enumerate(groups, 1):
+        for place, (recipe, finding) in enumerate(group.sources):
+            account[recipe, id(finding)] = ("merged" if place else "lead", number)
+    return [
+        _account_row(recipe, position, finding, account.get((recipe, id(finding))))
+        for recipe, part in parts.items()
+        for position, finding in enumerate(part.report.findings, 1)
+    ]
+
+
+def _account_row(
+    recipe: str, position: int, finding: Finding, account: tuple[str, int] | None
+) -> dict[str, Any]:
+    row = finding_row(finding)
+    kept = (
+        *("kind", "severity", "rule", "rank", "device_id", "name", "gain_ns", "gain_pct"),
+        *("title", "details", "recommendation", "record", "evidence", "numbers", "wall_classes"),
+    )
+    where, opportunity = account or (finding.kind, None)
+    return {
+        "recipe": recipe,
+        "position": position,
+        "account": where,
+        "opportunity": opportunity,
+        **{name: row[name] for name in kept},
+    }

@@ -1,0 +1,38 @@
+"""The ranks at a glance: where the time of each GPU went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nsys_llm.report.part import Part
+from nsys_llm.report.records import records
+from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
+from nsys_llm.trace.identity import Rank
+
+
+def rank_rows(parts: Mapping[str, Part], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+    """Return a row a GPU: its span, and the time of each class of the wall split.
+
+    Args:
+        parts: The recipes' results, by name; the wall split is the same in all of them.
+        ranks: Those with GPU work, in order.
+    """
+    if not parts or not ranks:
+        return []
+    gpus: dict[tuple[int, str, int], dict[str, Any]] = {}
+    for row in records(next(iter(parts.values())).tables["wall"]):
+        key = row["rank"], row["file"], row["device_id"]
+        gpu = gpus.setdefault(
+            key,
+            {
+                **dict(zip(("rank", "file", "device_id"), key, strict=True)),
+                "span_ns": row["span_ns"],
+                **{f"{name}_ns": 0 for name in WALL_CLASSES},
+            },
+        )
+        gpu[f"{row['wall_class']}_ns"] += row["time_ns"]
+    for gpu in gpus.values():
+        span_ns = gpu["span_ns"]
+        gpu["compute_pct"] = 100.0 * gpu["compute_ns"] / span_ns if span_ns else None
+    return [gpus[key] for key in sorted(gpus)]

@@ -1,0 +1,59 @@
+"""The overview's own tables, of the tables and findings of all recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.part import Part
+from nsys_llm.trace.identity import Rank
+
+from ..partials import OverviewPartial
+from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
+from .ranks import rank_rows
+
+_NAME: Final = "llm_overview"
+
+
+def tabulate(
+    partial: OverviewPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
+
+    Args:
+        partial: With the recipes' results, by name.
+        ranks: Those with GPU work, in order.
+        options: Of the overview.
+    """
+    parts = partial.parts
+    groups = grouped_findings(parts)
+    rows = {
+        "opportunities": opportunity_rows(groups),
+        "all_findings": all_finding_rows(parts, groups),
+        "ranks": rank_rows(parts, ranks),
+        "recipes": [_recipe_row(name, part) for name, part in parts.items()],
+    }
+    return {name: _frame(name, some) for name, some in rows.items()}
+
+
+def _recipe_row(name: str, part: Part) -> dict[str, Any]:
+    manifest = part.run.manifest
+    return {
+        "recipe": name,
+        "question": manifest.question,
+        "answer": part.report.answer,
+        "findings_n": len(part.report.opportunities),
+        "remarks_n": len(part.report.remarks),
+        "folder": name,
+    }
+
+
+def _frame(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    table = load_manifest(_NAME).table(name)
+    return declared_frame(
+        table, {column.name: [row[column.name] for row in rows] for column in table.columns}
+    )

@@ -1,0 +1,37 @@
+"""What the recipes know of the classes of the wall split, together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.wall import WallDetails, WallKey, Walls
+
+from ..partials import OverviewPartial
+
+
+def wall_details(
+    partial: OverviewPartial,
+    ranks: Sequence[Rank],
+    walls: Walls,
+    options: Mapping[str, Any],
+) -> WallDetails:
+    """Return the details of all recipes; of several that divide a class, the first has its way.
+
+    Args:
+        partial: With the recipes' results, by name.
+        ranks: Those that were mapped, in order.
+        walls: Of all devices.
+        options: Of the overview.
+    """
+    details: dict[WallKey, dict[str, Mapping[str, int]]] = {}
+    for part in partial.parts.values():
+        divide = part.run.analysis.wall_details
+        if divide is None:
+            continue
+        for key, classes in divide(part.run.partial, ranks, walls, options).items():
+            known = details.setdefault(key, {})
+            for wall_class, times in classes.items():
+                known.setdefault(wall_class, times)
+    return details

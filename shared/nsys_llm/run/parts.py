@@ -1,0 +1,124 @@
+"""The recipes of an overview: one read of each profile, and the results of a run of each.
+
+Recipes are loaded by name, as a run loads its own: none of them imports another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nsys_llm import __version__
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode, UsageError
+from nsys_llm.manifest.manifest import Manifest, load_manifest
+from nsys_llm.profile.tables import table_source
+from nsys_llm.report.part import Part
+from nsys_llm.report.report import all_findings, build_report, findings_table
+from nsys_llm.report.report_files import write_run, write_tables_and_record
+from nsys_llm.report.run import Run
+from nsys_llm.report.run_tables import run_tables
+from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
+from nsys_llm.run.worker import load_analysis
+from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
+
+
+def part_names(recipe: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the recipes of an overview that a run is to have, in the order of its manifest.
+
+    Raises:
+        UsageError: `--only` names another one.
+    """
+    names = load_manifest(recipe).recipes
+    if not options.get("only"):
+        return names
+    chosen = [name.strip() for name in options["only"].split(",")]
+    if odd := [name for name in chosen if name not in names]:
+        raise UsageError(f"--only: no recipe '{odd[0]}'; there are: {', '.join(names)}.")
+    return tuple(name for name in names if name in chosen)
+
+
+def with_parts(run: Run) -> Run:
+    """Return the run of an overview with the results of its recipes in place of their partials."""
+    names = part_names(run.manifest.name, run.options)
+    parts = {name: _part(run, name) for name in names}
+    return replace(run, partial=replace(run.partial, parts=parts))
+
+
+def _part(run: Run, recipe: str) -> Part:
+    own = _run_of(run, recipe)
+    tables = run_tables(own)
+    findings = all_findings(own, tables)
+    tables["findings"] = findings_table(own.manifest, findings)
+    return Part(own, tables, build_report(own, tables, findings))
+
+
+def _run_of(run: Run, recipe: str) -> Run:
+    """Return what a run of one recipe would have read."""
+    manifest, analysis = load_manifest(recipe), load_analysis(recipe)
+    partial = run.partial.parts.get(recipe, analysis.partial())
+    options = {option.name: run.options.get(option.name) for option in manifest.options}
+    for alias in ("start", "end"):
+        options.pop(alias, None)
+    return replace(
+        run,
+        manifest=manifest,
+        analysis=analysis,
+        options=options,
+        profiles=tuple(_profile_of(one, manifest, partial) for one in run.profiles),
+        partial=partial,
+    )
+
+
+def _profile_of(profile: ProfileOutcome, manifest: Manifest, partial: Any) -> ProfileOutcome:
+    reads = {read.table: read for read in manifest.reads}
+    return replace(
+        profile,
+        absent_tables=tuple(name for name in profile.absent_tables if name in reads),
+        lacking=tuple(
+            f"no rows in {table_source(name).nsys}; {read.lost} are missing"
+            for name, read in reads.items()
+            if read.required and name in profile.empty_tables
+        ),
+        ranks=tuple(_rank_of(rank, manifest.name, partial) for rank in profile.ranks),
+    )
+
+
+def _rank_of(rank: RankOutcome, recipe: str, partial: Any) -> RankOutcome:
+    missing_ranges = load_analysis(recipe).missing_ranges
+    if missing_ranges is None or not rank.coverage:
+        return rank
+    missing = missing_ranges(partial, rank.key)
+    coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in rank.coverage)
+    return replace(rank, coverage=coverage)
+
+
+def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:
+    """Write a folder for each recipe; return the files by relative path, with their labels.
+
+    Args:
+        folder: That of the overview.
+        run: See `with_parts`.
+        code: How the run ends.
+        console: Shows in one line what could not be made.
+    """
+    written: dict[str, str] = {}
+    for name, part in run.partial.parts.items():
+        place = folder / name
+        place.mkdir()
+        write = write_run if run.options["notebooks"] else write_tables_and_record
+        _, files = write(place, part.run, part.tables, part.report, code, console)
+        record = {
+            "RecipeName": name,
+            "DisplayName": part.run.manifest.title,
+            "RecipeVersion": __version__,
+            "Outputs": files,
+            "Files": sorted([*names_below(place), f"{name}{ANALYSIS_SUFFIX}"]),
+        }
+        text = json.dumps(record, indent=4)
+        (place / f"{name}{ANALYSIS_SUFFIX}").write_text(text, encoding="utf-8")
+        written |= {f"{name}/{file}": label for file, label in files.items()}
+    return written

@@ -1,0 +1,142 @@
+"""`nsys-llm show RESULT [FINDING | TABLE]`: a result in bounded, read-only pieces."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode, UsageError
+from nsys_llm.run.api import Result, load
+from nsys_llm.run.guard import RunOutcome
+from nsys_llm.view.tables import cells, headings
+from nsys_llm.view.text import shortened
+
+#: More are in the parquet file; what is shown stays bounded.
+_MOST_ROWS: Final = 1_000
+_CELL_LENGTH: Final = 60
+_WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
+
+
+def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
+    """Print what was asked for; nothing is written.
+
+    Raises:
+        UsageError: There is no such finding, table or column.
+        OutputError: The folder holds no result.
+    """
+    result = load(given["result"])
+    what = given["what"]
+    if what is None:
+        lines = _overall(result, given["json"])
+    elif what.isdecimal():
+        lines = _finding(result, int(what), given["json"])
+    else:
+        lines = _table(result, what, given)
+    console.show(*lines)
+    return RunOutcome(ExitCode.DONE, None)
+
+
+def _overall(result: Result, as_json: bool) -> list[str]:
+    findings = [
+        {"number": number, **{name: finding[name] for name in ("kind", "severity", "title")}}
+        | {name: finding[name] for name in ("gain_pct", "gain_step_ns", "gain_ns", "rank")}
+        for number, finding in enumerate(result.findings, 1)
+    ]
+    tables = {name: int(rows_n) for name, rows_n in result.report["tables"].items()}
+    if as_json:
+        record = {"recipe": result.recipe, "answer": result.answer, "findings": findings}
+        return [json.dumps({**record, "tables": tables}, indent=2, ensure_ascii=False)]
+    lines = [result.answer, ""]
+    for finding in findings:
+        label = finding["severity"] or finding["kind"]
+        lines.append(f"{finding['number']:>3} {label:<11} {finding['title']}")
+    shown = ", ".join(f"{name} ({rows_n:,})" for name, rows_n in tables.items() if rows_n)
+    return [*lines, "", f"Tables with rows: {shown}"]
+
+
+def _finding(result: Result, number: int, as_json: bool) -> list[str]:
+    if not 1 <= number <= len(result.findings):
+        raise UsageError(
+            f"{result.folder}: there is no finding {number} of {len(result.findings)}."
+        )
+    finding = result.findings[number - 1]
+    if as_json:
+        return [json.dumps(finding, indent=2, ensure_ascii=False)]
+    lines = [f"{number}. {finding['title']}", "", finding["details"], finding["recommendation"], ""]
+    plain = {
+        name: value
+        for name, value in finding.items()
+        if value not in (None, [], {}) and not isinstance(value, (list, dict))
+    }
+    told = ("title", "details", "recommendation")
+    lines += [f"{name:<16} {value}" for name, value in plain.items() if name not in told]
+    for cell in finding["evidence"]:
+        where = ", ".join(f"{name} = {value}" for name, value in cell["where"].items())
+        lines.append(f"{cell['table']}[{where}].{cell['column']} = {cell['value']}")
+    return lines
+
+
+def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
+    recipe, _, name = what.rpartition("/")
+    if recipe:
+        if recipe not in result.parts:
+            raise UsageError(f"{result.folder}: no results of a recipe '{recipe}'.")
+        result = result.parts[recipe]
+    if name not in result.tables:
+        raise UsageError(f"no table '{name}'; there are: {', '.join(result.tables)}.")
+    frame = result.tables[name]
+    for condition in given["where"]:
+        frame = frame[_holds(frame, condition)]
+    rows_n = max(0, min(given["top"], _MOST_ROWS))
+    if given["json"]:
+        shown = frame.head(rows_n).reset_index(drop=frame.index.name is None)
+        return [shown.to_json(orient="records", force_ascii=False)]
+    fields = result.results.fields(name)
+    columns = list(fields)
+    rows = [
+        [shortened(shown, _CELL_LENGTH) for shown, _ in row]
+        for row in cells(frame, fields, columns, rows_n)
+    ]
+    return [*_aligned([headings(fields, columns), *rows]), f"{len(frame):,} rows"]
+
+
+def _holds(frame: pd.DataFrame, condition: str) -> Any:
+    """Return which rows a condition chooses; null fulfils none."""
+    match = _WHERE.fullmatch(condition.strip())
+    if match is None:
+        raise UsageError(f"--where '{condition}': write COLUMN OP VALUE, like rank = 2.")
+    name, sign, text = match.groups()
+    column = frame.index.to_series() if frame.index.name == name else frame.get(name)
+    if column is None:
+        raise UsageError(f"--where: no column '{name}'; there are: {', '.join(frame.columns)}.")
+    value: Any = text.strip("\"'")
+    if pd.api.types.is_bool_dtype(column):
+        value = text.lower() in ("true", "yes", "1")
+    elif pd.api.types.is_numeric_dtype(column):
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise UsageError(f"--where: '{text}' is no number, and {name} is.") from error
+    compare = {
+        "=": column.eq,
+        "==": column.eq,
+        "!=": column.ne,
+        ">": column.gt,
+        ">=": column.ge,
+        "<": column.lt,
+        "<=": column.le,
+    }
+    return compare[sign](value).fillna(False).astype(bool).to_numpy()
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

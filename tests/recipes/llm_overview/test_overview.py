@@ -1,0 +1,151 @@
+"""llm_overview: one read, the tables of single runs, and every finding accounted for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from command_line import run
+from results import analyse, differences, read_frames, read_report, read_results
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.recipes.llm_overview.tables.opportunities import _overlap, grouped_findings
+from nsys_llm.report.findings import CAPTURE, Finding
+from nsys_llm.report.gains import Gain
+from nsys_llm.testing.demo import write_demo
+
+PARTS = load_manifest("llm_overview").recipes
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("overview")
+    write_demo(folder, scale=0.1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def result(demo):
+    return analyse(demo / "out", demo / "after", recipe="llm_overview")
+
+
+@pytest.mark.parametrize("recipe", PARTS)
+def test_each_recipe_has_the_tables_and_the_record_of_a_run_of_its_own(demo, result, recipe):
+    single = analyse(demo / f"single-{recipe}", demo / "after", recipe=recipe)
+    assert differences(read_results(single), read_results(result / recipe)) == []
+    mine, its = read_report(result / recipe), read_report(single)
+    assert mine == its
+
+
+@pytest.mark.parametrize("recipe", PARTS)
+def test_so_it_is_under_filters_too(demo, recipe):
+    words = ("--device", "0", "--steps", "1:4")
+    some = analyse(demo / f"some-{recipe}", demo / "after", *words, recipe=recipe)
+    whole = analyse(
+        demo / f"part-{recipe}", demo / "after", *words, "--only", recipe, recipe="llm_overview"
+    )
+    assert differences(read_results(some), read_results(whole / recipe)) == []
+
+
+def test_every_finding_is_listed_merged_or_a_remark(result):
+    tables = read_frames(result)
+    rows, listed = tables["all_findings"], tables["opportunities"]
+    found = sum(len(read_report(result / name)["report"]["findings"]) for name in PARTS)
+    assert len(rows) == found
+    leads = rows[rows["account"] == "lead"]
+    assert leads["opportunity"].tolist().sort() == listed["opportunity"].tolist().sort()
+    merged = rows[rows["account"].isin(["lead", "merged"])]
+    assert merged["opportunity"].isin(listed["opportunity"]).all()
+    assert merged.groupby("opportunity").size().tolist() == listed["findings_n"].tolist()
+    others = rows[rows["opportunity"].isna()]
+    assert set(others["account"]) <= {CAPTURE, "improvement"}
+
+
+def test_an_opportunity_gains_what_its_largest_finding_does(result):
+    tables = read_frames(result)
+    rows = tables["all_findings"].dropna(subset=["opportunity"])
+    largest = rows.groupby("opportunity")["gain_pct"].max()
+    for row in tables["opportunities"].itertuples():
+        assert row.gain_pct == largest[row.opportunity]
+
+
+def test_the_files_are_listed_and_the_folder_can_be_replaced(demo, result):
+    record = json.loads(next(result.glob("*.nsys-analysis")).read_text("utf-8"))
+    assert "idle_gaps/gaps.parquet" in record["Outputs"]
+    inner = json.loads((result / "idle_gaps/idle_gaps.nsys-analysis").read_text("utf-8"))
+    assert inner["RecipeName"] == "idle_gaps"
+    assert "gaps.parquet" in inner["Files"]
+    words = ["--mode", "none", "--output", result, "--force-overwrite", "--quiet"]
+    assert run(*words, "--input", demo / "after", recipe="llm_overview").code == 0
+
+
+def test_notebooks_of_the_recipes_are_written_on_request(demo, result):
+    assert not (result / "idle_gaps/report.md").exists()
+    words = ("--notebooks", "--only", "idle_gaps")
+    out = analyse(demo / "notebooks", demo / "after", *words, recipe="llm_overview")
+    assert (out / "idle_gaps/report.md").exists()
+    assert (out / "idle_gaps/analysis.ipynb").exists()
+    assert not (out / "tail_stats").exists()
+
+
+def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
+    words = ["--only", "idle_gaps,nothing", "--output", tmp_path / "out"]
+    ended = run(*words, "--input", demo / "after", recipe="llm_overview")
+    assert ended.code == 2
+    assert len(ended.errors) == 1
+    assert "--only: no recipe 'nothing'; there are: " in ended.errors[0]
+
+
+def finding(gain_ns, **given):
+    gain = Gain(gain_ns, 1_000, ("idle",), "idle", is_bound=False)
+    words = {"title": "a", "details": "b", "tables": ("gaps",), "recommendation": "c"}
+    plain = {"rule": "r", "scope": "run", "severity": gain.severity, "gain": gain, **words}
+    return Finding(**{**plain, **given})
+
+
+class Told:
+    """A part that has nothing but findings."""
+
+    def __init__(self, *findings):
+        self.report = self
+        self.findings = findings
+
+
+def groups_of(*findings):
+    return [
+        [one.title for _, one in group.sources]
+        for group in grouped_findings({f"r{n}": Told(one) for n, one in enumerate(findings)})
+    ]
+
+
+def test_findings_on_one_culprit_are_one_opportunity_led_by_the_largest():
+    small = finding(50, title="small", culprit="rank:2")
+    large = finding(90, title="large", culprit="rank:2")
+    other = finding(70, title="other", culprit="rank:3")
+    assert groups_of(small, other, large) == [["large", "small"], ["other"]]
+
+
+def test_findings_on_one_cause_are_one_only_on_one_gpu_and_one_stretch():
+    here = {"cause": "host_sync", "rank": 0, "device_id": 0, "window_ns": (0, 100)}
+    first = finding(90, title="first", **here)
+    same = finding(80, title="same", **{**here, "window_ns": (40, 100)})
+    later = finding(70, title="later", **{**here, "window_ns": (60, 300)})
+    elsewhere = finding(60, title="elsewhere", **{**here, "rank": 1})
+    nameless = replace(first, title="nameless", cause=None)
+    shown = groups_of(first, same, later, elsewhere, nameless)
+    assert shown == [["first", "same"], ["nameless"], ["later"], ["elsewhere"]] or shown == [
+        ["first", "same", "later"],
+        ["nameless"],
+        ["elsewhere"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [((0, 10), (4, 14), True), ((0, 10), (5, 15), False), ((0, 100), (50, 60), True),
+     ((0, 10), (10, 20), False)],
+)  # fmt: skip
+def test_more_than_half_of_the_shorter_window_is_shared(one, other, shared):
+    assert _overlap(one, other) is shared
+    assert _overlap(other, one) is shared

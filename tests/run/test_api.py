@@ -1,0 +1,126 @@
+"""The package in Python, and `nsys-llm show`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from command_line import run
+
+import nsys_llm
+from nsys_llm.core.errors import NsysLlmError, OutputError, UsageError
+from nsys_llm.run.cli import main
+from nsys_llm.testing.demo import write_demo
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api")
+    write_demo(folder, scale=0.1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def result(demo):
+    return nsys_llm.analyze("llm_overview", [demo / "after"], demo / "out", mode="none")
+
+
+def shown(capsys, *words):
+    code = main(["show", *map(str, words)])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+def test_importing_the_package_imports_nothing_else():
+    words = "import nsys_llm, sys; print('pandas' in sys.modules, hasattr(nsys_llm, 'analyse'))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_result_has_tables_findings_answer_and_parts(result):
+    assert result.recipe == "llm_overview"
+    assert set(result.parts) == set(result.tables["recipes"]["recipe"])
+    assert len(result.parts["idle_gaps"].tables["gaps"]) > 0
+    assert result.report["report"]["answer"] == result.answer
+    with pytest.raises(KeyError, match="no table 'nothing'; there are: files"):
+        result.tables["nothing"]
+
+
+def test_a_result_that_was_written_is_loaded_again(result):
+    again = nsys_llm.load(result.folder)
+    assert again.report == result.report
+    for name, table in result.tables.items():
+        assert again.tables[name].equals(table)
+
+
+def test_options_are_those_of_the_command(demo):
+    found = nsys_llm.analyze("idle_gaps", demo / "after", min_gap_ns="5us", top=3, mode="none")
+    assert found.report["options"]["min_gap_ns"] == 5_000
+    assert len(found.tables["gaps"]) == 3
+    folder = found.folder
+    assert folder.exists()
+    del found
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ({"recipe": "nothing"}, UsageError),
+        ({"recipe": "idle_gaps", "min_gap": 5}, UsageError),
+        ({"recipe": "idle_gaps", "min_gap_ns": "soon"}, UsageError),
+    ],
+)
+def test_what_the_command_refuses_is_refused(demo, words, error):
+    with pytest.raises(error):
+        nsys_llm.analyze(inputs=[demo / "after"], mode="none", **words)
+
+
+def test_what_is_not_there_is_one_error(tmp_path):
+    with pytest.raises(OutputError, match="no result of a recipe"):
+        nsys_llm.load(tmp_path)
+    with pytest.raises(NsysLlmError):
+        nsys_llm.analyze("idle_gaps", tmp_path / "nowhere", mode="none")
+
+
+def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
+    code, out, _ = shown(capsys, result.folder)
+    assert code == 0
+    assert out.startswith(result.answer)
+    code, out, _ = shown(capsys, result.folder, "idle_gaps/gaps", "--top", "2", "--json")
+    rows = json.loads(out)
+    assert (code, len(rows)) == (0, 2)
+    assert rows[0]["duration_ns"] >= rows[1]["duration_ns"]
+    code, out, _ = shown(capsys, result.folder, "ranks", "--where", "rank = 2", "--json")
+    assert [row["rank"] for row in json.loads(out)] == [2]
+    code, out, _ = shown(
+        capsys, result.folder, "ranks", "--where", "rank >= 1", "--where", "file != rank3"
+    )
+    assert out.rstrip().endswith("2 rows")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["nothing"], "no table 'nothing'"),
+        (["nothing/gaps"], "no results of a recipe 'nothing'"),
+        (["9999"], "there is no finding 9999"),
+        (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
+        (["ranks", "--where", "where = 1"], "no column 'where'"),
+        (["ranks", "--where", "rank = two"], "is no number"),
+    ],
+)
+def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
+    code, out, err = shown(capsys, result.folder, *words)
+    assert (code, out) == (2, "")
+    assert error in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_short_command_takes_paths(demo, tmp_path):
+    words = [demo / "after", "--mode", "none", "--output", tmp_path / "out", "--only", "idle_gaps"]
+    ended = run(*words, recipe="overview")
+    assert ended.code == 0
+    assert (tmp_path / "out/idle_gaps/gaps.parquet").exists()

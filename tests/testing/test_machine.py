@@ -1,0 +1,578 @@
+"""The simulated job: nothing starts too early or too late, and its paths add up."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import pytest
+
+from nsys_llm.testing.machine import DeadlockError, changes, oracle, parts, random_program, simulate
+from nsys_llm.testing.machine.program import (
+    Await,
+    Blocking,
+    Call,
+    Compute,
+    Enqueue,
+    Flush,
+    LaunchGraph,
+    Node,
+    Pop,
+    Program,
+    Push,
+    Rank,
+    Record,
+    Signal,
+    Sync,
+    WaitEvent,
+    Work,
+)
+from nsys_llm.testing.machine.scenarios import SCENARIOS
+
+SEEDS = range(200)
+BOTH = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    return [simulate(random_program(seed)) for seed in SEEDS]
+
+
+def job(*threads, **rank):
+    return Program((Rank(tuple(threads), **rank),))
+
+
+def kernel(ns, stream=7, **told):
+    return Enqueue(Work(f"k{stream}", ns), stream, **told)
+
+
+def classes(path):
+    return {label: ns for label, ns in sorted(path.by_class().items())}
+
+
+# ---- causality, by what calls say and not by the machine's edges ---------------------------------
+
+
+def test_threads_do_one_thing_at_a_time(outcomes):
+    for outcome in outcomes:
+        for threads in outcome.threads:
+            for thread in threads:
+                assert thread[0].start == 0
+                for before, after in itertools.pairwise(thread):
+                    assert before.start <= before.end == after.start
+                for act in thread:
+                    if act.parts:
+                        assert [act.start, *(end for *_, end in act.parts)] == [
+                            *(start for _, start, _ in act.parts),
+                            act.end,
+                        ]
+
+
+def test_streams_run_in_order_of_launch(outcomes):
+    for outcome in outcomes:
+        for operations in outcome.operations:
+            streams = defaultdict(list)
+            for op in operations:
+                assert op.call.start <= op.start <= op.end
+                streams[op.device, op.stream].append(op)
+            for stream in streams.values():
+                for before, after in itertools.pairwise(stream):
+                    assert before.end <= after.start
+
+
+def test_streams_wait_for_what_was_recorded(outcomes):
+    edges_n = 0
+    for outcome in outcomes:
+        for rank, operations in enumerate(outcome.operations):
+            records = {call.event[0]: call for call in outcome.records[rank]}
+            for kind, call in outcome.syncs[rank]:
+                if kind != "stream_wait":
+                    continue
+                record = records[call.event[0]]
+                awaited = [
+                    op.end
+                    for op in operations
+                    if (op.device, op.stream) == (record.device, record.stream)
+                    and op.call.start < record.start
+                ]
+                held = [
+                    op.start
+                    for op in operations
+                    if (op.device, op.stream) == (call.device, call.stream)
+                    and op.call.start > call.start
+                ]
+                edges_n += bool(awaited and held)
+                assert not awaited or not held or max(awaited) <= min(held)
+    assert edges_n > 1000
+
+
+def test_calls_return_after_what_they_wait_for(outcomes):
+    waits_n = 0
+    for outcome in outcomes:
+        for rank, operations in enumerate(outcome.operations):
+            records = {call.event[0]: call for call in outcome.records[rank]}
+            for kind, call in outcome.syncs[rank]:
+                until, stream = call, call.stream
+                if kind == "event":
+                    until = records[call.event[0]]
+                    stream = until.stream
+                awaited = [
+                    op.end
+                    for op in operations
+                    if kind in ("context", "stream", "event")
+                    and op.call.start < until.start
+                    and op.device == call.device
+                    and (kind == "context" or op.stream == stream)
+                ]
+                waits_n += bool(awaited)
+                assert max(awaited, default=0) <= call.end
+            for op in operations:
+                if "sync_memop" in {label for label, *_ in op.call.parts} and op.call.targets:
+                    assert op.end < op.call.end
+    assert waits_n > 200
+
+
+def test_members_of_a_collective_end_together(outcomes):
+    meetings_n = 0
+    for outcome in outcomes:
+        for operations in outcome.operations:
+            for op in operations:
+                if op.work.kind == "collective":
+                    meetings_n += len(op.members) > 1
+                    assert [member.rank for member in op.members] == list(op.work.group)
+                    assert {member.end for member in op.members} == {op.end}
+                    last_ns = max(member.start for member in op.members)
+                    assert op.end == last_ns + op.members[0].work.ns
+    assert meetings_n > 1000
+
+
+def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
+    graphs_n = 0
+    for outcome in outcomes:
+        for operations in outcome.operations:
+            launches = defaultdict(list)
+            for op in operations:
+                if op.node is not None:
+                    launches[op.call].append(op)
+            for call, nodes in launches.items():
+                graphs_n += 1
+                used = {op.stream for op in nodes}
+                others = [
+                    op
+                    for op in operations
+                    if op.device == call.device and op.stream in used and op.call is not call
+                ]
+                first_ns, last_ns = min(op.start for op in nodes), max(op.end for op in nodes)
+                for op in others:
+                    if op.call.start < call.start:
+                        assert op.end <= first_ns
+                    else:
+                        assert last_ns <= op.start
+    assert graphs_n > 200
+
+
+def test_nothing_starts_later_than_something_forces_it_to(outcomes):
+    kinds = set()
+    for outcome in outcomes:
+        for operations in outcome.operations:
+            for op in operations:
+                needs = op.prerequisites()
+                assert op.start == max(need.allows for need in needs) == op.binding().allows
+                assert all(need.end <= op.start for need in needs)
+                kinds.add(op.activator().kind)
+    assert kinds == {"launch", "stream", "event", "graph", "room"}
+
+
+def test_same_seed_gives_the_same_job():
+    assert random_program(7) == random_program(7) != random_program(8)
+    times = [
+        [(op.start, op.end) for ops in simulate(random_program(7)).operations for op in ops]
+        for _ in range(2)
+    ]
+    assert times[0] == times[1]
+
+
+# ---- paths ---------------------------------------------------------------------------------------
+
+
+def test_paths_cover_each_nanosecond_of_their_windows_once(outcomes):
+    for outcome in outcomes:
+        paths = [oracle.run_path(outcome), *oracle.global_paths(outcome)]
+        for rank in range(outcome.program.ranks_n):
+            paths += [*oracle.local_paths(outcome, rank), oracle.run_path(outcome, rank)]
+        for path in paths:
+            at = path.end
+            for segment in path.segments:
+                assert segment.end == at > segment.start
+                at = segment.start
+            assert at == path.begin
+            assert sum(path.by_class().values()) == path.end - path.begin
+
+
+def test_steps_add_up_to_the_run(outcomes):
+    for outcome in outcomes:
+        whole = oracle.run_path(outcome)
+        steps = oracle.global_paths(outcome)
+        assert sum(path.end - path.begin for path in steps) == whole.end - whole.begin
+        for rank in range(outcome.program.ranks_n):
+            bounds = oracle.device_bounds(outcome, rank)
+            for begin, end in itertools.pairwise(bounds):
+                assert sum(oracle.rungs(outcome, rank, begin, end).values()) == end - begin
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_shorter_kernel_gains_more_than_its_time_on_the_path(seed):
+    program = random_program(seed)
+    outcome = simulate(program)
+    before = oracle.run_path(outcome, rule="binding")
+    on_path = [one for one in before.segments if one.detail == parts.GEMM]
+    for factor in (0.5, 0.0):
+        after = simulate(changes.with_scaled(program, parts.GEMM, factor))
+        gain_ns = before.end - oracle.job_bounds(after)[-1]
+        ceiling_ns = (1 - factor) * sum(one.end - one.start for one in on_path)
+        assert 0 <= gain_ns <= ceiling_ns + len(on_path)  # lengths are whole ns
+        pairs = zip(outcome.operations, after.operations, strict=True)
+        for slow, fast in pairs:
+            assert all(b.end <= a.end for a, b in zip(slow, fast, strict=True))
+
+
+# ---- machines small enough to compute by hand ----------------------------------------------------
+
+
+def test_a_launch_and_a_wait():
+    program = job(
+        (
+            Push("step", step=True),
+            Compute(1000),
+            kernel(20_000),
+            Sync("stream"),
+            Pop(),
+            Push("step", step=True),
+            kernel(5000),
+            Pop(),
+        )
+    )
+    outcome = simulate(program)
+    # Range 0..100, host to 1100, call to 5100, latency 1800, kernel 6900..26900, wait to 29900.
+    # Pop and push take 100 each; call 30100..34100, kernel 35900..40900.
+    assert oracle.device_bounds(outcome, 0) == [0, 26_900, 40_900]
+    first, second = oracle.local_paths(outcome, 0)
+    assert classes(first) == {
+        "compute": 20_000,
+        "host_no_cuda": 1100,
+        "launch_api": 4000,
+        "launch_latency": 1800,
+    }
+    assert classes(second) == {
+        "compute": 5000,
+        "host_no_cuda": 200,
+        "launch_api": 4000,
+        "launch_latency": 1800,
+        "sync_latency": 3000,
+    }
+    # The whole run: the kernel of step 0 is on it, the range of step 0 too.
+    assert classes(oracle.run_path(outcome))["compute"] == 25_000
+    assert oracle.rungs(outcome, 0, 0, 40_900) == {
+        "compute": 25_000,
+        "communication": 0,
+        "copy": 0,
+        "overhead": 0,
+        "idle": 15_900,
+    }
+
+
+def test_a_straggler_over_two_ranks():
+    def rank(ns):
+        reduce = Enqueue(Work("nccl", 5000, "collective", group=BOTH))
+        return Rank(((kernel(ns), reduce),))
+
+    outcome = simulate(Program((rank(20_000), rank(30_000))))
+    # Kernels from 5800; the second call ends at 8000. Rank 0's member starts at 26800, rank 1's
+    # at 36800; both end at 41800.
+    path = oracle.global_paths(outcome)[0]
+    assert (path.begin, path.end) == (5800, 41_800)
+    assert classes(path) == {"compute": 30_000, "device_latency": 1000, "transfer": 5000}
+    assert path.by_rank() == {1: 36_000}
+    local = oracle.local_paths(outcome, 0)[0]
+    assert classes(local) == {
+        "compute": 20_000,
+        "device_latency": 1000,
+        "transfer": 5000,
+        "wait_for_rank": 10_000,
+    }
+    assert [each.detail for each in local.segments if each.label == "wait_for_rank"] == ["1"]
+    assert [each.rank for each in local.segments] == [1, 0, 0, 0]
+
+
+def test_a_stream_waits_for_another_one():
+    program = job(
+        (
+            kernel(50_000, 7),
+            Record("e", 7, 1000),
+            WaitEvent("e", 14, 1000),
+            kernel(9000, 14),
+        )
+    )
+    # Kernel 5800..55800; the other begins 1000 later though its launch returned at 10000.
+    outcome = simulate(program)
+    assert [(op.start, op.end) for op in outcome.operations[0]] == [
+        (5800, 55_800),
+        (56_800, 65_800),
+    ]
+    assert outcome.operations[0][1].activator().kind == "event"
+    path = oracle.local_paths(outcome, 0)[0]
+    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
+
+
+def test_an_event_is_its_latest_record_before_the_wait():
+    program = job(
+        (
+            kernel(10_000, 7),
+            Record("e", 7, 1000),
+            WaitEvent("e", 14, 1000),
+            kernel(50_000, 7),
+            Record("e", 7, 1000),
+            kernel(9000, 14),
+        )
+    )
+    outcome = simulate(program)
+    first, second, third = outcome.operations[0]
+    assert [call.event for call in outcome.records[0]] == [(1, 1), (2, 1)]
+    assert third.needs == [("event", first)]
+    # Calls: 4000, 1000, 1000, 4000 (to 10000), 1000, 4000 (to 15000): its launch decides.
+    assert (second.start, third.start) == (16_800, 16_800)
+
+
+def test_a_graph_over_two_streams():
+    nodes = (
+        Node(Work("a", 10_000), 7),
+        Node(Work("b", 30_000), 14, after=(0,)),
+        Node(Work("c", 5000), 7),
+        Node(Work("d", 2000), 7, after=(1,)),
+    )
+    program = job((kernel(1000), LaunchGraph(nodes, call_ns=5000), kernel(3000, 14)))
+    outcome = simulate(program)
+    # Calls to 4000, 9000, 13000; k 5800..6800; a at 11500 (return + 2500) .. 21500; b at 22100 ..
+    # 52100; c at 22100 .. 27100; d 600 after b: 52700 .. 54700; the kernel 1000 after all nodes.
+    times = [(op.start, op.end) for op in outcome.operations[0]]
+    assert times == [
+        (5800, 6800),
+        (11_500, 21_500),
+        (22_100, 52_100),
+        (22_100, 27_100),
+        (52_700, 54_700),
+        (55_700, 58_700),
+    ]
+    assert classes(oracle.local_paths(outcome, 0)[0]) == {
+        "compute": 45_000,
+        "device_latency": 600 + 600 + 1000,
+        "launch_api": 3200,
+        "launch_latency": 2500,
+    }
+
+
+def test_a_blocking_copy_is_staged_by_the_host():
+    work = Work("[CUDA HtoD]", 8000, "HtoD", 100, pageable=True)
+    program = job((Compute(500), Blocking(work, staging_ns=6000), kernel(1000)))
+    # Call from 500, copy 6500..14500, return 17500, launch to 21500, kernel 23300..24300.
+    outcome = simulate(program)
+    assert oracle.device_bounds(outcome, 0) == [6500, 24_300]
+    assert classes(oracle.local_paths(outcome, 0)[0]) == {
+        "compute": 1000,
+        "copy": 8000,
+        "launch_api": 4000,
+        "launch_latency": 1800,
+        "sync_latency": 3000,
+    }
+    stepped = job((Push("s", step=True), *program.ranks[0].threads[0], Pop()))
+    path = oracle.local_paths(simulate(stepped), 0)[0]
+    assert classes(path)["sync_memop"] == 6000
+    assert classes(path)["host_no_cuda"] == 600
+
+
+def test_a_wait_for_what_is_done_is_a_call_like_others():
+    program = job((kernel(1000), Compute(50_000), Sync(least_ns=2500), kernel(1000)))
+    outcome = simulate(program)
+    # Kernel 5800..6800; sync 54000..56500; call to 60500; kernel 62300..63300.
+    assert classes(oracle.local_paths(outcome, 0)[0]) == {
+        "compute": 1000,
+        "host_no_cuda": 48_200,
+        "host_sync": 2500,
+        "launch_api": 4000,
+        "launch_latency": 1800,
+    }
+
+
+def test_a_full_queue_holds_the_launch_back():
+    program = job((kernel(90_000), kernel(1000, 14), kernel(1000, 14)), queue_depth=2)
+    outcome = simulate(program)
+    call = outcome.operations[0][2].call
+    # The third call begins at 8000 and goes on when the first kernel has ended, at 95800.
+    assert call.parts == [("back_pressure", 8000, 95_800), ("launch_api", 95_800, 99_800)]
+    assert outcome.operations[0][2].start == 101_600
+    path = oracle.local_paths(outcome, 0)[0]
+    assert classes(path) == {
+        "back_pressure": 95_800 - 8000,
+        "compute": 1000,
+        "launch_api": 4000 + 2200,
+        "launch_latency": 1800,
+    }
+    bound = oracle.local_paths(outcome, 0, rule="binding")[0]
+    assert classes(bound) == {"compute": 91_000, "launch_api": 4000, "launch_latency": 1800}
+
+
+def test_what_happens_on_the_host_has_its_class():
+    program = job(
+        (
+            Push("step", step=True),
+            Call("cudaMalloc_v3020", 7000),
+            Flush(3000),
+            Call("cudaEventQuery_v3020", 400),
+            kernel(1000, call_ns=9000, load_ns=6000),
+            Pop(),
+        )
+    )
+    assert classes(oracle.local_paths(simulate(program), 0)[0]) == {
+        "alloc": 7000,
+        "compute": 1000,
+        "host_no_cuda": 100,
+        "launch_api": 3000,
+        "launch_latency": 1800,
+        "module_load": 6000,
+        "other_api": 400,
+        "profiler_overhead": 3000,
+    }
+
+
+def test_a_kernel_that_begins_inside_its_call_is_charged_to_the_call():
+    program = job((Push("step", step=True), kernel(1000, call_ns=9000, submit_ns=2000), Pop()))
+    assert classes(oracle.local_paths(simulate(program), 0)[0]) == {
+        "compute": 1000,
+        "host_no_cuda": 100,
+        "launch_api": 3800,
+    }
+
+
+def test_a_thread_waits_for_another_one():
+    main = (Push("step", step=True), Compute(1000), Signal("go", ns=50), Await("done"), Pop())
+    helper = (Await("go", wake_ns=2000), Push("backward"), Compute(4000), kernel(500), Pop())
+    outcome = simulate(job(main, (*helper, Signal("done"))))
+    # Signal at 1100, helper goes on at 3100, range to 3200, host to 7200, call to 11200.
+    path = oracle.local_paths(outcome, 0)[0]
+    assert classes(path) == {
+        "compute": 500,
+        "host_no_cuda": 7200,
+        "launch_api": 4000,
+        "launch_latency": 1800,
+    }
+    details = [(each.detail, each.end - each.start) for each in path.segments[3:]]
+    assert details == [
+        ("backward", 4000),
+        ("backward", 100),
+        ("", 2000),
+        ("step", 1000),
+        ("step", 100),
+    ]
+
+
+def test_the_default_stream_and_blocking_streams_wait_for_each_other():
+    program = job((kernel(50_000), kernel(9000, 14), kernel(1000)), blocking_streams=(14,))
+    outcome = simulate(program)
+    # 5800..55800, then each 1000 after the one before, though on another stream.
+    times = [(op.start, op.end) for op in outcome.operations[0]]
+    assert times == [(5800, 55_800), (56_800, 65_800), (66_800, 67_800)]
+    apart = simulate(job((kernel(50_000), kernel(9000, 14), kernel(1000))))
+    times = [(op.start, op.end) for op in apart.operations[0]]
+    assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
+
+
+def test_a_full_device_delays_a_kernel_that_nothing_else_does():
+    outcome = simulate(job((kernel(50_000), kernel(9000, 14, room_after=7))))
+    second = outcome.operations[0][1]
+    assert (second.start, second.activator().kind) == (56_800, "room")
+    path = oracle.local_paths(outcome, 0)[0]
+    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
+
+
+def test_the_host_waits_for_another_device():
+    program = job((kernel(30_000, device=1), Sync(device=1), kernel(1000)))
+    outcome = simulate(program)
+    # Kernel of device 1: 5800..35800, wait to 38800, call to 42800, kernel 44600..45600.
+    stepped = job((Push("s", step=True), *program.ranks[0].threads[0], Pop()))
+    path = oracle.local_paths(simulate(stepped), 0)[0]
+    assert classes(path) == {
+        "compute": 31_000,
+        "host_no_cuda": 100,
+        "launch_api": 8000,
+        "launch_latency": 3600,
+        "sync_latency": 3000,
+    }
+    assert [segment.device for segment in path.segments if segment.label == "compute"] == [0, 1]
+    assert oracle.device_bounds(outcome, 0, 1) == [5800, 35_800]
+    assert oracle.job_bounds(outcome) == [5800, 45_600]
+
+
+def test_what_finished_last_is_not_always_what_determined_the_start():
+    program = SCENARIOS["balanced_launches"]()
+    outcome, cheaper = simulate(program), simulate(changes.with_launch_price(program, 3500))
+    gain_ns = outcome.wall_ns - cheaper.wall_ns
+    assert gain_ns > 0.05 * outcome.wall_ns
+    ceilings_ns = [
+        oracle.run_path(outcome, rule=rule).by_class()["launch_api"] * 500 // 4000
+        for rule in ("finished", "binding")
+    ]
+    assert ceilings_ns[0] < 0.1 * gain_ns < gain_ns < ceilings_ns[1]
+
+
+def test_waiting_forever_is_an_error():
+    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
+        simulate(job((Await("never"),)))
+    alone = Enqueue(Work("nccl", 5, "collective", group=BOTH))
+    with pytest.raises(DeadlockError, match="an operation never ends"):
+        simulate(Program((Rank(((alone,),)), Rank(((),)))))
+    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
+        simulate(Program((Rank(((alone, Sync()),)), Rank(((),)))))
+
+
+# ---- scenarios -----------------------------------------------------------------------------------
+
+
+def test_scenarios_are_what_they_say():
+    told = {name: oracle.run_path(simulate(make())).by_class() for name, make in SCENARIOS.items()}
+    largest = {name: max(sums, key=sums.get) for name, sums in told.items()}
+    assert largest["host_bound_decode"] == "launch_api"
+    assert largest["gpu_bound"] == largest["no_nvtx"] == largest["slow_gpu"] == "compute"
+    assert told["host_bound_decode"].get("compute", 0) < 0.1 * sum(
+        told["host_bound_decode"].values()
+    )
+    assert told["pageable_copies"]["sync_memop"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "healed"),
+    [
+        ("slow_gpu", lambda program: changes.without_slow_rank(program, 1)),
+        ("late_host", lambda program: changes.without_fault(program, "late_host")),
+        ("sync_in_step", lambda program: changes.without_waits(program, "sync")),
+        ("two_faults", lambda program: changes.without_fault(program, "late_host")),
+        ("two_faults", lambda program: changes.without_fault(program, "sync")),
+    ],
+)
+def test_planted_faults_cost_time(name, healed):
+    program = SCENARIOS[name]()
+    gain_ns = simulate(program).wall_ns - simulate(healed(program)).wall_ns
+    assert gain_ns > 0.05 * simulate(program).wall_ns
+
+
+def test_reductions_waited_for_at_once_take_longer():
+    good, bad = (simulate(SCENARIOS["overlap"](good=good)) for good in (True, False))
+    assert bad.wall_ns > 1.2 * good.wall_ns
+    share = [oracle.run_path(each).by_class()["transfer"] for each in (good, bad)]
+    assert share[1] > 2 * share[0]
+
+
+def test_a_faster_host_or_device_never_slows_the_job(outcomes):
+    for outcome in outcomes[:20]:
+        for change in (changes.with_fast_host, changes.with_fast_device, changes.with_free_copies):
+            after = simulate(change(outcome.program))
+            assert after.wall_ns <= outcome.wall_ns
