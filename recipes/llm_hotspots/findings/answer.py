@@ -1,19 +1,21 @@
-"""What llm_hotspots says to its reader: the answer in some sentences, and findings.
+"""What llm_hotspots says to its reader: the answer in two sentences, and findings.
 
 Made from finished tables alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
+
+import pandas as pd
 
 from nsys_llm.report.findings import Finding, opportunities, ranked
 from nsys_llm.report.gains import LIMITS_PCT, gain_words
 from nsys_llm.report.records import Tables
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.taxonomy.categories import UNMATCHED
-from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
+from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_percent, listed, quoted
 
 from .balance import balance_findings
@@ -25,13 +27,16 @@ from .levers import lever_findings
 from .memops import copy_findings
 from .secrets import secret_findings
 
-_TOP_CATEGORIES: Final = 3
+#: Classes beside computation, and kinds of it, that the answer names.
 _TOP_CLASSES: Final = 2
-_CAUSES: Final = "`nsys recipe idle_gaps` lists its causes"
+_TOP_KINDS: Final = 3
+#: Less is not worth a word.
+_LEAST_PCT: Final = min(LIMITS_PCT.values())
+_CAUSES: Final = "`nsys recipe idle_gaps` lists the causes"
 
 
 def answer(tables: Tables) -> str:
-    """Return where the GPU time goes and what would gain most of it, in some sentences."""
+    """Return where the GPU time goes and what would gain most of it, in two sentences."""
     lines = wall_lines(tables)
     if not lines or not int(tables["devices"]["kernel_busy_ns"].sum()):
         return (
@@ -39,43 +44,47 @@ def answer(tables: Tables) -> str:
             "hold, and what a filter left of it."
         )
     shares = {part.label: part.share_pct for part in lines[0].classes}
-    return " ".join([*_split(lines[0], shares, tables), *_levers(shares, tables)])
+    return f"{_split(lines[0], shares, tables)} {_lever(shares, tables)}"
 
 
-def _split(line: WallLine, shares: Mapping[str, float], tables: Tables) -> Iterator[str]:
-    """Yield the classes of the wall split, and what the kernel time is made of."""
+def _split(line: WallLine, shares: Mapping[str, float], tables: Tables) -> str:
+    """Return the largest classes of the wall split, and the kinds of computation."""
     where = "The GPU computes" if line.gpus_n == 1 else f"{counted(line.gpus_n, 'GPU')} compute"
-    rest = [
-        f"{name} {format_percent(share)}"
-        for name, share in shares.items()
-        if name != COMPUTE and share >= min(LIMITS_PCT.values())
-    ][:_TOP_CLASSES]
-    besides = f"; next {'is' if len(rest) == 1 else 'are'} {listed(rest)}" if rest else ""
-    yield f"{where} for {format_percent(shares.get(COMPUTE, 0.0))} of the time{besides}."
-    categories = tables["categories"]
-    known = categories[(categories["exclusive_ns"] > 0) & (categories["category"] != UNMATCHED)]
-    top = known.head(_TOP_CATEGORIES)
-    kinds = [
-        f"{quoted(name)} {format_percent(share)}"
-        for name, share in zip(top["category"], top["busy_pct"], strict=True)
-    ]
-    if kinds:
-        yield f"Of kernel time, {listed(kinds)}."
+    computes = f"{where} for {format_percent(shares.get(COMPUTE, 0.0))} of the time"
+    inside = ", ".join(_named_shares(_kinds(tables["wall"]), _TOP_KINDS))
+    rest = _named_shares({name: shares[name] for name in shares if name != COMPUTE}, _TOP_CLASSES)
+    next_is = f"; next {'is' if len(rest) == 1 else 'are'} {listed(rest)}" if rest else ""
+    return f"{computes}{f' ({inside})' if inside else ''}{next_is}."
 
 
-def _levers(shares: Mapping[str, float], tables: Tables) -> Iterator[str]:
-    """Yield the largest gain, and where to look where idle time is more than that."""
+def _kinds(wall: pd.DataFrame) -> dict[str, float]:
+    """Return the share of the known categories of computation in the spans of all GPUs."""
+    span_ns = int(wall.drop_duplicates(["file", "device_id"])["span_ns"].sum())
+    known = wall[(wall["wall_class"] == COMPUTE) & wall["detail"].notna()]
+    known = known[~known["detail"].isin((UNMATCHED, WHOLE_GRAPH))]
+    times = known.groupby("detail", sort=True)["time_ns"].sum()
+    times = times.sort_values(ascending=False, kind="stable")
+    return {quoted(name): 100.0 * int(time_ns) / span_ns for name, time_ns in times.items()}
+
+
+def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
+    """Return the first shares that are worth a word, with their names."""
+    told = [f"{name} {format_percent(pct)}" for name, pct in shares.items() if pct >= _LEAST_PCT]
+    return told[:most_n]
+
+
+def _lever(shares: Mapping[str, float], tables: Tables) -> str:
+    """Return the largest gain, and where to look where idle time is more than that."""
     found = opportunities(ranked(findings(tables)))
     gain = found[0].gain if found else None
-    least_pct, idle_pct = min(LIMITS_PCT.values()), shares.get(IDLE, 0.0)
+    gain_pct, idle_pct = gain.gain_pct if gain else 0.0, shares.get(IDLE, 0.0)
+    told = f"no finding here would gain {format_percent(_LEAST_PCT)}"
+    if gain is not None:
+        told = f"largest gain found here: {found[0].title} ({gain_words(gain)})"
     if idle_pct >= max(shares.values()):
-        yield f"Look at the idle time first: {_CAUSES}."
-    if gain is None:
-        yield f"No finding here would gain {format_percent(least_pct)}."
-    else:
-        yield f"Largest gain among the findings: {found[0].title} ({gain_words(gain)})."
-    if max(shares.values()) > idle_pct >= max(least_pct, gain.gain_pct if gain else 0.0):
-        yield f"Idle time is more than that: {_CAUSES}."
+        return f"Look at the idle time first, of which {_CAUSES}; {told}."
+    more = f"; idle time is more than that, and {_CAUSES}"
+    return f"{told[0].upper()}{told[1:]}{more if idle_pct >= max(gain_pct, _LEAST_PCT) else ''}."
 
 
 def findings(tables: Tables) -> list[Finding]:
