@@ -61,6 +61,7 @@ def demo(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_every_table_of_a_recipe_is_read_as_it_was_made(demo, tmp_path, recipe):
     # So a test may look at the tables before they are written.

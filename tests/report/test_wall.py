@@ -197,10 +197,16 @@ def busy_rank(tmp_path_factory):
     return path
 
 
+def wall_of(output, path, recipe, options):
+    # The overview tabulates the recipes that it runs, which only a whole run does.
+    whole = recipe == "llm_overview"
+    return tables_of(output, path, recipe=recipe, options=options, whole=whole)["wall"]
+
+
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_every_recipe_has_the_same_classes(recipe, busy_rank, tmp_path):
     options = ["--baseline", str(busy_rank)] if recipe == "trace_diff" else []
-    wall = tables_of(tmp_path / "out", busy_rank, recipe=recipe, options=options)["wall"]
+    wall = wall_of(tmp_path / "out", busy_rank, recipe, options)
     sides = wall.groupby("side") if "side" in wall else [("", wall)]
     for _, frame in sides:
         sums = frame.groupby("wall_class")["time_ns"].sum().to_dict()
@@ -213,3 +219,12 @@ def test_every_recipe_has_the_same_classes(recipe, busy_rank, tmp_path):
         }
         assert frame["span_ns"].unique().tolist() == [60]
     assert len(list(sides)) == 1 + (recipe == "trace_diff")
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_a_window_that_leaves_the_capture_is_cut_to_it_in_every_recipe(recipe, busy_rank, tmp_path):
+    # The capture ends with its last event, at 70.
+    options = ["--filter-time", "5/900"]
+    options += ["--baseline", str(busy_rank)] if recipe == "trace_diff" else []
+    wall = wall_of(tmp_path / "out", busy_rank, recipe, options)
+    assert set(rows(wall, "span_start_ns span_end_ns span_ns")) == {(5, 70, 65)}
