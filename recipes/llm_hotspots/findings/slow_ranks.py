@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Final
 
@@ -63,17 +64,22 @@ class Ranks:
 
     def busiest(self, rank: int) -> int | None:
         """Return the device of a rank that computes most; None where none is known."""
-        devices = [device for number, device in self.walls.gpus if number == rank]
-        return max(devices, key=lambda one: self.walls.class_ns(rank, one, COMPUTES), default=None)
+        return self._busiest.get(rank)
+
+    @cached_property
+    def _busiest(self) -> dict[int, int]:
+        """The device of each rank that computes most; of equal ones the first."""
+        found: dict[int, int] = {}
+        for rank, device in self.walls.gpus:
+            most_ns = self.walls.class_ns(rank, found.get(rank, -1), COMPUTES)
+            if rank not in found or self.walls.class_ns(rank, device, COMPUTES) > most_ns:
+                found[rank] = device
+        return found
 
     def computing_ns(self, rank: int) -> int:
         """Return how long the busiest device of a rank computes."""
         device = self.busiest(rank)
         return 0 if device is None else self.walls.class_ns(rank, device, COMPUTES)
-
-    def process(self, rank: int) -> Record:
-        """Return a rank's row of the table processes."""
-        return next(row for row in self.processes if row["rank"] == rank)
 
     def shorter_by(self, rank: int, less_ns: float) -> Gain | None:
         """Return what less to compute gains on the busiest GPU of a rank."""
