@@ -159,7 +159,7 @@ def _finding(
     of_host = rule in HOST_RULES
     parts = _parts(rows, _short_ns(times, tables, causes)[gpu], tables, words) if of_host else "."
     details = f"{format_ns(gain.gain_ns)} of {format_ns(gain.span_ns)}{parts}{longest}"
-    if rule != "host_work":
+    if rule == "launch_bound":
         details += _pattern(causes, tables, words)
     return RULES[rule].finding(
         case=case,
