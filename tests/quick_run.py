@@ -12,6 +12,7 @@ from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.report.report import all_findings, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
+from nsys_llm.run.parts import with_parts
 from nsys_llm.run.worker import load_analysis, map_profiles
 from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
@@ -42,5 +43,7 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
         partial=result.partial,
         ranks=tuple(number_sides(result, {})),
     )
+    if run.manifest.recipes:
+        run = with_parts(run)
     tables = run_tables(run)
     return {**tables, "findings": findings_table(run.manifest, all_findings(run, tables))}

@@ -89,7 +89,7 @@ def test_steps_hold_what_any_thread_launches_in_them(tmp_path):
     trace.kernel("b", start_ns=15, end_ns=22, launch=(12, 13), tid=77)
     trace.kernel("c", start_ns=31, end_ns=32, launch=(9, 10))
     found = times(trace, tmp_path)
-    assert found.steps.name.tolist() == ["step 1", "step 2", "step 3"]
+    assert found.steps.names.tolist() == ["step 1", "step 2", "step 3"]
     assert found.step_gpu_ns.sum(axis=1).tolist() == [3, 7, 0]
 
 

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, find_steps, innermost_events
+from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.ranges import read_ranges, step_ranges
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15)), max_size=40)
 
@@ -73,19 +71,3 @@ def test_registered_texts_are_looked_up():
     table = Table({**table.columns, "text_id": np.array([7])})
     assert event_text(table, 0, {7: "registered"}) == "registered"
     assert event_text(table, 0, {}) == "[unknown name 7]"
-
-
-@given(st.integers(0, 3), st.integers(0, 4), st.booleans())
-def test_steps_are_those_that_all_ranges_give(outer_n, inner_n, named):
-    rows = [(f"outer {i}", 100 * i, 100 * i + 90, 59, 1) for i in range(outer_n)]
-    rows += [
-        (f"inner {k}", 100 * i + 10 * k, 100 * i + 10 * k + 5, 59, 1)
-        for i in range(outer_n)
-        for k in range(1, inner_n + 1)
-    ]
-    if not rows:
-        return
-    table = events(*rows)
-    choice = parse_choice("inner 1") if named else None
-    expected = step_ranges(read_ranges(table, {}, 999), choice)
-    assert find_steps(table, {}, 999, choice).start_ns.tolist() == expected.start_ns.tolist()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.trace.filters import Launches, select
+from nsys_llm.trace.filters import FoundPhase, FoundSteps, Launches, select
 from nsys_llm.trace.ranges import Ranges
 
 NAMES = ("a", "b")
@@ -128,7 +128,7 @@ def test_no_option_selects_everything():
     assert (selection.windows_ns, selection.launched, selection.notes) == (None, None, ())
 
 
-STEPS = ranges_of([("step", at, 4, 1, False) for at in (10, 20, 30)])
+STEPS = ranges_of([("step", at, 4, 1, True) for at in (10, 20, 30)])
 #: Before the steps, in each of the three, between two of them; and one whose launch is unknown.
 OPS = launches_of(
     [
@@ -142,30 +142,28 @@ OPS = launches_of(
 )
 
 
+#: The same, with the step of each of these operations.
+FOUND = FoundSteps(STEPS, np.array([-1, 0, -1, 1, 2, -1], dtype=np.int32), 14)
+
+
 @pytest.mark.parametrize(
     ("steps", "kept"),
     [((0, 1), [1]), ((1, 3), [3, 4]), ((None, 2), [1, 3]), ((2, None), [4]), ((5, 9), [])],
 )
 def test_steps_take_what_is_launched_in_them_counted_from_0(steps, kept):
-    selection = select(OPS, STEPS, {"steps": steps})
+    selection = select(OPS, None, {"steps": steps}, FOUND)
     assert np.flatnonzero(selection.launched).tolist() == kept
     assert bool(selection.notes) is not bool(kept)
 
 
 def test_skipping_the_warm_up_leaves_out_all_before_the_end_of_the_first_step():
     # The first step ends at 14; the launch that is not recorded is told by its start on the GPU.
-    selection = select(OPS, STEPS, {"skip_warmup": True})
+    selection = select(OPS, None, {"skip_warmup": True}, FOUND)
     assert selection.launched.tolist() == [False, False, True, True, True, True]
 
 
-def test_a_step_can_be_named():
-    ranges = ranges_of([("warm", 0, 6, 1, False), ("step", 10, 4, 1, False)])
-    selection = select(OPS, ranges, {"step": "step", "steps": (0, 1)})
-    assert np.flatnonzero(selection.launched).tolist() == [1]
-
-
 def test_two_choices_of_launches_must_both_hold():
-    selection = select(OPS, STEPS, {"filter_nvtx": "step/1", "steps": (1, 3)})
+    selection = select(OPS, STEPS, {"filter_nvtx": "step/1", "steps": (1, 3)}, FOUND)
     assert np.flatnonzero(selection.launched).tolist() == [3]
 
 
@@ -178,6 +176,36 @@ def test_a_range_that_is_not_there_selects_nothing_and_says_so(option):
 
 
 @pytest.mark.parametrize("options", [{"steps": (0, 1)}, {"skip_warmup": True}])
-def test_without_repeating_ranges_there_are_no_steps_and_a_note_says_so(options):
-    selection = select(OPS, ranges_of([("once", 0, 9, 1, False)]), options)
+def test_without_steps_there_is_nothing_to_choose_from_and_a_note_says_so(options):
+    selection = select(OPS, None, options)
     assert any("--step" in note for note in selection.notes)
+    assert selection.there_n == ({"steps": 0} if "steps" in options else {})
+
+
+@pytest.mark.parametrize("option", ["step", "step_kernel"])
+def test_the_note_names_what_was_to_be_the_step(option):
+    (note,) = select(OPS, None, {"skip_warmup": True, option: "mine"}).notes
+    assert "'mine'" in note
+
+
+def phase(*launched):
+    windows = np.array([[11, 12], [31, 40]])
+    return FoundPhase(
+        np.array(launched), windows, lambda at_ns, tid: (at_ns > 20) & (tid == 1), ("decode",)
+    )
+
+
+def test_a_phase_chooses_launches_time_and_calls():
+    found = phase(False, True, False, False, True, True)
+    selection = select(OPS, None, {"phase": "decode", "filter_time": (0, 35)}, None, found)
+    assert selection.launched.tolist() == found.launched.tolist()
+    assert selection.windows_ns.tolist() == [[11, 12], [31, 35]]
+    called = selection.chooses(np.array([10, 30, 30]), np.array([1, 1, 2]))
+    assert called.tolist() == [False, True, False]
+    assert (selection.notes, dict(selection.others)) == ((), {})
+
+
+def test_a_phase_of_nothing_says_which_phases_there_are():
+    selection = select(OPS, None, {"phase": "prefill"}, None, phase(*[False] * 6))
+    assert selection.others == {"phase": ("decode",)}
+    assert "no phase 'prefill'" in selection.notes[0]

@@ -150,37 +150,6 @@ def test_an_index_counts_only_the_ranges_of_that_name_and_domain():
     assert chosen(ranges, "a@default/0") == [5]
 
 
-def test_the_steps_are_the_outermost_name_that_repeats_most():
-    # epoch once; step three times inside it; layer six times, but inside the steps.
-    steps = [("step", start, start + 9) for start in (1, 11, 21)]
-    layers = [("layer", start, start + 2) for start in (2, 5, 12, 15, 22, 25)]
-    ranges = ranges_of(("epoch", 0, 40), *steps, *layers)
-    assert spans(step_ranges(ranges, None)) == steps
-
-
-def test_steps_are_the_same_name_whatever_their_running_number():
-    ranges = ranges_of(*[(f"step {n}", 10 * n, 10 * n + 5) for n in range(3)])
-    assert step_ranges(ranges, None).start_ns.tolist() == [0, 10, 20]
-
-
-def test_two_of_a_kind_are_no_steps():
-    assert spans(step_ranges(ranges_of(("a", 0, 2), ("a", 3, 4)), None)) == []
-
-
-def test_of_names_that_repeat_alike_the_one_with_the_most_time_is_the_step():
-    # small: 3 x 1 ns, big: 3 x 5 ns.
-    rows = [(name, at, at + length) for at in (0, 10, 20) for name, length in (("small", 1),)]
-    rows += [("big", at + 2, at + 7) for at in (0, 10, 20)]
-    ranges = ranges_of(*sorted(rows, key=lambda row: row[1]))
-    assert set(step_ranges(ranges, None).name) == {"big"}
-
-
-def test_a_range_of_any_thread_or_of_no_length_is_no_step_by_itself():
-    shared = [("request", at, at + 5, 1, "", True) for at in (0, 10, 20)]
-    dots = [("dot", at, at) for at in (1, 2, 3)]
-    assert spans(step_ranges(ranges_of(*shared, *dots), None)) == []
-
-
 def test_a_named_step_may_be_any_range():
     ranges = ranges_of(("a", 0, 9), ("b", 1, 2), ("a", 10, 12))
     assert step_ranges(ranges, parse_choice("a")).start_ns.tolist() == [0, 10]

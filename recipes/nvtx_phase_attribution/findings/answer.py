@@ -61,11 +61,12 @@ def _steps(tables: Tables) -> str:
         row = wall.loc[wall["steps_n"].idxmax()]
         gpu = steady[(steady["measure"] == "gpu") & (steady["phase"] == row["phase"])].iloc[0]
         kind = f" of {quoted(row['phase'])}" if len(wall) > 1 else ""
+        first = ranks[ranks["counted"]].iloc[0]
         return (
-            f"A step{kind} ({quoted(ranks['name'].iloc[0])}, "
-            f"{counted(int(row['steps_n']), 'step')}) takes {format_ns(row['p50_ns'])} of host "
-            f"time in the median and {format_ns(row['p99_ns'])} at p99, with "
-            f"{format_ns(gpu['p50_ns'])} of GPU time."
+            f"A {first['unit']}{kind} ({quoted(first['name'])}, "
+            f"{counted(int(row['steps_n']), first['unit'])}) takes "
+            f"{format_ns(row['p50_ns'])} of host time in the median and "
+            f"{format_ns(row['p99_ns'])} at p99, with {format_ns(gpu['p50_ns'])} of GPU time."
         )
     ranges = tables["ranges"]
     top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)

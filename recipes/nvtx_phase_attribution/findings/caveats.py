@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.records import Tables
+from nsys_llm.taxonomy.step_names import is_engine_step, recording_advice
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 #: Ways to a range that infer, or that stand for many runs of one capture.
@@ -23,7 +24,7 @@ _WORDS: Final = {
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [*_methods(tables), *_open_ranges(tables), *_steps(tables)]
+    return [*_methods(tables), *_open_ranges(tables), *_steps(tables), *_engine_steps(tables)]
 
 
 def _methods(tables: Tables) -> list[str]:
@@ -57,8 +58,8 @@ def _steps(tables: Tables) -> list[str]:
     without_n = int(marks["steps"].isna().sum())
     if without_n == len(marks):
         return [
-            "There are no steps: no outermost range repeats and holds at least half of the "
-            f"launched GPU time. Name one with {quoted('--step RANGE')}."
+            "There are no steps: no range is an engine's, or repeats and holds at least half of "
+            f"the launched GPU time. Name one with {quoted('--step RANGE')}."
         ]
     names = sorted(set(marks["steps"].dropna()))
     lines = []
@@ -66,7 +67,10 @@ def _steps(tables: Tables) -> list[str]:
         lines.append(f"{counted(without_n, 'rank')} of {len(marks)} have no steps.")
     if len(names) > 1:
         shown = ", ".join(quoted(name) for name in names[:3])
-        lines.append(f"Ranks have different ranges as steps ({shown}); name one with `--step`.")
+        lines.append(
+            f"Ranks have different steps ({shown}), and statistics are of the kind that most have; "
+            "name one with `--step`."
+        )
     # A filter may leave steps without any GPU time, of which nothing has a share.
     shares = ranks["gpu_pct"].dropna()
     if len(shares) and (low := shares.min()) < 90.0:
@@ -75,3 +79,18 @@ def _steps(tables: Tables) -> list[str]:
             "with least; the rest was launched outside of them."
         )
     return lines
+
+
+def _engine_steps(tables: Tables) -> list[str]:
+    """Say what records the engine's own step ranges, where there are none."""
+    engines = set(tables["phase_categories"]["engine"])
+    advice = recording_advice(next(iter(engines))) if len(engines) == 1 else None
+    if advice is None:
+        return []
+    (engine,), (title, record) = engines, advice
+    names = [*tables["marks"]["steps"].dropna(), *tables["ranges"]["name"]]
+    if any(is_engine_step(name, engine) for name in names):
+        return []
+    return [
+        f"The kernels are those of {title}, and its own ranges around steps are absent. {record}."
+    ]

@@ -10,15 +10,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.launch_ranges import rank_steps
 from nsys_llm.analyses.nvtx.phase_times import (
     RangedOps,
     codes_of_owners,
     owners,
     phase_names,
     ranged_ops,
+    same_phase_roots,
     selected_times,
 )
+from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.exclusive import exclusive_ns
 from nsys_llm.numeric.grouping import distinct, exact_sums, summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
@@ -26,7 +28,6 @@ from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.device_ops import op_names
-from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 KERNEL_TABLE: Final = "kernels"
@@ -81,7 +82,7 @@ class RankOps:
     phase: npt.NDArray[np.int16]
     every_phase: npt.NDArray[np.int16]
     phase_owner: npt.NDArray[np.int32]
-    steps: Ranges | None
+    steps: Steps | None
     step: npt.NDArray[np.int32]
 
     @classmethod
@@ -94,10 +95,7 @@ class RankOps:
         every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
         phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
         del owner
-        steps, step = rank_steps(
-            trace, ranged.every.launched_ns, ranged.every.end_ns - ranged.every.start_ns, options
-        )
-        narrow_step: npt.NDArray[np.int32] = ranged.chosen(step.astype(np.int32))
+        steps = find_steps(trace, options)
         names, kinds, every_name = _names(trace, ranged, options)
         full_names = _full_names(trace, names, every_name, options)
         name = ranged.chosen(every_name)
@@ -127,7 +125,7 @@ class RankOps:
             every_phase=every_phase,
             phase_owner=phase_owner,
             steps=steps,
-            step=narrow_step,
+            step=_chosen_steps(ranged, steps),
         )
 
     def pairs(self, code: npt.NDArray[Any], codes_n: int) -> IntArray:
@@ -153,14 +151,7 @@ class RankOps:
     @cached_property
     def roots(self) -> IntArray:
         """For each piece with a phase, the outermost one around it of which all have that."""
-        tree, own = self.ranged.tree, self.own_phase
-        around = tree.around(own >= 0)
-        root = np.arange(len(tree))
-        for level in tree.levels:
-            rows = level[(own[level] >= 0) & (around[level] >= 0)]
-            rows = rows[own[rows] == own[around[rows]]]
-            root[rows] = root[around[rows]]
-        return root
+        return same_phase_roots(self.ranged.tree, self.own_phase)
 
     def sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
         """Return operations, kernels and times by code; operations with a code below 0 are none.
@@ -231,6 +222,12 @@ class RankOps:
         _, low, high = self.held_by_free(np.flatnonzero(owner >= tree.pushed_n))
         counted[tree.pushed_n :] = high > low
         return counted
+
+
+def _chosen_steps(ranged: RangedOps, steps: Steps | None) -> npt.NDArray[np.int32]:
+    if steps is None:
+        return np.full(ranged.selected.start_ns.shape, -1, dtype=np.int32)
+    return ranged.chosen(steps.step)
 
 
 def _names(

@@ -8,17 +8,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.of_job import StepKind
+from nsys_llm.analyses.steps.steps import warmup_steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.names import step_key
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .range_spans import gpu_spans
 from .rank_ops import RankOps
 
-#: A first step that takes so many times the median of its kind is warm-up; ours.
-_WARMUP_TIMES: Final = 2
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
@@ -27,7 +26,7 @@ class StepRows:
     """The steps of one rank in order of time; arrays of shape (steps,) unless said otherwise.
 
     Attributes:
-        key: Name of the step range, running numbers as #.
+        kind: What a step is.
         names: As recorded.
         number: Of each on its rank, from 0.
         first_ns: Begin of the first step, whatever the filters leave.
@@ -44,9 +43,10 @@ class StepRows:
         work_ns: Likewise, without kernels that communicate, which wait for other ranks.
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
         warmup: Whether it is warm-up.
+        full: Whether no end of the capture cuts it.
     """
 
-    key: str
+    kind: StepKind
     names: tuple[str, ...]
     number: IntArray
     first_ns: int
@@ -63,6 +63,12 @@ class StepRows:
     work_ns: IntArray
     phase: IntArray
     warmup: npt.NDArray[np.bool_]
+    full: npt.NDArray[np.bool_]
+
+    @property
+    def steady(self) -> npt.NDArray[np.bool_]:
+        """Tell which steps are in statistics: full ones that are no warm-up."""
+        return np.asarray(self.full & ~self.warmup)
 
     @property
     def gpu_ns(self) -> IntArray:
@@ -76,9 +82,9 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     With a filter, those that it leaves something of.
     """
     steps = ops.steps
-    if steps is None:
-        return None
-    steps_n, phases_n = len(steps.start_ns), len(ops.phase_names)
+    if steps is None or steps.start_ns[0] == NULL_INT:
+        return None  # this recipe tells of what is launched
+    steps_n, phases_n = len(steps), len(ops.phase_names)
     rows = np.flatnonzero(ops.step >= 0)
     step = ops.step[rows].astype(np.int64)
     inside = ops.inside[rows]
@@ -105,8 +111,8 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
     wall_ns = steps.end_ns - steps.start_ns
     return StepRows(
-        key=step_key(str(steps.name[0])),
-        names=tuple(str(steps.name[row]) for row in kept.tolist()),
+        kind=StepKind.of(steps),
+        names=tuple(str(steps.names[row]) for row in kept.tolist()),
         number=kept,
         first_ns=int(steps.start_ns[0]),
         start_ns=steps.start_ns[kept],
@@ -121,19 +127,6 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase_ns=phase_ns[kept],
         work_ns=work_by_phase[:, used][kept],
         phase=phase[kept],
-        warmup=_warmup(wall_ns, phase)[kept],
+        warmup=warmup_steps(wall_ns, phase)[kept],
+        full=steps.full[kept],
     )
-
-
-def _warmup(wall_ns: IntArray, phase: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell which of the first steps take far longer than the others of their phase."""
-    slow = np.zeros(wall_ns.shape, dtype=bool)
-    for one in np.unique(phase).tolist():
-        mine = np.flatnonzero(phase == one)
-        slow[mine] = 2 * wall_ns[mine] > _WARMUP_TIMES * _twice_median(wall_ns[mine])
-    return np.logical_and.accumulate(slow)
-
-
-def _twice_median(values: IntArray) -> int:
-    ordered = np.sort(values)
-    return int(ordered[(values.size - 1) // 2] + ordered[values.size // 2])

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.analyses.steps.of_job import job_steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
@@ -50,12 +51,18 @@ def step_columns(
         options: tokens_per_step.
     """
     steps = [(rank, one.steps) for rank, one in parts if one.steps is not None]
+    job = job_steps({rank.key: one.kind for rank, one in steps})
+    counted = [] if job is None else [row for row in steps if row[0].key not in job.others]
     gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
     return {
         "steps": _rows(steps, options["tokens_per_step"]),
-        "step_stats": _statistics(steps, frames, options["tokens_per_step"]),
-        "rank_steps": _by_rank(steps, gpu_ns),
-        **_phases(steps, frames, options["tokens_per_step"]),
+        "step_stats": _statistics(counted, frames, options["tokens_per_step"]),
+        "rank_steps": {
+            **_by_rank(steps, gpu_ns),
+            "unit": [one.kind.unit for _, one in steps],
+            "counted": [job is not None and rank.key not in job.others for rank, _ in steps],
+        },
+        **_phases(counted, frames, options["tokens_per_step"]),
     }
 
 
@@ -72,6 +79,7 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         "step": every(lambda one: one.number),
         "name": [name for _, one in steps for name in one.names],
         "warmup": [bool(one) for _, steps_of in steps for one in steps_of.warmup],
+        "full": [bool(one) for _, steps_of in steps for one in steps_of.full],
         "phase": [
             one.phases[code] if code >= 0 else None
             for _, one in steps
@@ -118,7 +126,7 @@ def _statistics(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Col
 
 
 def _chosen(one: StepRows, which: str, phase: str | None) -> IntArray:
-    mask = one.warmup if which == WARMUP else ~one.warmup
+    mask = one.warmup if which == WARMUP else one.steady
     if phase is None:
         return np.asarray(mask)
     code = one.phases.index(phase) if phase in one.phases else -2
@@ -164,7 +172,7 @@ def _distributions(
 
 def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
     def statistics(of: Callable[[StepRows], IntArray], prefix: str) -> Columns:
-        groups = [of(one)[~one.warmup] for _, one in steps]
+        groups = [of(one)[one.steady] for _, one in steps]
         groups = [one[one != NULL_INT] for one in groups]
         group = np.repeat(np.arange(len(groups)), [one.size for one in groups])
         counts = ValueCounts.from_values(group, joined(groups))
@@ -177,11 +185,11 @@ def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
     span, idle = statistics(_MEASURES["span"], "span"), statistics(_MEASURES["idle"], "idle")
     held = np.array([int(one.gpu_ns.sum()) for _, one in steps], dtype=np.int64)
     whole = np.array([gpu_ns.get(rank.number, 0) for rank, _ in steps], dtype=np.int64)
-    steady = [~one.warmup for _, one in steps]
+    steady = [one.steady for _, one in steps]
     return {
         "rank": [rank.number for rank, _ in steps],
         "file": [rank.file for rank, _ in steps],
-        "name": [one.key for _, one in steps],
+        "name": [one.kind.name for _, one in steps],
         "steps_n": [int(mask.sum()) for mask in steady],
         "warmup_n": [int(one.warmup.sum()) for _, one in steps],
         "wall_ns": [
@@ -206,7 +214,7 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[st
     work: dict[str, list[IntArray]] = {}
     for at, (_, one) in enumerate(steps):
         for code, phase in enumerate(one.phases):
-            some = ~one.warmup & (one.phase_ns[:, code] > 0)
+            some = one.steady & (one.phase_ns[:, code] > 0)
             by_phase.setdefault(phase, [nothing] * len(steps))[at] = one.phase_ns[some, code]
             work.setdefault(phase, [nothing] * len(steps))[at] = one.work_ns[some, code]
     names = [name for name in frames.names if any(len(one) for one in by_phase.get(name, ()))]

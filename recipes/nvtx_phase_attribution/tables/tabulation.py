@@ -94,6 +94,6 @@ def _marks(parts: Parts) -> Columns:
         "file": [rank.file for rank, _ in parts],
         **{name: [getattr(one, name) for one in marks] for name in names},
         "domains": [", ".join(one or "(default)" for one in mark.domains) for mark in marks],
-        "steps": [None if one.steps is None else one.steps.key for _, one in parts],
+        "steps": [None if one.steps is None else one.steps.kind.name for _, one in parts],
         "steps_n": [0 if one.steps is None else len(one.steps.names) for _, one in parts],
     }

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
@@ -23,7 +24,6 @@ from nsys_llm.numeric.longest import candidate_rows, longest_starts
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .compact_histogram import CompactHistogram
@@ -114,7 +114,7 @@ def map_kernels(
     trace: RankTrace,
     rank: RankKey,
     launched: tuple[Launches, Launches],
-    steps: Ranges | None,
+    steps: Steps | None,
     options: Mapping[str, Any],
 ) -> KernelTails:
     """Reduce one rank.
@@ -168,7 +168,7 @@ def _tails(
     inside: npt.NDArray[np.bool_],
     keys: tuple[Key, ...],
     groups: _Groups,
-    steps: Ranges | None,
+    steps: Steps | None,
 ) -> RankTails:
     row, counts, groups_n = groups.row, groups.counts, groups.key.size
     starts, durations = launches.rows["start_ns"], launches.duration_ns
@@ -227,7 +227,7 @@ def _instances(
     launches: tuple[Launches, Launches],
     inside: npt.NDArray[np.bool_],
     counts: ValueCounts,
-    steps: Ranges | None,
+    steps: Steps | None,
 ) -> Instances:
     """Return the longest launches of each key."""
     kept, every = launches

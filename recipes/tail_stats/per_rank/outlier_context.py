@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events, rank_steps
+from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name
-from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .concurrency import Timeline
@@ -28,7 +27,7 @@ Texts = dict[str, npt.NDArray[Any]]
 
 
 def around(
-    trace: RankTrace, every: Launches, chosen: Launches, steps: Ranges | None
+    trace: RankTrace, every: Launches, chosen: Launches, steps: Steps | None
 ) -> tuple[Numbers, Texts]:
     """Return the columns of `per_rank.instances` that say what was around.
 
@@ -46,16 +45,6 @@ def around(
     beside, texts = _beside(trace, every, chosen)
     texts["range"] = _range_texts(trace, chosen.rows, at_ns, known)
     return {**numbers, **beside}, texts
-
-
-def kernel_steps(trace: RankTrace, every: Launches, options: Mapping[str, Any]) -> Ranges | None:
-    """Return the steps of a rank, those in which its kernels were launched; see `rank_steps`."""
-    if not len(trace.tables.get("nvtx_events", ())):
-        return None
-    at_ns, known = _launched(trace, every.rows)
-    at_ns[~known] = NULL_INT
-    steps, _ = rank_steps(trace, at_ns, every.duration_ns, options)
-    return steps
 
 
 def _last_end(trace: RankTrace) -> int:
@@ -110,10 +99,10 @@ def _rows_by_code(codes: IntArray, codes_n: int) -> list[IntArray]:
     return np.split(order, np.cumsum(np.bincount(codes, minlength=codes_n))[:-1])
 
 
-def _before_first_step_end(at_ns: IntArray, steps: Ranges | None) -> IntArray:
+def _before_first_step_end(at_ns: IntArray, steps: Steps | None) -> IntArray:
     if steps is None:
         return np.full(at_ns.shape, NULL_INT, dtype=np.int64)
-    return (at_ns < steps.end_ns[0]).astype(np.int64)
+    return (at_ns < steps.span_end_ns[0]).astype(np.int64)
 
 
 def _range_texts(

@@ -53,7 +53,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Dif
         apis=_apis(trace),
         phases=NamedSums(times.phases, times.ops_n, times.gpu_ns),
         devices=_devices(trace, launches, options, idle_known=opaque_n == 0),
-        steps=count_steps(trace, launches, times, options),
+        steps=count_steps(trace, times, options),
         lanes=lanes,
         held=map_held(trace, rank) if lanes else HeldDevices(),
         graph_nodes_n=_graph_nodes_n(trace),

@@ -9,19 +9,22 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.nvtx.phase_times import PhaseTimes
-from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.analyses.steps.of_job import StepKind
+from nsys_llm.analyses.steps.steps import ENGINE, OPTION, REPEATED, STEP_KERNEL, Steps
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
-from nsys_llm.taxonomy.names import step_key
-from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .launches import Launches
 from .step_numbers import StepNumber, step_numbers, tokens_of
 
+_NAME_ONE: Final = "name a range with --step, or a kernel that runs once a step with --step-kernel"
 _NO_STEP: Final = (
-    "no NVTX range that repeats holds half of the GPU time: name one with --step, or a kernel that "
-    "runs once a step with --step-kernel"
+    "no step found: no range of an engine, none that repeats and holds half of the GPU time, no "
+    f"graphs and no period of kernels; {_NAME_ONE}"
+)
+#: Sums over a whole run, divided by a number of which the first and the last are parts, are off.
+_CUT: Final = (
+    "a {unit} is what lies between two marks ('{name}'), and the capture cuts the outer ones"
 )
 
 
@@ -31,45 +34,44 @@ class StepCount:
 
     Attributes:
         steps_n: How many; None where they cannot be counted.
-        step: What was counted: name of the range without running numbers, or of the kernel.
+        kind: What was counted; None where nothing was.
         note: Why they cannot be counted.
-        outside_ns: GPU time that no step launched; None where steps are no ranges.
+        outside_ns: GPU time that no step launched.
         numbers: What the names of the steps say that they do, see `step_numbers`.
         tokens_n: Tokens of all steps together, by their names; None where one does not tell.
     """
 
     steps_n: int | None
-    step: str | None = None
+    kind: StepKind | None = None
     note: str | None = None
     outside_ns: int | None = None
     numbers: tuple[StepNumber, ...] = ()
     tokens_n: int | None = None
 
 
-def count_steps(
-    trace: RankTrace, launches: Launches, times: PhaseTimes, options: Mapping[str, Any]
-) -> StepCount:
+def count_steps(trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any]) -> StepCount:
     """Count the steps that the filters leave.
 
     Args:
         trace: One rank.
-        launches: Its kernels.
         times: Its GPU time by step.
-        options: step_kernel counts launches of a kernel; step names a range; steps, skip_warmup
-            and filters by time leave some of the steps.
+        options: step and step_kernel name what a step is; steps, skip_warmup and filters by time
+            leave some of the steps.
     """
-    if options["step_kernel"] is not None:
-        return _by_kernel(trace, launches, options["step_kernel"])
     if times.steps is None:
-        if options["step"]:
-            return StepCount(None, None, f"no NVTX range '{options['step']}'")
+        for name, kind in (("step", "NVTX range"), ("step_kernel", "kernel matches")):
+            if options[name]:
+                return StepCount(None, None, f"no {kind} '{options[name]}'")
         return StepCount(None, None, _NO_STEP)
+    if not counts_as_whole(times.steps):
+        name, unit = times.steps.name, times.steps.unit
+        return StepCount(None, None, f"{_CUT.format(unit=unit, name=name)}; {_NAME_ONE}")
     chosen = chosen_steps(trace, times.steps, options)
     outside_ns = int(times.gpu_ns.sum()) - int(times.step_gpu_ns[chosen].sum())
-    names = [str(name) for name in times.steps.name[chosen].tolist()]
+    names = [str(name) for name in times.steps.names[chosen].tolist()]
     return StepCount(
         int(chosen.size),
-        step_key(str(times.steps.name[0])),
+        StepKind.of(times.steps),
         None,
         outside_ns,
         step_numbers(names),
@@ -77,16 +79,24 @@ def count_steps(
     )
 
 
-def chosen_steps(trace: RankTrace, steps: Ranges, options: Mapping[str, Any]) -> IntArray:
+def counts_as_whole(steps: Steps) -> bool:
+    """Tell whether sums over a run can be divided by the number of its steps.
+
+    They can where each step is a range, or where a user says what runs once a step.
+    """
+    return steps.source in (OPTION, STEP_KERNEL, ENGINE, REPEATED)
+
+
+def chosen_steps(trace: RankTrace, steps: Steps, options: Mapping[str, Any]) -> IntArray:
     """Return which of the steps the filters leave, as positions."""
-    rows: IntArray = np.arange(len(steps.start_ns))
+    rows: IntArray = np.arange(len(steps))
     if options["steps"]:
         rows = rows[slice(*options["steps"])]
     if options["skip_warmup"]:
-        rows = rows[steps.start_ns[rows] >= steps.end_ns[0]]
+        rows = rows[steps.span_start_ns[rows] >= steps.span_end_ns[0]]
     if trace.windows_ns is not None:
         # The range is the host's and the window the GPU's: a step counts where most of it lies.
-        start, end = steps.start_ns[rows], steps.end_ns[rows]
+        start, end = steps.span_start_ns[rows], steps.span_end_ns[rows]
         rows = rows[2 * clipped_lengths(start, end, trace.windows_ns) > end - start]
     return rows
 
@@ -95,7 +105,7 @@ def phase_counts(
     trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any]
 ) -> HistogramByName:
     """Return how often a phase took how long in a step; steps without it count for nothing."""
-    if times.steps is None:
+    if times.steps is None or not counts_as_whole(times.steps):
         return HistogramByName()
     taken = times.step_gpu_ns[chosen_steps(trace, times.steps, options)]
     step, phase = np.nonzero(taken)
@@ -104,13 +114,3 @@ def phase_counts(
     place[order] = np.arange(order.size)
     names = tuple(times.phases[index] for index in order.tolist())
     return HistogramByName(names, ValueCounts.from_values(place[phase], taken[step, phase]))
-
-
-def _by_kernel(trace: RankTrace, launches: Launches, text: str) -> StepCount:
-    pattern = parse_pattern(text)
-    wanted = np.array([pattern.matches(*key[:2]) for key in launches.keys], dtype=bool)
-    names = sorted({key[0] for key, one in zip(launches.keys, wanted, strict=True) if one})
-    if not names:
-        return StepCount(None, None, f"no kernel matches '{text}'")
-    inside = trace.starts_inside(trace.tables["kernels"])
-    return StepCount(int((wanted[launches.key] & inside).sum()), names[0])

@@ -9,11 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from nsys_llm.analyses.steps.of_job import JobSteps, job_steps
 from nsys_llm.numeric.distributions import PERCENTS, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import twice_medians
-from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart
@@ -107,22 +108,32 @@ class Run:
         return sum(sums.whole_graphs_n for _, sums in self.ranks)
 
     @cached_property
+    def _job(self) -> JobSteps[RankKey] | None:
+        """What most ranks call a step."""
+        return job_steps({rank.key: sums.steps.kind for rank, sums in self.ranks})
+
+    @cached_property
     def steps_n(self) -> int | None:
-        """Steps of all ranks together; None where one of them cannot count its own."""
-        found = [sums.steps.steps_n for _, sums in self.ranks]
-        known = [n for n in found if n is not None]
-        return sum(known) if found and len(known) == len(found) and sum(known) else None
+        """Steps of all ranks together; None where one of them finds none, or another kind."""
+        if self._job is None or self._job.others:
+            return None
+        return sum(sums.steps.steps_n or 0 for _, sums in self.ranks) or None
 
     @property
     def step(self) -> str | None:
         """What its steps are; None where they are not counted."""
-        steps = sorted({sums.steps.step or "" for _, sums in self.ranks})
-        return ", ".join(steps) if self.steps_n is not None else None
+        return None if self._job is None or self.steps_n is None else self._job.name
 
     @property
     def step_note(self) -> str | None:
         """Why steps are not counted."""
         notes = dict.fromkeys(sums.steps.note for _, sums in self.ranks if sums.steps.note)
+        if self._job is not None:
+            others = dict.fromkeys(name for name in self._job.others.values() if name is not None)
+            notes |= dict.fromkeys(
+                f"a step is '{self._job.name}' on most ranks and '{name}' on others"
+                for name in others
+            )
         return "; ".join(notes) or ("no step is in the window" if self.steps_n is None else None)
 
     @cached_property

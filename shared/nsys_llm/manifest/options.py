@@ -79,14 +79,8 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
             raise UsageError("--start and --end say the same as --filter-time; give one of them.")
         options["filter_time"] = (start_ns, end_ns)
     _check_window(options["filter_time"])
-    if options["steps"] and options["skip_warmup"]:
-        raise UsageError("--steps already says which steps; leave out --skip-warmup.")
-    chooses = manifest.by_step or options["steps"] or options["skip_warmup"]
-    if options["step"] and not chooses:
-        raise UsageError(
-            "--step says what a step is; add --steps A:B or --skip-warmup to choose some."
-        )
-    for name in (*_RANGE_TEXTS, "domain"):
+    _check_steps(manifest, options)
+    for name in (*_RANGE_TEXTS, "domain", "phase"):
         require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
     for name in _RANGE_TEXTS:
         if options[name] is not None:
@@ -101,6 +95,19 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
     return options
+
+
+def _check_steps(manifest: Manifest, options: Mapping[str, Any]) -> None:
+    """Refuse options on steps that contradict each other, or mean nothing to a recipe."""
+    if options["steps"] and options["skip_warmup"]:
+        raise UsageError("--steps already says which steps; leave out --skip-warmup.")
+    chooses = manifest.by_step or options["steps"] or options["skip_warmup"]
+    for name in ("step", "step_kernel"):
+        if options[name] and not chooses:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} says what a step is; add --steps A:B or --skip-warmup to choose some."
+            )
 
 
 def _default(option: Option) -> Any:

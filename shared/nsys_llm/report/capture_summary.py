@@ -72,6 +72,7 @@ _FILTERS: Final = (
     "filter_projected_nvtx",
     "steps",
     "skip_warmup",
+    "phase",
     "device",
     "ranks",
 )

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
@@ -17,9 +17,10 @@ from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.profile.tables import table_source
 from nsys_llm.report.part import Part
-from nsys_llm.report.report import all_findings, build_report, findings_table
+from nsys_llm.report.report import Report, all_findings, build_report, findings_table
 from nsys_llm.report.report_files import write_run, write_tables_and_record
 from nsys_llm.report.run import Run
+from nsys_llm.report.run_record import REPORT_NAME
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
 from nsys_llm.run.worker import load_analysis
@@ -94,6 +95,21 @@ def _rank_of(rank: RankOutcome, recipe: str, partial: Any) -> RankOutcome:
     missing = missing_ranges(partial, rank.key)
     coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in rank.coverage)
     return replace(rank, coverage=coverage)
+
+
+#: The recipe that compares a run with its baseline.
+COMPARED: Final = "trace_diff"
+
+
+def with_verdict(report: Report, folder: Path) -> Report:
+    """Return the report of an overview with the verdict of a comparison ahead of its answer.
+
+    Args:
+        report: Of the overview.
+        folder: Result of `COMPARED`.
+    """
+    compared = json.loads((folder / REPORT_NAME).read_text("utf-8"))["report"]
+    return replace(report, answer=f"{compared['answer']} {report.answer}")
 
 
 def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ExitCode
+from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import resolved_options
 from nsys_llm.report import drawing
 from nsys_llm.report.report import all_findings, build_report, findings_table
 from nsys_llm.report.report_files import write_run
@@ -19,7 +21,7 @@ from nsys_llm.report.verdict import gated
 from nsys_llm.run.executors import Executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.mapping import find_inputs, map_run
-from nsys_llm.run.parts import part_names, with_parts, write_parts
+from nsys_llm.run.parts import COMPARED, part_names, with_parts, with_verdict, write_parts
 from nsys_llm.run.publish import OutputFolder
 from nsys_llm.trace.unmatched import refuse_unmatched
 
@@ -49,6 +51,11 @@ def run_recipe(
     started = datetime.now()
     manifest = load_manifest(recipe)
     part_names(recipe, options)
+    baseline: Sequence[str] | None = None
+    if manifest.recipes:
+        # The overview itself reads one run; trace_diff compares.
+        baseline = options["baseline"]
+        options = {name: value for name, value in options.items() if name != "baseline"}
     inputs = find_inputs(options, executor)
     for note in inputs.left_out:
         console.note(note)
@@ -68,6 +75,9 @@ def run_recipe(
         findings = all_findings(run, tables)
         tables["findings"] = findings_table(manifest, findings)
         report = build_report(run, tables, findings)
+        if baseline:
+            compared = {**options, "baseline": baseline}
+            report = with_verdict(report, run_compared(folder.path, compared, executor, console))
         with folder.writing():
             summary, written = write_run(folder.path, run, tables, report, code, console)
             if manifest.recipes:
@@ -86,6 +96,30 @@ def run_recipe(
             # Interrupted while it deletes what it replaced, it has published.
             console.results = folder.published
     return RunOutcome(code, place, summary)
+
+
+def run_compared(
+    folder: Path, options: Mapping[str, Any], executor: Executor, console: Console
+) -> Path:
+    """Compare the run of an overview with its baseline; return the folder of that result.
+
+    Args:
+        folder: That of the overview.
+        options: Of the overview; `baseline` is given.
+        executor: See `run_recipe`.
+        console: See `run_recipe`.
+
+    Raises:
+        UsageError: One of the runs could not be read.
+    """
+    own = {**options, "output": str(folder / COMPARED).replace("%", "%%"), "force_overwrite": False}
+    compared = resolved_options(load_manifest(COMPARED), own)
+    outcome = run_recipe(COMPARED, compared, executor, console)
+    # The overview is what stands; whoever interrupts it loses both.
+    console.results = None
+    if outcome.folder is None:
+        raise UsageError("--baseline: it could not be compared; leave it out, or give another.")
+    return outcome.folder
 
 
 def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[str, str]:

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
+from nsys_llm.analyses.nvtx.phase_filter import find_phase
+from nsys_llm.analyses.steps.step_filter import found_steps
 from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.core.errors import ReportError
 from nsys_llm.manifest.declared import TableRead
@@ -23,10 +25,14 @@ from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace, table_source
 from nsys_llm.report.analysis import Analysis
+from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.selection import gpu_processes, select_rank
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
+
+#: What filters by step and phase need.
+_FINDERS: Final = Finders(found_steps, find_phase)
 
 
 def load_analysis(recipe: str) -> Analysis[Any]:
@@ -124,7 +130,7 @@ def _map_ranks(
         if only is not None and key not in only:
             ranks.append(RankOutcome(key, (), (), ()))
             continue
-        rank_trace, coverage, notes = select_rank(trace, global_pid, options)
+        rank_trace, coverage, notes = select_rank(trace, global_pid, options, _FINDERS)
         partial = analysis.map_rank(rank_trace, key, options)
         partials.append(partial)
         if analysis.missing_ranges is not None:

@@ -58,6 +58,7 @@ class NumberedRange:
     unit: str
 
 
+@cache
 def engine_steps() -> tuple[EngineStep, ...]:
     """Return the ranges of all engines, of one engine in the order in which they are looked for."""
     return tuple(
@@ -80,6 +81,15 @@ def recording_advice(engine: str) -> tuple[str, str] | None:
     return next(
         ((one["title"], one["record"]) for one in _data()["engines"] if one["engine"] == engine),
         None,
+    )
+
+
+def is_engine_step(name: str, engine: str) -> bool:
+    """Tell whether a range's name, recorded or shared, is that of an engine's step."""
+    return any(
+        name == kind.name or kind.pattern.matches(name)
+        for kind in engine_steps()
+        if kind.engine == engine
     )
 
 

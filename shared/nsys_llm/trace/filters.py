@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -11,10 +11,13 @@ import numpy.typing as npt
 
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals, starts_inside, union_intervals
-from nsys_llm.trace.ranges import Ranges, chosen_ranges, most_on_a_thread, step_ranges
+from nsys_llm.trace.ranges import Ranges, chosen_ranges, most_on_a_thread
+from nsys_llm.trace.rank_trace import RankTrace
 
-#: Options that need NVTX ranges.
-RANGE_OPTIONS: Final = ("filter_nvtx", "filter_projected_nvtx", "steps", "skip_warmup")
+#: Options that choose launches.
+NVTX_OPTIONS: Final = ("filter_nvtx", "filter_projected_nvtx")
+STEP_OPTIONS: Final = ("steps", "skip_warmup")
+RANGE_OPTIONS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "phase")
 
 _FOREVER_NS: Final = int(np.iinfo(np.int64).max)
 
@@ -39,6 +42,46 @@ class Launches:
 
 
 @dataclass(frozen=True)
+class FoundSteps:
+    """The steps of one process, before any filter.
+
+    Attributes:
+        ranges: Where they lie on the host; they hold the launches of any thread.
+        step: Shape (ops,), the step of each operation, -1 for none.
+        first_end_ns: When the first one ended.
+    """
+
+    ranges: Ranges
+    step: npt.NDArray[np.int32]
+    first_end_ns: int
+
+
+@dataclass(frozen=True)
+class FoundPhase:
+    """One phase of one process, before any filter.
+
+    Attributes:
+        launched: Shape (ops,), bool: the operations in ranges that the phase map puts there.
+        windows_ns: Shape (n, 2), sorted and disjoint: the GPU's time from the first to the last
+            operation launched in each such range.
+        holds: Whether calls on the host start in it, given their starts and threads.
+        there: The phases that this process has.
+    """
+
+    launched: npt.NDArray[np.bool_]
+    windows_ns: IntArray
+    holds: Callable[[IntArray, IntArray], npt.NDArray[np.bool_]]
+    there: tuple[str, ...]
+
+
+class Finders(NamedTuple):
+    """How steps and a phase are found in a rank before any filter, with the options."""
+
+    steps: Callable[[RankTrace, Mapping[str, Any]], FoundSteps | None]
+    phase: Callable[[RankTrace, Mapping[str, Any]], FoundPhase]
+
+
+@dataclass(frozen=True)
 class Selection:
     """What the filters leave of one process.
 
@@ -50,6 +93,8 @@ class Selection:
         not_before_ns: End of the first step, where the warm-up is skipped.
         there_n: For each option whose number is beyond the last instance, so that it chooses none:
             how many there are.
+        phase: The phase that a filter chooses.
+        others: For each option that names nothing: what there is instead.
     """
 
     windows_ns: IntArray | None
@@ -58,6 +103,13 @@ class Selection:
     ranges: tuple[Ranges, ...] = ()
     not_before_ns: int | None = None
     there_n: Mapping[str, int] = field(default_factory=dict)
+    phase: FoundPhase | None = None
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def chooses_calls(self) -> bool:
+        """Whether a filter chooses launches, and with them calls on the host."""
+        return bool(self.ranges) or self.not_before_ns is not None or self.phase is not None
 
     def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_] | None:
         """Tell which calls on the host start in the chosen ranges, as launches do.
@@ -69,38 +121,74 @@ class Selection:
         Returns:
             Shape (n,); None if no filter chooses ranges, so that all calls are chosen.
         """
-        if not self.ranges and self.not_before_ns is None:
+        if not self.chooses_calls:
             return None
         chosen = np.ones(start_ns.shape, dtype=bool)
         for ranges in self.ranges:
             chosen &= _starts_in(start_ns, thread, ranges)
         if self.not_before_ns is not None:
             chosen &= start_ns >= self.not_before_ns
+        if self.phase is not None:
+            chosen &= self.phase.holds(start_ns, thread)
         return chosen
 
 
-def select(launches: Launches, ranges: Ranges | None, options: Mapping[str, Any]) -> Selection:
+def select(
+    launches: Launches,
+    ranges: Ranges | None,
+    options: Mapping[str, Any],
+    steps: FoundSteps | None = None,
+    phase: FoundPhase | None = None,
+) -> Selection:
     """Apply the filter options to the operations of one process.
 
     Args:
         launches: All operations of the process.
         ranges: Its NVTX ranges; None if no option needs them.
-        options: filter_time, filter_nvtx, filter_projected_nvtx, step, steps, skip_warmup.
+        options: filter_time, filter_nvtx, filter_projected_nvtx, steps, skip_warmup; phase and
+            what a step is are in the next two already.
+        steps: Its steps; None without any, or if no option needs them.
+        phase: The phase; None if no option names one.
     """
     windows = _time_window(options.get("filter_time"), launches)
     chosen: list[Ranges] = []
-    warm_ns, said = None, _Said([], {})
+    masks: list[npt.NDArray[np.bool_]] = []
+    warm_ns, said = None, _Said([], {}, {})
     if ranges is not None:
         if options.get("filter_projected_nvtx"):
             spans = _projected(launches, _found(ranges, "filter_projected_nvtx", options, said))
             windows = spans if windows is None else intersect_intervals(windows, spans)
         if options.get("filter_nvtx"):
             chosen.append(_found(ranges, "filter_nvtx", options, said))
-        if options.get("steps") or options.get("skip_warmup"):
-            steps, warm_ns = _steps(ranges, options, said)
-            chosen += steps
-    launched = _launched(launches, chosen, warm_ns)
-    return Selection(windows, launched, tuple(said.notes), tuple(chosen), warm_ns, said.there_n)
+            masks.append(_starts_in(launches.at_ns, launches.thread, chosen[-1]) & launches.known)
+    if options.get("steps"):
+        numbers = _numbers(steps, options, said)
+        chosen += [] if steps is None else [steps.ranges.take(numbers)]
+        masks.append(_in_steps(launches, steps, numbers))
+    if options.get("skip_warmup"):
+        if steps is None:
+            said.notes.append(_no_steps(options))
+        else:
+            warm_ns = steps.first_end_ns
+            # Where the launch is not recorded, the start on the GPU has to stand for it.
+            masks.append(np.where(launches.known, launches.at_ns, launches.start_ns) >= warm_ns)
+    if phase is not None:
+        masks.append(phase.launched)
+        spans = phase.windows_ns
+        windows = spans if windows is None else intersect_intervals(windows, spans)
+        if not phase.launched.any():
+            said.others["phase"] = phase.there
+            said.notes.append(f"no phase '{options['phase']}'; nothing of it is selected")
+    return Selection(
+        windows,
+        np.logical_and.reduce(masks) if masks else None,
+        tuple(said.notes),
+        tuple(chosen),
+        warm_ns,
+        said.there_n,
+        phase,
+        said.others,
+    )
 
 
 def numbers_there(option: str, options: Mapping[str, Any], there_n: int) -> str:
@@ -143,6 +231,7 @@ class _Said(NamedTuple):
 
     notes: list[str]
     there_n: dict[str, int]
+    others: dict[str, tuple[str, ...]]
 
 
 def _found(ranges: Ranges, option: str, options: Mapping[str, Any], said: _Said) -> Ranges:
@@ -160,25 +249,31 @@ def _found(ranges: Ranges, option: str, options: Mapping[str, Any], said: _Said)
     return chosen
 
 
-def _steps(
-    ranges: Ranges, options: Mapping[str, Any], said: _Said
-) -> tuple[list[Ranges], int | None]:
-    """Return the steps asked for, and when the first step ended where the warm-up is skipped."""
-    choice = parse_choice(options["step"]) if options.get("step") else None
-    steps = step_ranges(ranges, choice)
-    steps_n = len(steps.start_ns)
-    chosen = []
+def _numbers(steps: FoundSteps | None, options: Mapping[str, Any], said: _Said) -> IntArray:
+    """Return the numbers of the steps asked for."""
+    steps_n = 0 if steps is None else len(steps.ranges.start_ns)
+    wanted = options["steps"]
+    numbers: IntArray = np.arange(steps_n)[slice(*wanted)]
     if not steps_n:
-        said.notes.append(
-            f"no NVTX range '{options['step']}'; there are no steps to choose from"
-            if options.get("step")
-            else "no repeating NVTX range to count steps by; name one with --step"
-        )
-    if wanted := options.get("steps"):
-        chosen.append(steps.take(np.arange(steps_n)[slice(*wanted)]))
-        _say_steps(wanted, steps_n, len(chosen[0].start_ns), options, said)
-    skip = options.get("skip_warmup") and steps_n
-    return chosen, int(steps.end_ns[0]) if skip else None
+        said.notes.append(_no_steps(options))
+    _say_steps(wanted, steps_n, numbers.size, options, said)
+    return numbers
+
+
+def _in_steps(
+    launches: Launches, steps: FoundSteps | None, numbers: IntArray
+) -> npt.NDArray[np.bool_]:
+    if steps is None:
+        return np.zeros(launches.start_ns.shape, dtype=bool)
+    return np.isin(steps.step, numbers)
+
+
+def _no_steps(options: Mapping[str, Any]) -> str:
+    if options.get("step"):
+        return f"no NVTX range '{options['step']}'; there are no steps to choose from"
+    if options.get("step_kernel"):
+        return f"no kernel '{options['step_kernel']}'; there are no steps to choose from"
+    return "no step found to choose from; name one with --step or --step-kernel"
 
 
 def _say_steps(
@@ -198,19 +293,6 @@ def _say_steps(
 
 def _is(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _launched(
-    launches: Launches, chosen: Sequence[Ranges], warm_ns: int | None
-) -> npt.NDArray[np.bool_] | None:
-    """Tell which operations were launched inside a range of every choice, and after the warm-up."""
-    masks = [
-        _starts_in(launches.at_ns, launches.thread, ranges) & launches.known for ranges in chosen
-    ]
-    if warm_ns is not None:
-        # Where the launch is not recorded, the start on the GPU has to stand for it.
-        masks.append(np.where(launches.known, launches.at_ns, launches.start_ns) >= warm_ns)
-    return np.logical_and.reduce(masks) if masks else None
 
 
 def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray[np.bool_]:

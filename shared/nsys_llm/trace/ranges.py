@@ -19,15 +19,11 @@ from nsys_llm.manifest.range_choice import RangeChoice
 from nsys_llm.numeric.grouping import distinct_rows
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.names import step_key
-from nsys_llm.trace.attribution import open_ranges_n
 
 #: Event types of NVTX_EVENTS, the same in schemas 3.7 to 3.30 (ENUM_NSYS_EVENT_TYPE).
 PUSH_POP: Final = 59
 START_END: Final = 60
 DOMAIN_CREATED: Final = 75
-
-_LEAST_STEPS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -153,43 +149,18 @@ def most_on_a_thread(ranges: Ranges) -> int:
     return int(counts.max(initial=0))
 
 
-def step_ranges(ranges: Ranges, choice: RangeChoice | None) -> Ranges:
-    """Return the steps: the chosen ranges, else the outermost name that repeats most.
+def step_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
+    """Return the ranges that --step names, as steps of the process.
 
-    Names count without running numbers. The outermost level on which any name occurs at least
-    three times decides; there the most frequent name, of equals the one with the most time, wins.
     Where several threads mark steps, those of the thread with most are the steps of the process.
     A step holds the launches of all threads, since a framework launches for a step from several.
     """
-    steps = _steps(ranges, choice)
+    steps = chosen_ranges(ranges, choice)
     if not len(steps.start_ns):
         return steps
     threads, codes = np.unique(steps.thread, return_inverse=True)
     own = steps.take(steps.thread == threads[np.bincount(codes).argmax()])
     return replace(own, any_thread=np.ones(len(own.start_ns), dtype=bool))
-
-
-def _steps(ranges: Ranges, choice: RangeChoice | None) -> Ranges:
-    if choice is not None:
-        return chosen_ranges(ranges, choice)
-    candidates = ranges.take(~ranges.any_thread & (ranges.end_ns > ranges.start_ns))
-    depth = open_ranges_n(candidates.start_ns, candidates.end_ns, candidates.thread)
-    keys = _mapped(candidates.name, step_key)
-    for level in np.unique(depth):
-        rows = np.flatnonzero(depth == level)
-        if (best := _most_frequent(keys[rows], candidates, rows)) is not None:
-            return candidates.take(rows[keys[rows] == best])
-    return candidates.take(np.empty(0, dtype=np.int64))
-
-
-def _most_frequent(keys: npt.NDArray[Any], ranges: Ranges, rows: IntArray) -> str | None:
-    names, codes = np.unique(keys.astype(str), return_inverse=True)
-    count = np.bincount(codes)
-    wall_ns = np.bincount(codes, weights=(ranges.end_ns - ranges.start_ns)[rows])
-    if count.max(initial=0) < _LEAST_STEPS:
-        return None
-    best = max(range(names.size), key=lambda code: (count[code], wall_ns[code], names[code]))
-    return str(names[best])
 
 
 def _texts(events: Table, strings: Mapping[int, str]) -> npt.NDArray[Any]:

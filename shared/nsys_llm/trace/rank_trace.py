@@ -53,6 +53,7 @@ class RankTrace:
             since `launch_row` counts in them.
         kept: Which rows of `unfiltered` are in `tables`, shape (rows,), bool.
         there_n: As in `Selection`.
+        others: Likewise.
     """
 
     tables: Mapping[str, Table]
@@ -63,6 +64,7 @@ class RankTrace:
     chosen: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     kept: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     there_n: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def gpu_busy(self) -> IntArray:

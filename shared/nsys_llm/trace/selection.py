@@ -18,7 +18,15 @@ from nsys_llm.numeric.intervals import clipped_lengths, starts_inside
 from nsys_llm.profile.tables import Table, Trace, process_of_thread
 from nsys_llm.trace.attribution import duplicate_keys, join_launches
 from nsys_llm.trace.coverage import CoverageRow, count_coverage, opaque_launches_n
-from nsys_llm.trace.filters import RANGE_OPTIONS, Launches, Selection, select
+from nsys_llm.trace.filters import (
+    NVTX_OPTIONS,
+    RANGE_OPTIONS,
+    STEP_OPTIONS,
+    Finders,
+    Launches,
+    Selection,
+    select,
+)
 from nsys_llm.trace.ranges import Ranges, read_ranges
 from nsys_llm.trace.rank_trace import (
     GRAPH_NODE_TABLES,
@@ -56,7 +64,7 @@ def gpu_processes(trace: Trace) -> list[int]:
 
 
 def select_rank(
-    trace: Trace, global_pid: int, options: Mapping[str, Any]
+    trace: Trace, global_pid: int, options: Mapping[str, Any], finders: Finders | None = None
 ) -> tuple[RankTrace, tuple[CoverageRow, ...], tuple[str, ...]]:
     """Cut one process out of a report and apply the filters.
 
@@ -64,6 +72,7 @@ def select_rank(
         trace: All that was read of the report.
         global_pid: The process.
         options: By option name; see manifests/common.json.
+        finders: How steps and phases are found; not needed without filters by them.
 
     Returns:
         The rank's rows, its coverage, and notes on filters that found nothing to act on.
@@ -82,7 +91,8 @@ def select_rank(
     filtered = _by_ranges(options) or options.get("filter_time") is not None
     # Lined up, the operations take as much room again.
     launches = _launches(ops if filtered else {}, calls if _by_ranges(options) else None)
-    selection = select(launches, _ranges(own, trace.strings, options, launches), options)
+    rank_trace = RankTrace({**own, **ops}, trace.strings, None, ops, _devices(ops, options))
+    selection = _selection(rank_trace, launches, options, finders)
     kept = _kept(ops, launches, selection, options.get("device"))
     selected = {name: table.take(kept[name]) for name, table in ops.items()}
     rank_trace = RankTrace(
@@ -94,6 +104,7 @@ def select_rank(
         _chosen_calls(own, selection),
         kept,
         selection.there_n,
+        selection.others,
     )
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
@@ -189,15 +200,26 @@ def _launches(ops: Mapping[str, Table], calls: Table | None) -> Launches:
     return Launches(starts, ends, calls["start_ns"][rows], calls["global_tid"][rows], rows >= 0)
 
 
-def _ranges(
-    own: Mapping[str, Table],
-    strings: Mapping[int, str],
-    options: Mapping[str, Any],
-    launches: Launches,
-) -> Ranges | None:
-    if not _by_ranges(options) or "nvtx_events" not in own:
+def _selection(
+    rank: RankTrace, launches: Launches, options: Mapping[str, Any], finders: Finders | None
+) -> Selection:
+    """Apply the filters to a rank."""
+    steps = phase = None
+    if any(options.get(name) for name in (*STEP_OPTIONS, "phase")):
+        if finders is None:
+            raise ValueError("filters by step or phase need finders.")
+        if any(options.get(name) for name in STEP_OPTIONS):
+            steps = finders.steps(rank, options)
+        if options.get("phase"):
+            phase = finders.phase(rank, options)
+    return select(launches, _ranges(rank, options), options, steps, phase)
+
+
+def _ranges(rank: RankTrace, options: Mapping[str, Any]) -> Ranges | None:
+    events = rank.tables.get("nvtx_events")
+    if events is None or not any(options.get(name) for name in NVTX_OPTIONS):
         return None
-    return read_ranges(own["nvtx_events"], strings, int(launches.end_ns.max(initial=0)))
+    return read_ranges(events, rank.strings, rank.last_end_ns)
 
 
 def _by_ranges(options: Mapping[str, Any]) -> bool:
@@ -208,7 +230,7 @@ def _chosen_calls(
     own: Mapping[str, Table], selection: Selection
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Return which calls on the host the range filters choose; nothing without such a filter."""
-    if not selection.ranges and selection.not_before_ns is None:
+    if not selection.chooses_calls:
         return {}  # the times of calls may not even have been read
     chosen = {
         name: selection.chooses(own[name]["start_ns"], own[name]["global_tid"])

@@ -60,8 +60,8 @@ def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unm
 
     Args:
         trace: The rank.
-        options: filter_nvtx, filter_projected_nvtx, step, steps, match, domain, kernel and
-            step_kernel.
+        options: filter_nvtx, filter_projected_nvtx, step, steps, match, domain, kernel,
+            step_kernel and phase.
     """
     searches: dict[str, Callable[[RankTrace, str], Collection[str] | None]] = {
         **dict.fromkeys(_RANGES, _other_ranges),
@@ -74,7 +74,11 @@ def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unm
         for option, search in searches.items()
         if options.get(option) and (others := search(trace, options[option])) is not None
     )
-    return named + tuple(Unmatched(option, (), n) for option, n in trace.there_n.items())
+    lacking = tuple(
+        Unmatched(option, nearest_names(options[option], others, _MOST_OF_A_RANK))
+        for option, others in trace.others.items()
+    )
+    return named + lacking + tuple(Unmatched(option, (), n) for option, n in trace.there_n.items())
 
 
 def unmatched_notes(
@@ -103,7 +107,7 @@ def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str,
     """
     of_ranks = [{one.option: one for one in rank} for rank in ranks]
     shared = [option for option in options if of_ranks and all(option in one for one in of_ranks)]
-    if "step" in shared:
+    if not {"step", "step_kernel"}.isdisjoint(shared):
         shared = [option for option in shared if option != "steps"]  # there are none to count
     if shared:
         raise UsageError("; ".join(_line(option, of_ranks, options) for option in shared) + ".")
@@ -116,7 +120,7 @@ def _line(
     where = "the rank" if len(of_ranks) == 1 else f"any of {len(of_ranks)} ranks"
     if counts := [one.there_n for one in found if one.there_n is not None]:
         most = " on the rank with most" if len({*counts}) > 1 else ""
-        advice = "" if max(counts) else "; name what a step is with --step"
+        advice = "" if max(counts) else "; name what a step is with --step or --step-kernel"
         there = numbers_there(option, options, max(counts))
         return f"{there}{most}; nothing is selected on {where}{advice}"
     typed, kind = str(options[option]), _kind(option)
@@ -130,8 +134,8 @@ def _line(
 
 
 def _kind(option: str) -> str:
-    if option == "domain":
-        return "NVTX domain"
+    if option in ("domain", "phase"):
+        return {"domain": "NVTX domain", "phase": "phase"}[option]
     return "kernel" if option in _KERNELS else "NVTX range"
 
 

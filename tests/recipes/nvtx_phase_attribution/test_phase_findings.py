@@ -221,6 +221,26 @@ def test_caveats_tell_how_ranges_were_found_and_steps():
     assert "40.0 %" in said[0]
 
 
+@pytest.mark.parametrize(
+    ("engine", "own", "other", "flag"),
+    [
+        ("vllm", "execute_context_#(#)_generation_#(#)", "step #", "--profiler-config"),
+        ("sglang", "step[DECODE bs=#]", "train_step", "emit_nvtx"),
+        ("trtllm", "[Executor] _forward_step #: # ctx reqs", "_forward", "--trace=nvtx"),
+    ],
+)
+def test_where_an_engine_s_ranges_are_absent_it_is_told_what_records_them(engine, own, other, flag):
+    def said(name, **more):
+        rows = {"phase_categories": [{"engine": engine}], "marks": [{"steps": name}], **more}
+        return "\n".join(caveats(told(**rows)))
+
+    assert flag in said(other)
+    assert flag in said(None)
+    assert flag not in said(own)
+    assert flag not in said(other, ranges=[{"name": own.replace("#", "7")}])  # with --step
+    assert caveats(told(phase_categories=[{"engine": "generic"}])) == []
+
+
 def test_the_demo_is_told_as_it_was_planted(tmp_path):
     demo = write_demo(tmp_path, scale=0.5)
     out = analyse(tmp_path / "out", *demo.baseline, recipe=RECIPE)
@@ -230,4 +250,4 @@ def test_the_demo_is_told_as_it_was_planted(tmp_path):
     assert "host_bound_phase" in set(found["rule"])
     said = read_report(out)["report"]
     assert said["answer"].startswith("Of ")
-    assert "`engine_step`" in said["answer"]
+    assert "`execute_context_#(#)_generation_#(#)`" in said["answer"]

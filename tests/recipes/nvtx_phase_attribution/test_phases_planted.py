@@ -45,7 +45,7 @@ def planted(tmp_path_factory):
         trace.graph_node((5 << 32) + node, start_ns=-500, original_node_id=900 + node)
     for step in range(STEPS):
         base = step * STEP_NS
-        trace.nvtx(f"train_step, seq = {step}", base, base + 9_000)
+        trace.nvtx(f"train_step, op_id = {step}", base, base + 9_000)
         phase = "prefill" if step % 4 == 0 else "decode"
         trace.nvtx(phase, base + 100, base + 3_000)
         for launch in range(5):

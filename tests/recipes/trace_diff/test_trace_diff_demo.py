@@ -66,7 +66,19 @@ def test_planted_copies_and_fills_are_counted(demo, tables):
         assert found == [ranks_n * n for n in numbers]
 
 
-def test_the_answer_draws_the_conclusion(demo, out):
+def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
+    """The server's own ranges tell the tokens of each step."""
+    report = read_report(out)["report"]
+    answer = report["answer"]
+    assert answer.startswith("The work of a step changed: `generation requests ")
+    assert "kernel time per token and rank" in answer
+    assert "in the same number of launches" in answer
+    assert "A different path was taken" not in answer
+
+
+def test_with_steps_that_tell_no_tokens_the_answer_draws_the_conclusion(demo, words, tmp_path):
+    options = [*words, "--step", "engine_step"]
+    out = analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
     report = read_report(out)["report"]
     answer = report["answer"]
     assert "in the same number of launches" in answer

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOps, attribute
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, rank_steps
+from nsys_llm.analyses.nvtx.launch_ranges import event_text
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
+from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -27,7 +29,6 @@ from nsys_llm.taxonomy.phase_maps import NO_API as NO_API_PHASE
 from nsys_llm.taxonomy.phase_maps import NO_RANGE as NO_RANGE_PHASE
 from nsys_llm.taxonomy.phase_maps import UNMAPPED, PhaseMap, phase_map
 from nsys_llm.trace.graph_nodes import NodeCaptures
-from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import GRAPH_NODE_TABLES, OP_TABLES, RankTrace
 
 
@@ -80,14 +81,14 @@ class PhaseTimes:
         phases: Those of the map in its order, then unmapped, no_range and no_api.
         gpu_ns: Shape (phases,); adds up to the time of all operations.
         ops_n: Shape (phases,), operations that start in the windows.
-        steps: The steps; None where no range repeats, or is named by --step.
+        steps: The steps; None where there are none.
         step_gpu_ns: Shape (steps, phases): of operations launched in each step, by any thread.
     """
 
     phases: tuple[str, ...]
     gpu_ns: IntArray
     ops_n: IntArray
-    steps: Ranges | None
+    steps: Steps | None
     step_gpu_ns: IntArray
 
 
@@ -96,17 +97,18 @@ def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
 
     Args:
         trace: Its rows; see the manifest of nvtx_phase_attribution for the columns that it needs.
-        options: phase_map (None for the built-in ones), step, graph_ranges; absent ones are None.
+        options: phase_map (None for the built-in ones), graph_ranges, and those of `find_steps`;
+            absent ones are None.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
-    every = ops.every
-    steps, step = rank_steps(trace, every.launched_ns, every.end_ns - every.start_ns, options)
+    steps = find_steps(trace, options)
     names = phase_names(phases)
-    phase = phase_codes(ops, phases)
-    step, phase = ops.chosen(step), ops.chosen(phase)
+    phase = ops.chosen(phase_codes(ops, phases))
+    every_step = np.full(ops.every.start_ns.shape, -1) if steps is None else steps.step
+    step = ops.chosen(every_step).astype(np.int64)
     clipped_ns, inside = selected_times(trace, ops)
     in_step = step >= 0
-    steps_n = 0 if steps is None else len(steps.start_ns)
+    steps_n = 0 if steps is None else len(steps)
     by_step = exact_sums(
         (step * len(names) + phase)[in_step], clipped_ns[in_step], steps_n * len(names)
     )
@@ -175,6 +177,22 @@ def codes_of_owners(ops: RangedOps, own: IntArray, owner: IntArray, phases_n: in
     codes[ops.every.method == NO_RANGE] = phases_n + 1
     codes[ops.every.method == NO_API] = phases_n + 2
     return codes
+
+
+def same_phase_roots(tree: NvtxTree, own: IntArray) -> IntArray:
+    """Return for each piece with a phase the outermost one around it of which all have that.
+
+    Args:
+        tree: The ranges.
+        own: Shape (pieces,), the phase of each range's own name, -1 for none.
+    """
+    around = tree.around(own >= 0)
+    root = np.arange(len(tree))
+    for level in tree.levels:
+        rows = level[(own[level] >= 0) & (around[level] >= 0)]
+        rows = rows[own[rows] == own[around[rows]]]
+        root[rows] = root[around[rows]]
+    return root
 
 
 def owners(

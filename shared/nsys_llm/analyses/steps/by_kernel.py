@@ -23,7 +23,7 @@ from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.numeric.grouping import distinct, distinct_codes, joined, order_by_code, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.step_names import GRAPH, PERIOD, STEP
-from nsys_llm.trace.coded_names import coded_names, text_of
+from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import shown_name_ids
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
@@ -90,18 +90,19 @@ def replay_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
         at_ns = at_ns[graph == graph[0]]
     if at_ns.size < _LEAST_REPLAYS or (np.diff(at_ns) <= 0).any():
         return None
-    name = "CUDA graph"
+    name = "CUDA graph" if period == 1 else f"turn of {period} CUDA graphs"
     return between_marks(name, GRAPH, GRAPH_REPLAYS, _alike(name, at_ns), at_ns, ops.last_ns)
 
 
 def period_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
     """Return the period in which the names of kernels repeat on the device with most of them."""
     sequence = _Sequence.of(trace, ops)
-    row = sequence.best_mark()
-    if row is None:
+    found = sequence.best_mark()
+    if found is None:
         return None
-    name = text_of(int(trace.unfiltered["kernels"]["demangled_name_id"][row[0]]), trace.strings)
-    spans = _at_kernels(ops, row, name, PERIOD, KERNEL_PERIOD)
+    rows, kernels_n = found
+    # By which of its kernels a period begins is chance: its name tells another run's alike.
+    spans = _at_kernels(ops, rows, f"period of {kernels_n} kernels", PERIOD, KERNEL_PERIOD)
     if spans.on_gpu:
         return spans
     held_ns = ops.held_ns(spans.start_ns[:1], spans.start_ns[-1:])
@@ -118,9 +119,12 @@ def _at_kernels(ops: LaunchedOps, rows: IntArray, name: str, unit: str, source: 
         unit: Likewise.
         source: Likewise.
     """
-    at_ns = np.sort(ops.launched_ns[rows])
+    rows = rows[np.argsort(ops.start_ns[rows], kind="stable")]
+    known = ops.launched_ns[rows] != NULL_INT
+    # What was launched before the capture began marks no step on the host.
+    at_ns = np.sort(ops.launched_ns[rows[known.argmax() :]]) if known.any() else rows[:0]
     # Kernels of one graph launch share it, and one that runs several times in a graph marks more.
-    on_gpu = bool((at_ns == NULL_INT).any() or (np.diff(at_ns) <= 0).any())
+    on_gpu = not at_ns.size or int(at_ns[0]) == NULL_INT or bool((np.diff(at_ns) <= 0).any())
     if on_gpu:
         at_ns = distinct(ops.start_ns[rows])
     spans = between_marks(name, unit, source, _alike(name, at_ns), at_ns, ops.last_ns)
@@ -191,8 +195,11 @@ class _Sequence:
         used, code = distinct_codes(kernels["demangled_name_id"][row])
         return cls(row, code, used.size)
 
-    def best_mark(self) -> IntArray | None:
-        """Return the rows of the kernel that marks the period; None where nothing repeats."""
+    def best_mark(self) -> tuple[IntArray, int] | None:
+        """Return the rows of the kernel that marks the period, and how many kernels a period has.
+
+        None where nothing repeats.
+        """
         counts = np.bincount(self.code, minlength=self.names_n)
         places = np.split(order_by_code(self.code), np.cumsum(counts)[:-1])
         first_of: dict[int, IntArray] = {}
@@ -204,10 +211,13 @@ class _Sequence:
                 continue
             uneven_pct = self._uneven_pct(marks)
             if uneven_pct <= _EVEN_PCT:
-                return self.row[marks]
+                return self._found(marks)
             if uneven_pct <= _MOST_UNEVEN_PCT and (best is None or uneven_pct < best[0]):
                 best = uneven_pct, marks
-        return None if best is None else self.row[best[1]]
+        return None if best is None else self._found(best[1])
+
+    def _found(self, marks: IntArray) -> tuple[IntArray, int]:
+        return self.row[marks], int(np.median(np.diff(marks)))
 
     def _even_lengths(self, marks: IntArray) -> bool:
         low, middle, high = np.percentile(np.diff(marks), (10, 50, 90))

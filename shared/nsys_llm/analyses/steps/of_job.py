@@ -28,9 +28,9 @@ class StepKind:
     steps_n: int
 
     @classmethod
-    def of(cls, steps: Steps | None) -> StepKind | None:
-        """Return the kind of a rank's steps; None without any."""
-        return None if steps is None else cls(steps.name, steps.unit, steps.source, len(steps))
+    def of(cls, steps: Steps) -> StepKind:
+        """Return the kind of a rank's steps."""
+        return cls(steps.name, steps.unit, steps.source, len(steps))
 
 
 @dataclass(frozen=True)

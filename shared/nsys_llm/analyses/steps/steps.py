@@ -72,6 +72,8 @@ class Steps:
         end_ns: Likewise.
         full: Whether it is whole: neither an end of the capture nor a missing mark cuts it.
         warmup: Whether it is one of the first that take far longer than the others of their kind.
+        span_start_ns: As `start_ns`, but on the GPU where no launch is recorded.
+        span_end_ns: Likewise.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all.
@@ -86,6 +88,8 @@ class Steps:
     end_ns: IntArray
     full: _Mask
     warmup: _Mask
+    span_start_ns: IntArray
+    span_end_ns: IntArray
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
 
@@ -123,16 +127,14 @@ class Steps:
         latest = np.full(len(self), NULL_INT, dtype=np.int64)
         inside = step >= 0
         np.maximum.at(latest, step[inside], ends[inside])
-        begin_ns = self._begin_ns(rows, inside, latest)
+        begin_ns = self._begin_ns(rows, inside)
         edges = np.maximum.accumulate(np.concatenate(([begin_ns], latest)))
         return np.column_stack((edges[:-1], edges[1:]))
 
-    def _begin_ns(self, rows: _Mask, inside: _Mask, latest: IntArray) -> int:
+    def _begin_ns(self, rows: _Mask, inside: _Mask) -> int:
         """Return E_-1 of a device."""
         starts, ends = self.ops.start_ns[rows], self.ops.end_ns[rows]
-        first_ns = int(self.start_ns[0])
-        if first_ns == NULL_INT:  # no launch is known: the GPU's own order stands for theirs
-            first_ns = int(starts[inside].min(initial=int(latest.max())))
+        first_ns = int(self.span_start_ns[0])
         launched_ns = self.ops.launched_ns[rows]
         at_ns = np.where(launched_ns == NULL_INT, starts, launched_ns)
         return int(ends[~inside & (at_ns < first_ns)].max(initial=first_ns))
@@ -160,6 +162,8 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
         end_ns=nowhere if spans.on_gpu else spans.end_ns,
         full=spans.closed & (spans.end_ns <= cut_from_ns),
         warmup=warmup_steps(length_ns, kind),
+        span_start_ns=spans.start_ns,
+        span_end_ns=spans.end_ns,
         step=step.astype(np.int32),
         ops=ops,
     )
