@@ -1,4 +1,4 @@
-"""What tail_stats tells its reader: the answer in two or three sentences, and findings."""
+"""What tail_stats tells its reader: the answer in two sentences, and findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, 
 
 from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
 from .kernels import SlowLaunches, slow_launches, tail_findings
-from .late_causes import late_reason
+from .late_causes import Reason, late_reason
 from .pipelines import find_pipelines
 from .profiler import profiler_findings
 from .ranks import burst_findings, slow_rank_findings
@@ -64,38 +64,42 @@ def answer(tables: Tables) -> str:
             "what a filter left of it."
         )
     judged = _judged(tables)
-    sentences = [*_waiting(tables, judged), *_bubbles(tables), _slow(judged)]
-    return " ".join(sentences)
+    waits = "; ".join([*_waiting(tables, judged), *_bubbles(tables)])
+    first = f"{waits[0].upper()}{waits[1:]}. " if waits else ""
+    return first + _slow(judged)
 
 
 def _waiting(tables: Tables, judged: Judged) -> list[str]:
-    """Return who is late, or who waits for whom; nothing where no collectives are matched."""
-    said = []
-    for row in judged.blamed[:2]:
-        reason = late_reason(tables, judged.walls, row)
-        when = when_late(row)
-        when = "" if when == "throughout" else f" {when}"
-        said.append(
-            f"Rank {row['rank']} is a straggler{when}: {reason.title}; a fix gains "
-            f"{_gain_words(reason.gain)}."
-        )
-    if said:
-        return said
-    if not judged.waits:
-        return []
-    worst = judged.waits[0]
-    wait = f"rank {worst.row['rank']} waits {format_ns(worst.waiting_ns)}"
-    share = format_percent(worst.gain.gain_pct)
-    return [
-        f"{worst.verdict}; {wait} {worst.whom} in {format_count(worst.row['collectives_n'])} "
-        f"{worst.collectives} ({share} of its span)."
-    ]
+    """Return clauses: who is late, or who waits for whom; none where nothing is matched."""
+    late = [(row, late_reason(tables, judged.walls, row)) for row in judged.blamed[:2]]
+    costly = [_late_words(row, reason) for row, reason in late if reason.gain.severity]
+    waits = judged.waits[:1]
+    if costly or (late and not any(wait.gain.severity for wait in waits)):
+        return costly or [_late_words(*late[0])]
+    return [_wait_words(wait) for wait in waits]
+
+
+def _late_words(row: Record, reason: Reason) -> str:
+    when = when_late(row)
+    when = "" if when == "throughout" else f" {when}"
+    return (
+        f"rank {row['rank']} is a straggler{when}: {reason.title}; a fix gains "
+        f"{_gain_words(reason.gain)}"
+    )
+
+
+def _wait_words(wait: Wait) -> str:
+    row, share = wait.row, format_percent(wait.gain.gain_pct)
+    return (
+        f"{wait.verdict}; rank {row['rank']} waits {format_ns(wait.waiting_ns)} {wait.whom} in "
+        f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span)"
+    )
 
 
 def _bubbles(tables: Tables) -> list[str]:
     return [
-        f"The bubble of the pipeline of ranks {one.ranks} is {format_percent(one.bubble_pct)} of "
-        "its window."
+        f"the bubble of the pipeline of ranks {one.ranks} is {format_percent(one.bubble_pct)} of "
+        "its window"
         for one in find_pipelines(tables)[:1]
     ]
 
