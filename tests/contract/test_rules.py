@@ -32,7 +32,6 @@ FACTS = {
     "clocks_too_uncertain",
     "determinism_atomics",
     "determinism_cascade_merge",
-    "determinism_cublas_heuristic",
     "determinism_split_k",
     "graphs_cut_at_end",
     "missing_ranks",

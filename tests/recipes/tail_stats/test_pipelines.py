@@ -30,7 +30,7 @@ BLAME = {
         "slow_throughout",
         "slow_stage",
     },
-    "llm_hotspots": {"late_rank", "slow_rank", "slow_host", "uneven_kernel"},
+    "llm_hotspots": {"late_rank", "slow_rank", "slow_host", "uneven_work"},
     "idle_gaps": {"late_rank", "idle_imbalance"},
 }
 #: Kernels of a step that all ranks launch, and of one expert.
