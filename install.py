@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs nsys-llm-recipes, with nothing but Python's own library.
 
-python3 install.py --venv .venv --demo   sets up, and analyses a made-up rank set
+python3 install.py --venv .venv --demo   sets up, and analyzes a synthetic rank set
 python3 install.py --venv .venv --test   sets up, and runs all checks of the project
 python3 install.py --nsys                adds the recipes to Nsight Systems; --uninstall undoes it
 python3 install.py --check               says what `nsys recipe` would run, and what is missing

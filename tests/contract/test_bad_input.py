@@ -55,7 +55,7 @@ UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
     ("j.sqlite", lambda path: path.write_bytes(b"junk\x00" * 99), "not an SQLite database"),
     ("f.sqlite", foreign, "not an export of Nsight Systems"),
     ("p_pqtdir", lambda path: path.mkdir(), "not a parquet export"),
-    ("x.txt", lambda path: path.touch(), "not a report"),
+    ("x.txt", lambda path: path.touch(), "not a profile"),
 ]
 
 
@@ -90,13 +90,13 @@ def test_a_path_that_is_too_long_is_refused(tmp_path):
 
 def test_an_empty_folder_is_refused(tmp_path):
     (tmp_path / "ranks").mkdir()
-    assert_refused(tmp_path, tmp_path / "ranks", "no reports in this folder")
+    assert_refused(tmp_path, tmp_path / "ranks", "no profiles in this folder")
 
 
 def test_a_folder_of_folders_is_refused_and_says_that_they_are_not_looked_at(tmp_path):
     (tmp_path / "ranks" / "node1").mkdir(parents=True)
     report().write_sqlite(tmp_path / "ranks" / "node1" / "rank0.sqlite")
-    assert_refused(tmp_path, tmp_path / "ranks", "no reports", "subfolders")
+    assert_refused(tmp_path, tmp_path / "ranks", "no profiles", "subfolders")
 
 
 def test_none_of_the_reports_of_a_folder_is_refused(tmp_path, rank_set):
@@ -177,7 +177,7 @@ def test_a_report_without_gpu_work_gives_typed_empty_tables(tmp_path, lazy):
     out = tmp_path / "out"
     found = run("--input", tmp_path / "idle.sqlite", "--output", out)
     assert (found.code, len(found.said)) == (0, 1)
-    assert "idle: a valid report, but without GPU work" in found.said[0]
+    assert "idle: a valid profile, but without GPU work" in found.said[0]
     assert row(out, "files", File="idle")["status"] == "no_gpu_work"
     for table in load_manifest("llm_hotspots").writes:
         schema = pq.read_schema(out / f"{table.file}.parquet")
@@ -205,7 +205,7 @@ def test_one_broken_rank_costs_its_own_results_only(tmp_path, mode):
     assert found.code == 3
     assert len(found.errors) == 2
     assert [line for line in found.said if "rank2" in line] == [found.errors[0]]
-    assert "incomplete: 1 of 4 reports failed" in found.errors[1]
+    assert "incomplete: 1 of 4 profiles failed" in found.errors[1]
     status = {one["Rank"]: one["status"] for one in rows(out, "files")}
     assert status == {0: "ok", 1: "ok", 2: "failed", 3: "ok"}
     assert "not an SQLite database" in row(out, "files", Rank=2)["reason"]

@@ -85,13 +85,13 @@ def test_away_from_a_terminal_a_line_comes_every_ten_seconds(capsys, clock):
         assert capsys.readouterr().err == ""
         clock.now_s += 10
         progress.advance(2)
-        assert capsys.readouterr().err == "3 of 9 reports done\n"
+        assert capsys.readouterr().err == "3 of 9 profiles done\n"
         clock.now_s += 9
         progress.advance(1)
         assert capsys.readouterr().err == ""
         clock.now_s += 1
         progress.advance(1)
-        assert capsys.readouterr().err == "5 of 9 reports done\n"
+        assert capsys.readouterr().err == "5 of 9 profiles done\n"
 
 
 def test_a_quiet_progress_prints_nothing_anywhere(clock, terminal):
@@ -108,7 +108,7 @@ def test_on_a_terminal_a_bar_counts_reports_and_goes_when_done(terminal):
         progress._bar.refresh()
         drawn = terminal.shown()
     assert "3/3" in drawn
-    assert "report" in drawn
+    assert "profile" in drawn
     # The bar is overwritten with blanks; what comes after goes where it stood.
     assert terminal.shown().split("\r")[-2].strip() == ""
 

@@ -1,4 +1,4 @@
-"""install.py beside a made-up Nsight Systems: it touches what it wrote itself, and nothing else."""
+"""install.py beside a synthetic Nsight Systems: it touches what it wrote, and nothing else."""
 
 from __future__ import annotations
 
@@ -448,7 +448,7 @@ OURS = ["0.1.0", "/site/nsys_llm"]
 CHECKS = {
     "ready": ({"ours": OURS}, True, 0, ["ready: ", "recipes in it: 0.1.0", "pyarrow: 14.0.1\n"]),
     "not placed": ({"ours": OURS}, False, 1, ["in it: none", "install.py --nsys"]),
-    "no package": ({}, False, 1, ["nsys_llm: missing", "mend it: python3 install.py --nsys"]),
+    "no package": ({}, False, 1, ["nsys_llm: missing", "fix it: python3 install.py --nsys"]),
     "missing": (
         {"ours": OURS, "packages": {"pyarrow": None}}, True, 1,
         ["pyarrow: missing", "/python3 install.py --current"],
@@ -468,7 +468,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("case", CHECKS)
-def test_check_says_what_is_there_and_what_mends_it(nsight, tmp_path, case):
+def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
     answer, placed, code, told = CHECKS[case]
     if placed:
         assert_done(install("--nsys", nsight, folder=tmp_path))
@@ -477,8 +477,8 @@ def test_check_says_what_is_there_and_what_mends_it(nsight, tmp_path, case):
     assert (done.returncode, done.stderr) == (code, "")
     for word in told:
         assert word in done.stdout
-    assert ("to mend it" in done.stdout) == bool(code)
-    assert done.stdout.count("to mend it") <= 1
+    assert ("to fix it" in done.stdout) == bool(code)
+    assert done.stdout.count("to fix it") <= 1
 
 
 def test_check_without_python_or_nsight_systems(nsight, tmp_path):

@@ -218,8 +218,8 @@ FAULTS = {
     "'gate' was unexpected": lambda doc, _: doc["metrics"][0].update(gate="typo"),
     "'metric' was unexpected": lambda doc, _: doc.update(metric=[]),
     "'reads' was unexpected": lambda _, common: common.update(reads=[]),
-    "section 'Ranks and reports' twice": lambda doc, _: section(doc).update(
-        title="Ranks and reports"
+    "section 'Ranks and profiles' twice": lambda doc, _: section(doc).update(
+        title="Ranks and profiles"
     ),
     "shows 'nothing', which is not written": lambda doc, _: section(doc).update(table="nothing"),
     "kernels has no column mane": lambda doc, _: section(doc).update(columns=["name", "mane"]),

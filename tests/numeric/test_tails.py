@@ -1,4 +1,4 @@
-"""Time beyond medians, outliers, heaps and the score, against arithmetic done by hand or numpy."""
+"""Time beyond medians, outliers, modes and the score, against arithmetic done by hand or numpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nsys_llm.numeric.tails import (
     beyond_medians,
     medians_of_others,
     ratio,
-    second_heaps,
+    second_modes,
     tail_score,
     twice_medians,
 )
@@ -100,21 +100,21 @@ def test_a_ratio_to_nothing_is_not_known():
 
 
 @pytest.mark.parametrize(
-    ("values", "heap"),
+    ("values", "mode"),
     [
         ([10] * 95 + [50] * 5, True),  # 5 of 100, all alike, far away
-        ([10] * 96 + [50] * 4, False),  # 4 are no heap
+        ([10] * 96 + [50] * 4, False),  # 4 are no mode
         ([10] * 295 + [50] * 5, False),  # less than 3 %: accidents
-        ([10] * 95 + [50, 50, 50, 50, 76], False),  # a tail, not a heap: 76 > 1.5 * 50
+        ([10] * 95 + [50, 50, 50, 50, 76], False),  # a tail, not a mode: 76 > 1.5 * 50
         ([10] * 95 + [50, 50, 50, 50, 75], True),
         ([10] * 90 + [20] * 5 + [29] * 5, False),  # 29 < 1.5 * 20: no gap below it
         ([10] * 90 + [20] * 5 + [30] * 5, True),
         ([10] * 100, False),
     ],
 )
-def test_a_heap_is_many_alike_and_apart(values, heap):
+def test_a_mode_is_many_alike_and_apart(values, mode):
     counts = counted(values)
-    assert second_heaps(counts, medians(counts, 1), 1).tolist() == [heap]
+    assert second_modes(counts, medians(counts, 1), 1).tolist() == [mode]
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 2**45)), max_size=30))

@@ -85,7 +85,9 @@ def test_a_report_with_its_exports_beside_it_is_one_report(folder):
 def test_a_report_given_with_its_export_is_read_once_and_said_so(folder):
     make(folder, "a.nsys-rep", "a.sqlite")
     assert names("a.sqlite", "a.nsys-rep") == ["a.nsys-rep"]
-    assert notes("a.sqlite", "a.nsys-rep") == ["a.sqlite: left out, a.nsys-rep is the same report."]
+    assert notes("a.sqlite", "a.nsys-rep") == [
+        "a.sqlite: left out, a.nsys-rep is the same profile."
+    ]
 
 
 def test_an_export_given_alone_is_taken_as_it_is(folder):
@@ -108,7 +110,7 @@ def test_a_folder_and_a_report_in_it_are_not_read_twice(folder):
 def test_the_same_name_in_two_folders_gets_two_labels(folder):
     make(folder, "n1/rank0.sqlite", "n2/rank0.sqlite", "n2/rank1.sqlite")
     assert labels("n1", "n2") == ["n1/rank0", "n2/rank0", "n2/rank1"]
-    assert notes("n1", "n2") == ["reports of the same name are told apart by their folders."]
+    assert notes("n1", "n2") == ["profiles of the same name are labeled with their folders."]
 
 
 def test_the_same_export_in_two_folders_is_two_reports(folder):
@@ -158,9 +160,9 @@ def test_a_link_to_nowhere_in_a_folder_stays_a_report(folder):
     [
         ("missing.sqlite", "missing.sqlite: does not exist"),
         ("missing:3", "missing:3: does not exist"),
-        ("empty", "empty: no reports in this folder"),
+        ("empty", "empty: no profiles in this folder"),
         ("outer", "none in its subfolders is looked at"),
-        ("a.txt", "a.txt: not a report"),
+        ("a.txt", "a.txt: not a profile"),
         ("a.sqlite:2", "':n' is for folders"),
         ("ranks:0", "':0' takes none"),
     ],

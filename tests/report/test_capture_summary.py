@@ -68,7 +68,7 @@ def caveats(files=(), rows=()):
 
 def test_a_fact_that_all_reports_share_is_told_once():
     assert facts_of(report(0), report(1)) == {
-        "ranks": "2 with GPU work, in 2 reports, numbered by `file_name`",
+        "ranks": "2 with GPU work, in 2 profiles, numbered by `file_name`",
         "hosts": "`node1`",
         "GPUs": "`H100`",
         "driver": "`550.54`",
@@ -82,7 +82,7 @@ def test_a_fact_that_all_reports_share_is_told_once():
 
 def test_several_values_are_told_with_how_many_reports_have_each():
     told = facts_of(*with_hosts("b", "a", "b"))
-    assert told["hosts"] == "`b` (2 reports), `a` (1 report)"
+    assert told["hosts"] == "`b` (2 profiles), `a` (1 profile)"
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_of_many_values_three_are_told_and_the_others_counted(label, field):
     reports = [report(n, replace(FACTS, **{field: f"v{n}"})) for n in range(5)]
     reports.append(report(5, replace(FACTS, **{field: "v4"})))
     assert facts_of(*reports)[label] == (
-        "`v4` (2 reports), `v0` (1 report), `v1` (1 report) and 2 more"
+        "`v4` (2 profiles), `v0` (1 profile), `v1` (1 profile) and 2 more"
     )
 
 
 def test_of_many_gpu_sets_and_traces_three_are_told_and_the_others_counted():
     reports = [report(n, replace(FACTS, gpus=(f"G{n}",), traced=(f"T{n}",))) for n in range(4)]
     told = facts_of(*reports)
-    assert told["GPUs"].endswith("`G2` (1 report) and 1 more")
-    assert told["traced"].endswith("`T2` (1 report) and 1 more")
+    assert told["GPUs"].endswith("`G2` (1 profile) and 1 more")
+    assert told["traced"].endswith("`T2` (1 profile) and 1 more")
 
 
 def test_three_values_are_told_without_a_rest():
@@ -117,27 +117,27 @@ def test_three_values_are_told_without_a_rest():
 
 def test_facts_that_no_report_states_are_left_out():
     assert facts_of(report(0, NOTHING)) == {
-        "ranks": "1 with GPU work, in 1 report, numbered by `file_name`"
+        "ranks": "1 with GPU work, in 1 profile, numbered by `file_name`"
     }
 
 
 def test_a_report_that_does_not_say_is_not_counted_with_a_value():
-    assert facts_of(*with_hosts("a", None, "b"))["hosts"] == "`a` (1 report), `b` (1 report)"
+    assert facts_of(*with_hosts("a", None, "b"))["hosts"] == "`a` (1 profile), `b` (1 profile)"
 
 
 def test_reports_that_could_not_be_read_count_as_reports_without_facts():
     told = facts_of(report(0), report(1, None, ranks_n=0, reason="empty"))
-    assert told["ranks"] == "1 with GPU work, in 2 reports, numbered by `file_name`"
+    assert told["ranks"] == "1 with GPU work, in 2 profiles, numbered by `file_name`"
     assert told["hosts"] == "`node1`"
 
 
 def test_processes_of_one_report_are_ranks_of_their_own():
     told = facts_of(report(0, ranks_n=8), source="mpi_ranks")
-    assert told["ranks"] == "8 with GPU work, in 1 report, numbered by `mpi_ranks`"
+    assert told["ranks"] == "8 with GPU work, in 1 profile, numbered by `mpi_ranks`"
 
 
 def test_a_rule_that_numbered_nothing_is_not_named():
-    assert facts_of(report(0, ranks_n=0), source=None)["ranks"] == "0 with GPU work, in 1 report"
+    assert facts_of(report(0, ranks_n=0), source=None)["ranks"] == "0 with GPU work, in 1 profile"
 
 
 def test_the_window_is_that_of_the_devices():
@@ -162,9 +162,9 @@ def test_reports_that_were_not_read_and_ranks_that_were_not_given_are_told_apart
     failed = [file(rank, "failed", "empty") for rank in range(5)]
     told = caveats([*failed, file(7), file(9, "absent", "not given")])
     assert told == [
-        "5 ranks or reports could not be read: `rank0`, `rank1`, `rank2` and 2 more. All sums are "
+        "5 ranks or profiles could not be read: `rank0`, `rank1`, `rank2` and 2 more. All sums are "
         "without them.",
-        "1 rank or report was not given: `rank9`. All sums are without them.",
+        "1 rank or profile was not given: `rank9`. All sums are without them.",
     ]
 
 
@@ -281,5 +281,5 @@ def test_filters_are_told_as_they_were_typed():
     }
     told = facts_of(report("rank0"), options=options)["only"]
     words = "--filter-time 50/ --filter-nvtx a'b --steps 3:4 --skip-warmup --ranks 0,2"
-    assert told == f"what `{words}` leaves of the reports"
+    assert told == f"what `{words}` leaves of the profiles"
     assert "only" not in facts_of(report("rank0"), options={"skip_warmup": False})

@@ -20,7 +20,7 @@ def test_a_sound_run_has_no_findings():
 def test_a_rank_without_gpu_work_is_told():
     (one,) = found([file(0), file(1, "no_gpu_work", "no work")], [coverage(0, 1000)])
     assert (one.rule, one.kind) == ("no_gpu_work", CAPTURE)
-    assert one.title == "1 of 2 ranks or reports holds no GPU work"
+    assert one.title == "1 of 2 ranks or profiles holds no GPU work"
     assert "`rank1`" in one.details
     (all_of_them,) = found([file(0, "no_gpu_work", "no work")])
     assert all_of_them.kind == CAPTURE
@@ -34,7 +34,7 @@ def test_a_run_without_any_row_has_no_findings():
 def test_one_missing_rank_is_a_finding_that_names_it_and_its_reason(status):
     (one,) = found([file(0), file(3, status, "rank3: cut off; record again.")])
     assert (one.rule, one.severity, one.scope) == ("missing_ranks", None, "run")
-    assert one.title.startswith("1 of 2 ranks or reports ")
+    assert one.title.startswith("1 of 2 ranks or profiles ")
     assert "rank3" in one.details
     assert one.details.count("cut off; record again.") == 1
     assert "rank0" not in one.details
@@ -45,7 +45,7 @@ def test_of_many_missing_ranks_some_are_named_and_all_are_counted():
     files = [file(rank, "failed", f"rank{rank}: empty.") for rank in range(1023)]
     files.append(file(1023))
     (one,) = found(files)
-    assert one.title.startswith("1,023 of 1,024 ranks or reports ")
+    assert one.title.startswith("1,023 of 1,024 ranks or profiles ")
     assert "rank4" in one.details
     assert "rank5" not in one.details
     # 1023 - 5.

@@ -158,7 +158,7 @@ def test_an_unexpected_exception_is_a_fault_of_one_report(mixed):
     reason, fault = failed["rank1"].reason, failed["rank1"].fault
     assert reason is not None
     assert "\n" not in reason
-    assert "fault of nsys-llm-recipes (KeyError" in reason
+    assert "internal error of nsys-llm-recipes (KeyError" in reason
     assert fault is not None
     assert "map_rank" in fault
     assert str(Path(__file__).parent) not in fault

@@ -44,7 +44,7 @@ def test_a_rank_map_that_does_not_number_the_set_is_refused(tmp_path, text, hint
     assert path in caught.value.message
 
 
-@pytest.mark.parametrize("rows", ["a,0\nb,0\n", "a,0\na,1\nb,2\n"], ids=["one rank", "one report"])
+@pytest.mark.parametrize("rows", ["a,0\nb,0\n", "a,0\na,1\nb,2\n"], ids=["one rank", "one profile"])
 def test_a_rank_map_that_contradicts_itself_is_refused(tmp_path, rows):
     # Falling through to another rule would number the ranks against the user's word.
     path = rank_map_file(tmp_path, "file,rank\n" + rows)

@@ -89,7 +89,7 @@ def _nothing_known(devices: pd.DataFrame) -> str:
     unknown = devices[~devices["known"]]
     if unknown.empty:
         return (
-            "Nothing ran on a GPU in what was looked at. `coverage` says what the reports hold, "
+            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, "
             "and what a filter left of it."
         )
     cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
@@ -97,7 +97,7 @@ def _nothing_known(devices: pd.DataFrame) -> str:
         "the window reaches beyond the last operation, and CUDA graphs were running when "
         "the capture ended. Leave out `--whole-capture`, or end the window there."
         if cut
-        else "CUDA graphs were launched whose work is not in the reports. Record them with "
+        else "CUDA graphs were launched whose work is not in the profiles. Record them with "
         "`--cuda-graph-trace=node`."
     )
     return f"Idle time is not known: {why}"

@@ -82,7 +82,7 @@ def _unknown_launches(tables: Tables) -> list[Finding]:
         return []
     open_ns, share, row = worst
     cut_ns = int(row["before_capture_ns"])
-    cut = f" Without {format_ns(cut_ns)} that the begin of the capture cut." if cut_ns else ""
+    cut = f" Without {format_ns(cut_ns)} cut by the start of the capture." if cut_ns else ""
     return [
         RULES["idle_without_launch"].finding(
             details=f"{format_ns(open_ns)} on rank {row['rank']} is before operations whose API "

@@ -79,7 +79,7 @@ def _clock(tables: Tables) -> list[str]:
         ]
     if (common["clock"] == "utcEpochNs").any():
         return [
-            f"Reports were brought into one clock by {quoted('utcEpochNs')}, which is as exact as "
+            f"Profiles were brought into one clock by {quoted('utcEpochNs')}, which is as exact as "
             "NTP (1 to tens of ms): shorter stretches in `common_idle` mean little."
         ]
     return []

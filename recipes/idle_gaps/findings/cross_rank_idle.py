@@ -62,13 +62,13 @@ def late_rank_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
     gain = Walls(tables).gain(*gpu, row["total_ns"], (IDLE,), basis="idle", is_bound=False)
     if gain.severity is None:
         return []
-    columns = ("total_ns", "total_pct", "spells_n", "longest_ns", "chance_pct")
+    columns = ("total_ns", "total_pct", "intervals_n", "longest_ns", "chance_pct")
     return [
         RULES["late_rank"].finding(
             gain=gain,
-            details=f"{format_ns(row['total_ns'])} in {format_count(row['spells_n'])} stretches, "
-            f"the longest {format_ns(row['longest_ns'])} (clock: {row['clock']}). Independent "
-            f"ranks would be so for {format_percent(row['chance_pct'])} of the time.",
+            details=f"{format_ns(row['total_ns'])} in {format_count(row['intervals_n'])} times, "
+            f"the longest {format_ns(row['longest_ns'])} (clock: {row['clock']}). "
+            f"Independent ranks would be so for {format_percent(row['chance_pct'])} of the time.",
             fields={"rank": row["rank"], "share": format_percent(row["total_pct"])},
             evidence=cells("common_idle", row, _WHERE, columns),
             cause=cause,

@@ -24,7 +24,7 @@ ALL_IDLE: Final = "all idle"
 ONE_BUSY: Final = "one busy"
 
 #: The clock of ranks that share a report: the same for all.
-ONE_REPORT: Final = "one report"
+ONE_REPORT: Final = "one profile"
 
 _RankRows = Sequence[tuple[Rank, RankIdle]]
 #: Kind, position of the late rank, its intervals, and what chance would give.
@@ -128,7 +128,7 @@ _SHARES: Final = ("total_pct", "chance_pct", "chance_most_pct", "possible_pct")
 
 
 def _sum_columns(aligned: _AlignedRanks | None, kinds: Sequence[_Kind]) -> Columns:
-    names = ("kind", "rank", "file", "clock", "ranks_n", "span_ns", "spells_n", "total_ns")
+    names = ("kind", "rank", "file", "clock", "ranks_n", "span_ns", "intervals_n", "total_ns")
     more = (*_SHARES, "longest_ns", "window_rank", "window_start_ns", "window_end_ns")
     rows = [_sum_row(aligned, *one) for one in kinds] if aligned is not None else []
     # All ranks first, then those that the others wait for most.
@@ -153,7 +153,7 @@ def _sum_row(
         "clock": aligned.clock,
         "ranks_n": len(aligned.ranks),
         "span_ns": length,
-        "spells_n": len(spans),
+        "intervals_n": len(spans),
         "total_ns": total_ns,
         "total_pct": 100.0 * total_ns / length,
         "chance_pct": 100.0 * chance.share,

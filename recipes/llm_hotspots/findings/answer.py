@@ -40,7 +40,7 @@ def answer(tables: Tables) -> str:
     lines = wall_lines(tables)
     if not lines or not int(tables["devices"]["kernel_busy_ns"].sum()):
         return (
-            "No kernel took any time in what was looked at. `coverage` says what the profiles "
+            "No kernel took any time in the selection. `coverage` says what the profiles "
             "hold, and what a filter left of it."
         )
     shares = {part.label: part.share_pct for part in lines[0].classes}

@@ -35,8 +35,8 @@ PINNED_SHARE: Final = 0.5
 #: vLLM and SGLang reserve 88 to 92 % by default (gpu_memory_utilization, mem_fraction_static), so
 #: that much is intended; from here on less than a twentieth is left for everything else.
 NEAR_FULL_PCT: Final = 95.0
-#: Growth of memory in use, quarter by quarter, that is told. PyTorch's allocator takes blocks of 2
-#: and 20 MiB, so a single one is no growth.
+#: Growth of memory in use, quarter by quarter, that is reported. PyTorch's allocator takes blocks
+#: of 2 and 20 MiB, so a single one is no growth.
 GROWTH_BYTES: Final = 64 << 20
 GROWTH_PCT: Final = 2.0
 #: Below this, tensor cores are idle most of the time of matrix products that could fill them; far
@@ -165,8 +165,9 @@ RULES: Final = rules_by_id(
         threshold=f"more in use at the end of every quarter, {format_bytes(GROWTH_BYTES)} and "
         f"{GROWTH_PCT:g} % after the first in all",
         source=OURS,
-        recommendation="Tell warm-up from a leak: capture later and longer; if it still grows, "
-        "look for tensors kept in lists, shapes that never repeat (a new allocation or a new "
+        recommendation="Distinguish warm-up from a leak: capture later and longer; if it still "
+        "grows, look for tensors kept in lists, shapes that never repeat (a new allocation or "
+        "a new "
         "library workspace for each), and CUDA graphs captured again. In PyTorch, "
         "torch.cuda.memory._record_memory_history names the lines.",
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",

@@ -24,7 +24,7 @@ def answer(tables: Tables) -> str:
     gpu_ns = int(phases["gpu_ns"].sum())
     if not gpu_ns:
         return (
-            "No GPU operation takes time in what was looked at. `coverage` says what the reports "
+            "No GPU operation takes time in the selection. `coverage` says what the profiles "
             "hold, and what a filter left of it."
         )
     gpus_n = max(len(tables["devices"]), 1)
@@ -74,7 +74,7 @@ def _steps(tables: Tables) -> str:
     ranges = tables["ranges"]
     top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)
     if top.empty:
-        return "No operation was launched inside a range, so there is nothing to tell apart."
+        return "No operation was launched inside a range, so no phase can be distinguished."
     named = [
         f"{quoted(row['label'])} {format_percent(row['self_pct'])}"
         for row in top.to_dict("records")

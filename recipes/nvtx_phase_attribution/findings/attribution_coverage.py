@@ -12,7 +12,7 @@ from nsys_llm.view.text import format_ns, format_percent, quoted
 from .texts import LOST_PCT, LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
 
 _TOP_RANGES: Final = 4
-#: The parts of attribution that the begin of the capture cut.
+#: The parts of attribution cut by the start of the capture.
 _CUT: Final = ("before_capture", "cut_range")
 
 

@@ -35,7 +35,9 @@ def _methods(tables: Tables) -> list[str]:
         own_ns = int(rows.loc[rows["part"] == part, "gpu_ns"].sum())
         if own_ns:
             share = format_percent(100.0 * own_ns / total_ns)
-            lines.append(f"{share} of the GPU time ({format_ns(own_ns)}) was led {_WORDS[part]}.")
+            lines.append(
+                f"{share} of the GPU time ({format_ns(own_ns)}) was attributed {_WORDS[part]}."
+            )
     return lines
 
 

@@ -13,7 +13,7 @@ from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 IMBALANCE_PCT: Final = 5.0
 #: Ranks whose operations in a phase differ by less, in percent, do the same work.
 SAME_OPS_PCT: Final = 2.0
-#: A gain is told by step where steps hold so much of the GPU time of a rank, in percent.
+#: A gain is given by step where steps hold so much of the GPU time of a rank, in percent.
 STEPS_HOLD_PCT: Final = 90.0
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.

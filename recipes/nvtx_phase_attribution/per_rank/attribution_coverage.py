@@ -49,7 +49,7 @@ PARTS: Final = {
     ),
     "unmarked_thread": Part(
         False,
-        "launched by a thread that opens no range in the whole report, and not clearly for one "
+        "launched by a thread that opens no range in the whole profile, and not clearly for one "
         "that does",
         "--trace=cuda,nvtx --pytorch=autograd-nvtx",
     ),
@@ -64,14 +64,14 @@ PARTS: Final = {
         "work was running: a range pushed before the capture began is not recorded",
         "--capture-range=cudaProfilerApi",
     ),
-    "no_ranges": Part(False, "the report has no NVTX ranges of this process", "--trace=cuda,nvtx"),
+    "no_ranges": Part(False, "the profile has no NVTX ranges of this process", "--trace=cuda,nvtx"),
     "before_capture": Part(
         False,
-        "launched before the first API call that the report has: the capture began too late",
+        "launched before the first API call that the profile has: the capture began too late",
         "--capture-range=cudaProfilerApi",
     ),
-    "no_calls": Part(False, "the report has no API calls of this process", "--trace=cuda"),
-    "no_call": Part(False, "the launching API call is not in the report", "--trace=cuda"),
+    "no_calls": Part(False, "the profile has no API calls of this process", "--trace=cuda"),
+    "no_call": Part(False, "the launching API call is not in the profile", "--trace=cuda"),
 }
 _NAMES: Final = tuple(PARTS)
 _MAX: Final = int(np.iinfo(np.int64).max)

@@ -60,7 +60,7 @@ def answer(tables: Tables) -> str:
     launches_n = int(tables["tails"]["launches_n"].sum())
     if not launches_n:
         return (
-            "No kernel starts in what was looked at. `coverage` says what the profiles hold, and "
+            "No kernel starts in the selection. `coverage` says what the profiles hold, and "
             "what a filter left of it."
         )
     judged = _judged(tables)

@@ -34,7 +34,7 @@ def _few_launches(tails: pd.DataFrame) -> list[str]:
     return [
         f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
         f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
-        "launches: their 99th percentile is little else than their longest launch."
+        "launches: their 99th percentile is practically their longest launch."
     ]
 
 

@@ -53,7 +53,7 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
         named: Ranks that other findings are about.
     """
     tails = tables["tails"]
-    modes = {(row["name"], row["config"]) for row in records(tails[tails["second_heap"]])}
+    modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
     rows = rows[~rows["communication"].astype(bool) & (rows["outlier_excess_ns"] > 0)]
     own = [

@@ -4,7 +4,7 @@ Chance is judged per rank by itself, and for all ranks together where their cloc
 is found on one rank and is part of what is found over all of them is told once. First launches and
 warm-up are left out, since they come together by nature; so is communication, in which one slow
 launch on one rank makes all the others wait at once; so are configurations of which a tenth of the
-launches and more are outliers, or that have them in a heap of their own: those have two kinds of
+launches and more are outliers, or that have them in a mode of their own: those have two kinds of
 work rather than disturbances. Outliers of a kernel that is launched in a short time only are close
 in time by nature: they have to be close among its launches too.
 """
@@ -101,7 +101,7 @@ def cluster_columns(
         most: Rows of the table.
     """
     outliers_n = beyond_medians(durations, medians.twice, len(medians.keys)).outliers_n
-    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.heaps & ~medians.communication
+    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.modes & ~medians.communication
     states = states_of(found)
     chosen = found.take(rare[found.numbers["key"]] & (states == "steady"))
     rows = outlier_columns(chosen, medians, ranks, offsets_ns)

@@ -18,7 +18,7 @@ from nsys_llm.numeric.tails import (
     beyond_medians,
     medians_of_others,
     ratio,
-    second_heaps,
+    second_modes,
     twice_medians,
 )
 from nsys_llm.numeric.time_bins import log_edges
@@ -46,7 +46,7 @@ class Medians:
         moments: Of all launches, by key.
         order: Around their percentiles.
         twice: Twice the median of each.
-        heaps: Which have a second heap, see `nsys_llm.numeric.tails.second_heaps`.
+        modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
         communication: Which move data between GPUs.
     """
 
@@ -55,7 +55,7 @@ class Medians:
         self.moments = kernels.counts.moments(len(kernels.keys))
         self.order = kernels.counts.order_statistics(len(kernels.keys))
         self.twice = twice_medians(self.order)
-        self.heaps = second_heaps(kernels.counts, self.twice, len(kernels.keys))
+        self.modes = second_modes(kernels.counts, self.twice, len(kernels.keys))
         self.communication = np.array([bool(key[1]) for key in kernels.keys], dtype=bool)
         self._place = {key: index for index, key in enumerate(kernels.keys)}
 
@@ -79,7 +79,7 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
         "ranks_n": np.bincount(joined(launched), minlength=keys_n).astype(np.int64),
         **rich,
         "first_excess_ns": _first_excess_ns(codes, parts, medians) // 2,
-        "second_heap": medians.heaps,
+        "second_mode": medians.modes,
         **_pooled_columns(kernels, medians),
     }
     return sorted_columns(columns, "-excess_ns", "-total_ns", "name", "config")

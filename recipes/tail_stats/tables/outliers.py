@@ -30,7 +30,7 @@ _BESIDE_PCT: Final = 50.0
 def outlying(instances: Instances, medians: Medians) -> Instances:
     """Return the instances longer than twice their median, most time beyond it first.
 
-    After them come those that are another kind of work (a second heap), which would crowd them out
+    After them come those that are another kind of work (a second mode), which would crowd them out
     of a list, and then communication: it is long because it waits, which other tables tell of. Of
     equals the longer first, then by rank, name and configuration, and time.
     """
@@ -40,7 +40,7 @@ def outlying(instances: Instances, medians: Medians) -> Instances:
     beyond = 2 * numbers["duration_ns"][rows] - twice[rows]
     ties = [numbers[name][rows] for name in ("owner", "key")]
     key = numbers["key"][rows]
-    last = np.where(medians.communication[key], 2, medians.heaps[key])
+    last = np.where(medians.communication[key], 2, medians.modes[key])
     order = np.lexsort((rows, *ties[::-1], -numbers["duration_ns"][rows], -beyond, last))
     return instances.take(rows[order])
 
@@ -86,7 +86,7 @@ def outlier_columns(
         "beside": found.texts["beside"],
         "beside_pct": percent(numbers["beside_ns"], numbers["duration_ns"]),
     }
-    return {**columns, "likely_cause": _causes(columns, medians.heaps[numbers["key"]])}
+    return {**columns, "likely_cause": _causes(columns, medians.modes[numbers["key"]])}
 
 
 def states_of(found: Instances) -> npt.NDArray[Any]:
@@ -127,7 +127,7 @@ def _owners(found: Instances, ranks: Sequence[Rank]) -> IntArray:
     return own[found.numbers["owner"]] if len(found) else np.empty(0, dtype=np.int64)
 
 
-def _causes(columns: Columns, heap: npt.NDArray[np.bool_]) -> list[str]:
+def _causes(columns: Columns, mode: npt.NDArray[np.bool_]) -> list[str]:
     """Return what the trace shows about each launch, in words; not a proof."""
     shares = {
         name: percent(columns[f"{name}_beside_ns"], columns["duration_ns"]) for name in _BESIDE
@@ -137,7 +137,7 @@ def _causes(columns: Columns, heap: npt.NDArray[np.bool_]) -> list[str]:
     for index, most in enumerate(frame.idxmax(axis=1).tolist() if len(frame) else []):
         if columns["communication"][index]:
             causes.append("waits for other ranks")
-        elif heap[index]:
+        elif mode[index]:
             causes.append("another kind of work")
         elif columns["state"][index] == "first":
             causes.append("first launch")

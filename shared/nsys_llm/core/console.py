@@ -84,7 +84,7 @@ class Progress:
         if not self._console.quiet and self._reports_n > 1 and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=self._reports_n, unit="report", file=sys.stderr, leave=False)
+            self._bar = tqdm(total=self._reports_n, unit="profile", file=sys.stderr, leave=False)
         return self
 
     def __exit__(
@@ -103,4 +103,4 @@ class Progress:
             self._bar.update(reports_n)
         elif time.monotonic() - self._last_line_s >= _SECONDS_BETWEEN_LINES:
             self._last_line_s = time.monotonic()
-            self._console.note(f"{self._done_n} of {self._reports_n} reports done")
+            self._console.note(f"{self._done_n} of {self._reports_n} profiles done")

@@ -36,7 +36,7 @@ def require_text(where: str, text: str) -> None:
     """
     if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
         raise UsageError(
-            f"{where}: holds bytes that are no text (UTF-8); no name in a report does."
+            f"{where}: holds bytes that are no text (UTF-8); no name in a profile does."
         )
 
 

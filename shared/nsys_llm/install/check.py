@@ -1,4 +1,4 @@
-"""What `install.py --check` says: what is there, whether a run would work, and how to mend it.
+"""What `install.py --check` says: what is there, whether a run would work, and how to fix it.
 
 Standard library only: install.py loads this from the checkout, before anything is installed.
 """
@@ -222,4 +222,4 @@ def _probe(python: str, nsight: NsightSystems, names: list[str]) -> dict[str, An
 def _closed(report: _Report) -> tuple[list[str], bool]:
     works = not report.mend
     last = ["ready: nsys recipe llm_hotspots --help"] if works else []
-    return [*report.lines, *(f"to mend it: {command}" for command in report.mend), *last], works
+    return [*report.lines, *(f"to fix it: {command}" for command in report.mend), *last], works

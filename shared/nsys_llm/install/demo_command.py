@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--commands", default="", help="what stands before our command to run it")
     given = parser.parse_args(arguments)
     folder: Path = given.folder
-    print(f"demo: writing two runs of a made-up server with 4 GPUs to {folder} ...", flush=True)
+    print(f"demo: writing two runs of a synthetic server with 4 GPUs to {folder} ...", flush=True)
     try:
         _write(folder)
     except NsysLlmError as error:

@@ -140,7 +140,7 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite or check the derived files; return 1 if --check finds a stale one."""
     parser = argparse.ArgumentParser(prog="python -m nsys_llm.install.derive", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, tell what is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing, list what is stale")
     check = parser.parse_args(arguments).check
     try:
         stale = [

@@ -37,7 +37,7 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
     add("--untar", metavar="FILE", help="install from what --tar wrote, without a network")
     add("--jupyter", action="store_true", help="install JupyterLab too, to open notebooks with")
     add("--test", action="store_true", help="then run all checks of the project")
-    add("--demo", action="store_true", help=f"then analyse a made-up rank set, in ./{demo}")
+    add("--demo", action="store_true", help=f"then analyze a synthetic rank set, in ./{demo}")
     add("--quiet", action="store_true", help="show errors only")
     options = parser.parse_args(arguments)
     for name in ("venv", "recipe_path", "untar"):

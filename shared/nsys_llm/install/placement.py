@@ -85,7 +85,7 @@ def read_record(root: Path) -> Record | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"{root / RECORD} is damaged; remove by hand what it speaks of") from None
+        raise UsageError(f"{root / RECORD} is damaged; remove by hand what it lists") from None
     return record
 
 

@@ -24,15 +24,15 @@ SYSTEMATIC_RATIO: Final = 1.5
 #: Fewer values than this have no 99th percentile of their own.
 LEAST_VALUES_OF_A_TAIL: Final = 100
 
-#: Share of the values that make a second heap when they are outliers; rarer ones are accidents.
+#: Share of the values that make a second mode when they are outliers; rarer ones are accidents.
 #: Ours, as are the next three.
-HEAP_SHARE: Final = 0.03
-#: Fewer values make no heap.
-LEAST_VALUES_OF_A_HEAP: Final = 5
-#: The largest value of a heap is at most so many of its smallest.
-HEAP_SPREAD: Final = 1.5
-#: The smallest value of a heap is at least so many of the largest value below it.
-HEAP_GAP: Final = 1.5
+MODE_SHARE: Final = 0.03
+#: Fewer values make no mode.
+LEAST_VALUES_OF_A_MODE: Final = 5
+#: The largest value of a mode is at most so many of its smallest.
+MODE_SPREAD: Final = 1.5
+#: The smallest value of a mode is at least so many of the largest value below it.
+MODE_GAP: Final = 1.5
 
 _NS_PER_US: Final = 1_000.0
 
@@ -115,13 +115,13 @@ def medians_of_others(group: IntArray, value: FloatArray) -> FloatArray:
     return result
 
 
-def second_heaps(
+def second_modes(
     counts: ValueCounts, twice_median: IntArray, groups_n: int
 ) -> npt.NDArray[np.bool_]:
-    """Tell which groups have their outliers in a heap of their own, too many to be accidents.
+    """Tell which groups have their outliers in a mode of their own, too many to be accidents.
 
     Then the group holds two kinds of values rather than a tail: a persistent kernel, say, whose
-    grid is that of the GPU whatever the size of its matrices. See `HEAP_SHARE` and those below it.
+    grid is that of the GPU whatever the size of its matrices. See `MODE_SHARE` and those below it.
 
     Args:
         counts: Values by group.
@@ -136,10 +136,10 @@ def second_heaps(
     np.maximum.at(largest, group, value)
     np.maximum.at(usual, counts.group[~outlying], counts.value[~outlying])
     outliers_n = summed(group, counts.count[outlying], groups_n)
-    enough = outliers_n >= HEAP_SHARE * summed(counts.group, counts.count, groups_n)
-    enough &= outliers_n >= LEAST_VALUES_OF_A_HEAP
-    narrow = largest <= HEAP_SPREAD * smallest
-    return np.asarray(enough & narrow & (smallest >= HEAP_GAP * usual))
+    enough = outliers_n >= MODE_SHARE * summed(counts.group, counts.count, groups_n)
+    enough &= outliers_n >= LEAST_VALUES_OF_A_MODE
+    narrow = largest <= MODE_SPREAD * smallest
+    return np.asarray(enough & narrow & (smallest >= MODE_GAP * usual))
 
 
 def ratio(part: FloatArray, whole: FloatArray) -> FloatArray:

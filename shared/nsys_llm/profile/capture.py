@@ -74,7 +74,7 @@ class CaptureFacts:
         """What to say of the export's schema, if it is not one that we know."""
         numbers = (self.schema_version or "").split(".")[:2]
         if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):
-            return "the export schema is not told; read by name"
+            return "the export schema is not recorded; read by name"
         schema = (int(numbers[0]), int(numbers[1]))
         if OLDEST_SCHEMA <= schema <= NEWEST_SCHEMA:
             return None

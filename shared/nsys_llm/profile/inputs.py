@@ -60,10 +60,10 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ProfileInput], list[str]
             else:
                 notes.append(f"{path.name}: the same as {found[target].name}, read once.")
     paths, twins = _without_exports(list(found.values()))
-    notes += [f"{twin.name}: left out, {kept.name} is the same report." for twin, kept in twins]
+    notes += [f"{twin.name}: left out, {kept.name} is the same profile." for twin, kept in twins]
     labels = label_reports(paths)
     if any("/" in label for label in labels):
-        notes.append("reports of the same name are told apart by their folders.")
+        notes.append("profiles of the same name are labeled with their folders.")
     return [
         ProfileInput(str(path), label) for path, label in zip(paths, labels, strict=True)
     ], notes
@@ -172,15 +172,15 @@ def _reports_behind(entry: str) -> Iterable[Path]:
     if not _exists(path) and (match := re.fullmatch(r"(.+):(\d+)", entry, re.DOTALL)):
         path, limit = Path(match[1]), int(match[2])
     if not _exists(path):
-        raise UsageError(f"{entry}: does not exist; give report files, or folders that hold them.")
+        raise UsageError(f"{entry}: does not exist; give profiles, or folders that hold them.")
     if limit == 0:
-        raise UsageError(f"{entry}: ':0' takes none of the reports; write :1 or more.")
+        raise UsageError(f"{entry}: ':0' takes none of the profiles; write :1 or more.")
     path = Path(os.path.abspath(path))
     if path.is_file():
         if limit is not None:
             raise UsageError(f"{entry}: ':n' is for folders, and this is a file.")
         if not path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX)):
-            raise UsageError(f"{entry}: not a report; give .nsys-rep, .qdrep, .sqlite or _pqtdir.")
+            raise UsageError(f"{entry}: not a profile; give .nsys-rep, .qdrep, .sqlite or _pqtdir.")
         return [path]
     if _is_parquet_export(path):
         return [path]
@@ -205,7 +205,7 @@ def _in_folder(folder: Path, entry: str) -> list[Path]:
     if not reports:
         hint = ", and none in its subfolders is looked at" if any(p.is_dir() for p in names) else ""
         raise UsageError(
-            f"{entry}: no reports in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir){hint}."
+            f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir){hint}."
         )
     return _without_exports(reports)[0]
 

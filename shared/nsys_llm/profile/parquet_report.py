@@ -119,7 +119,7 @@ class ParquetReport:
         if odd := [name for name in names if there[name] != 1]:
             kind = "has twice" if there[odd[0]] else "lacks"
             raise ReportError(
-                f"{self._file(table)}: {kind} the column {odd[0]}; export the report again."
+                f"{self._file(table)}: {kind} the column {odd[0]}; export the profile again."
             )
 
     def _names(self, table: str) -> list[str]:
@@ -136,7 +136,7 @@ class ParquetReport:
             reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
             reason = " ".join(reason.split())[:200]
             raise ReportError(
-                f"{self._file(table)}: cannot be read ({reason}); export the report again."
+                f"{self._file(table)}: cannot be read ({reason}); export the profile again."
             ) from error
 
 

@@ -74,7 +74,7 @@ def read_table(report: ParquetReport | SqliteReport, table: str, columns: Sequen
     if needed:
         raise ReportError(
             f"{report.path.name}: table {source.nsys} lacks the column {', '.join(needed)}; "
-            "export the report with the Nsight Systems that made it."
+            "export the profile with the Nsight Systems that made it."
         )
     rows = report.read(table, present) if present else Table.empty(columns)
     nulls = {column: _nulls(column, len(rows)) for column in missing}

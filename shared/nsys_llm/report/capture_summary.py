@@ -95,11 +95,11 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     source = sorted(sources)[0] if sources else ""
     numbered = f", numbered by {quoted(source)}" if source else ""
     if source == "index":
-        numbered = ", in the order of their names: no report tells its rank"
+        numbered = ", in the order of their names: no profile gives its rank"
     shown = [
         (
             "ranks",
-            f"{len(working)} with GPU work, in {counted(len(run.profiles), 'report')}{numbered}",
+            f"{len(working)} with GPU work, in {counted(len(run.profiles), 'profile')}{numbered}",
         ),
         ("hosts", _values(facts, lambda one: one.host)),
         ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
@@ -155,7 +155,7 @@ def _absent_caveats(files: pd.DataFrame) -> Iterable[str]:
     ):
         labels = files.loc[files["status"] == status, "File"].tolist()
         if labels:
-            who = counted(len(labels), "rank or report", "ranks or reports")
+            who = counted(len(labels), "rank or profile", "ranks or profiles")
             happened = words[len(labels) > 1]
             yield f"{who} {happened}: {_listed(labels)}. All sums are without them."
 
@@ -172,7 +172,7 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     if opaque_n:
         yield (
             f"{counted(opaque_n, 'launch', 'launches')} of CUDA graphs left no GPU operation in "
-            "the report, so GPU work is missing and idle time is not known. Record with "
+            "the profile, so GPU work is missing and idle time is not known. Record with "
             f"{quoted('--cuda-graph-trace=node')} to see it."
         )
 
@@ -185,7 +185,7 @@ def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
         yield (
             f"{format_count(missing_n)} of {counted(total_n, 'recorded GPU operation')} "
             f"({format_ns(missing_ns)}{share}) {'has' if missing_n == 1 else 'have'} no API call "
-            f"in the report: {_why_missing(coverage, missing_n)}."
+            f"in the profile: {_why_missing(coverage, missing_n)}."
         )
 
 
@@ -228,7 +228,7 @@ def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
 def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     for column, what, words in (
         ("broken_n", "broken row", "left out: end before start, or without a time"),
-        ("unknown_name_n", "kernel", "without a name in the report"),
+        ("unknown_name_n", "kernel", "without a name in the profile"),
         ("duplicate_key_n", "join key", "claimed by several API calls; the earliest is taken"),
         ("no_process_n", "row", "without a process"),
     ):
@@ -243,7 +243,7 @@ def _filters(options: Mapping[str, Any]) -> str:
         for name, value in given.items()
         if value is not None and value is not False
     ]
-    return f"what {quoted(' '.join(words))} leaves of the reports" if words else ""
+    return f"what {quoted(' '.join(words))} leaves of the profiles" if words else ""
 
 
 def _typed(name: str, value: Any) -> str:
@@ -272,7 +272,7 @@ def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | No
     if len(counts) == 1:
         return quoted(next(iter(counts)))
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{quoted(value)} ({counted(n, 'report')})" for value, n in ordered[:_MOST_SHOWN]]
+    shown = [f"{quoted(value)} ({counted(n, 'profile')})" for value, n in ordered[:_MOST_SHOWN]]
     return ", ".join(shown) + _more_than(len(ordered))
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
-
-from nsys_llm.report.findings import Finding, ranked
-from nsys_llm.view.text import format_count, format_ns
 
 #: Finished tables by name.
 Tables = Mapping[str, pd.DataFrame]
@@ -64,27 +60,3 @@ def span_of(row: Record, start: str, duration: str) -> tuple[int, int] | None:
     if row[start] is None:
         return None
     return int(row[start]), int(row[start]) + int(row[duration])
-
-
-def worst_ranks(findings: Iterable[Finding]) -> list[Finding]:
-    """Return one finding a rule and name: that of the rank which loses most, with all ranks' time.
-
-    A job of a thousand ranks does the same thing wrong a thousand times.
-    """
-    alike: dict[tuple[str, str | None], list[Finding]] = {}
-    for one in ranked(findings):
-        alike.setdefault((one.rule, one.name), []).append(one)
-    return [_worst(found) for found in alike.values()]
-
-
-def _worst(found: Sequence[Finding]) -> Finding:
-    if len(found) == 1:
-        return found[0]
-    total_ns = sum(one.impact_ns for one in found)
-    ranks_n = len({one.rank for one in found})
-    others = f"So it is on {format_count(ranks_n)} ranks ({format_ns(total_ns)} in all)"
-    if ranks_n == 1:
-        others = f"So it is {format_count(len(found))} times on this rank ({format_ns(total_ns)})"
-    return replace(
-        found[0], details=f"{found[0].details} {others}; this is the worst.", impact_ns=total_ns
-    )

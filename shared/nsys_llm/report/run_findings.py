@@ -12,7 +12,7 @@ from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.view.text import cleaned, counted, format_count, format_ns, format_percent, quoted
 
 _MOST_NAMED: Final = 5
-_RANKS: Final = "ranks or reports"
+_RANKS: Final = "ranks or profiles"
 
 
 def run_findings(tables: Tables) -> list[Finding]:
@@ -38,7 +38,7 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
     ]
     if len(missing) > _MOST_NAMED:
         told.append(f"And {format_count(len(missing) - _MOST_NAMED)} more.")
-    who = f"{format_count(len(missing))} of {counted(len(files), 'rank or report', _RANKS)}"
+    who = f"{format_count(len(missing))} of {counted(len(files), 'rank or profile', _RANKS)}"
     return [
         RULES["missing_ranks"].finding(
             details=" ".join(told),
@@ -53,10 +53,10 @@ def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
         return []
     names = ", ".join(quoted(name) for name in idle["File"].head(_MOST_NAMED))
     more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
-    some = f"{format_count(len(idle))} of {counted(len(files), 'rank or report', _RANKS)}"
+    some = f"{format_count(len(idle))} of {counted(len(files), 'rank or profile', _RANKS)}"
     return [
         RULES["no_gpu_work"].finding(
-            details=f"Valid reports without a kernel, copy or fill: {names}{more}.",
+            details=f"Valid profiles without a kernel, copy or fill: {names}{more}.",
             fields={"some": some, "hold": "holds" if len(idle) == 1 else "hold"},
         )
     ]

@@ -65,7 +65,7 @@ def _file_row(
     if profile.reason is not None:
         status, reason = "failed", profile.reason
     elif rank.key not in devices:
-        status, reason = "no_gpu_work", "a valid report, but without GPU work"
+        status, reason = "no_gpu_work", "a valid profile, but without GPU work"
     used = ",".join(map(str, devices.get(rank.key, ())))
     return {
         "side": rank.key.side,
@@ -88,7 +88,7 @@ def _file_row(
 
 
 def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    reason = "no report of this rank was given"
+    reason = "no profile of this rank was given"
     rows = [
         {"side": side, "Rank": number, "File": _absent_label(side, number)}
         for side, number in absent

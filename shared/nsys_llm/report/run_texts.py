@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
 
-#: Share of GPU time with a known API call below which what is told by launch is doubtful.
+#: Share of GPU time with a known API call below which what depends on launches is doubtful.
 LOW_COVERAGE_PCT: Final = 70.0
 
 RULES: Final = rules_by_id(
@@ -18,8 +18,8 @@ RULES: Final = rules_by_id(
         title="{who} {are} missing from every number",
         threshold="a rank or profile was not read",
         source=OURS,
-        recommendation="Mend or supply them before you compare ranks: a slow rank may be among "
-        "those that are not here.",
+        recommendation="Fix or supply them before you compare ranks: the slow rank may be "
+        "one of those.",
         tables=("files",),
     ),
     Rule(
@@ -38,7 +38,7 @@ RULES: Final = rules_by_id(
         "opaque_graphs",
         scope="run",
         kind=CAPTURE,
-        title="{launches} CUDA graph launches left no GPU work in the reports",
+        title="{launches} CUDA graph launches left no GPU work in the profiles",
         threshold="launches of CUDA graphs left no GPU work",
         source=OURS,
         recommendation="Do not read idle time or shares of the whole from this capture.",
@@ -49,10 +49,10 @@ RULES: Final = rules_by_id(
         "low_api_coverage",
         scope="rank",
         kind=CAPTURE,
-        title="Only {share} of the GPU time of {file} can be led back to an API call",
+        title="Only {share} of the GPU time of {file} is attributed to an API call",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time with a known API call",
         source=f"the coverage of NVTX below which {EXPLAINER} warns",
-        recommendation="Do not trust what is told by launch here: launch times, threads, NVTX "
+        recommendation="Do not rely on what depends on launches here: launch times, threads, NVTX "
         "ranges. Kernel times themselves are complete. Start the capture before the first launch.",
         record="--trace=cuda,nvtx",
         tables=("coverage",),

@@ -96,8 +96,8 @@ def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
         )
     words = " ".join(str(error).split())[:300]
     return ExitCode.FAULT, (
-        f"fault of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); {written}; "
-        f"please report it with what {_TRACEBACK_VARIABLE}=1 prints."
+        f"internal error of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); "
+        f"{written}; please file an issue with what {_TRACEBACK_VARIABLE}=1 prints."
     )
 
 

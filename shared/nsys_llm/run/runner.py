@@ -138,7 +138,7 @@ def _show_failures(run: Run, console: Console) -> None:
         if profile.reason is not None:
             console.error(f"{side}{profile.reason}")
         elif not profile.ranks:
-            console.warn(f"{side}{profile.label}: a valid report, but without GPU work.")
+            console.warn(f"{side}{profile.label}: a valid profile, but without GPU work.")
     unmatched = [rank.unmatched for profile in run.profiles for rank in profile.ranks]
     refuse_unmatched(unmatched, run.options)
     for who, note in run.notes:
@@ -152,7 +152,7 @@ def _unreadable(run: Run, console: Console) -> ExitCode | None:
         if len(side.failed) < len(side.profiles):
             continue
         if name:
-            console.error(f"{name}: no report of it could be read; nothing to compare.")
+            console.error(f"{name}: no profile of it could be read; nothing to compare.")
         return (
             ExitCode.FAULT if all(profile.fault for profile in side.failed) else ExitCode.BAD_INPUT
         )
@@ -169,7 +169,7 @@ def _exit_code(run: Run, console: Console) -> ExitCode:
     if not (run.failed or run.absent) or run.options["allow_missing_ranks"]:
         return ExitCode.DONE
     console.error(
-        f"incomplete: {len(run.failed)} of {len(run.profiles)} reports failed, {len(run.absent)} "
+        f"incomplete: {len(run.failed)} of {len(run.profiles)} profiles failed, {len(run.absent)} "
         "ranks are absent; the results hold the others (--allow-missing-ranks makes this exit 0)."
     )
     return ExitCode.INCOMPLETE

@@ -171,7 +171,9 @@ class _Boundary:
             # Not the profile's fault as far as we know: it is told as ours, and ends in exit 4.
             words = " ".join(str(error).split())[:200]
             kind_name = type(error).__name__
-            reason = f"{self._profile.label}: fault of nsys-llm-recipes ({kind_name}: {words})."
+            reason = (
+                f"{self._profile.label}: internal error of nsys-llm-recipes ({kind_name}: {words})."
+            )
             self.failure = self._failed(reason, _where(error))
         return self.failure is not None
 

@@ -146,7 +146,7 @@ def _empty_notes(
     if not filled or any(part.any() for part in kept.values()):
         return []
     if "api_calls" in trace.absent and any(options.get(name) for name in RANGE_OPTIONS):
-        return ["no API calls were traced, so no launch can be told to be inside an NVTX range"]
+        return ["no API calls were traced, so no launch can be assigned to an NVTX range"]
     first_ns = min(int(op["start_ns"].min()) for op in filled)
     last_ns = max(int(op["end_ns"].max()) for op in filled)
     return [f"the filters leave no GPU work; there is some from {first_ns} to {last_ns} ns"]

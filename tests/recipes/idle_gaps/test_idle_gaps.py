@@ -129,7 +129,7 @@ def test_patterns_that_do_not_fit_are_one_row(tables, tmp_path):
 def test_common_idle_is_told_in_one_clock(tables):
     # Both were watched from 10 to 32 and 9 to 34. Rank 0 idles 14-20, rank 1 17-22 and 26-30:
     # both 17-20; only rank 0 runs 20-22 and 26-30, only rank 1 14-17.
-    names = "kind rank clock ranks_n span_ns spells_n total_ns longest_ns"
+    names = "kind rank clock ranks_n span_ns intervals_n total_ns longest_ns"
     assert rows(tables["common_idle"], names) == [
         ("all idle", None, "systemClockNs", 2, 22, 1, 3, 3),
         ("one busy", 0, "systemClockNs", 2, 22, 2, 6, 4),
@@ -155,7 +155,7 @@ def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_
             trace.overhead("CUPTI Buffer flush", start_ns=12, end_ns=18, overhead_type=3)
         paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
     # Rank 0 idles 10-12 and 18-20, rank 1 10-25; from 20 on rank 0 runs.
-    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank spells_n total_ns") == [
+    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank intervals_n total_ns") == [
         ("all idle", None, 2, 4),
         ("one busy", 0, 1, 5),
     ]
@@ -171,7 +171,7 @@ def test_ranks_stand_still_together_only_where_every_rank_is_known(tmp_path):
             trace.api("cudaGraphLaunch_v10000", start_ns=9, end_ns=10)
         paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
     found = idle(tmp_path, *paths[:2])["common_idle"]
-    assert rows(found, "kind spells_n total_ns") == [("all idle", 1, 10)]
+    assert rows(found, "kind intervals_n total_ns") == [("all idle", 1, 10)]
     assert idle(tmp_path / "all", *paths)["common_idle"].empty
 
 
@@ -214,7 +214,7 @@ def test_ranks_of_one_report_share_its_clock(tmp_path):
         trace.kernel("a", start_ns=0, end_ns=4, pid=pid).kernel("a", start_ns=9, end_ns=11, pid=pid)
     path = trace.write_sqlite(tmp_path / "a.sqlite")
     found = idle(tmp_path, path, options=["--disable-alignment"])["common_idle"]
-    assert rows(found, "kind clock total_ns") == [("all idle", "one report", 5)]
+    assert rows(found, "kind clock total_ns") == [("all idle", "one profile", 5)]
 
 
 def test_one_rank_has_nothing_in_common(tmp_path):

@@ -19,12 +19,12 @@ from nsys_llm.recipes.idle_gaps.tables.idle_intervals import common_intervals, i
 LENGTH = 10_000_000
 
 
-def independent(rng, ranks_n, spells_n, share):
+def independent(rng, ranks_n, intervals_n, share):
     """Idle spells of ranks that know nothing of each other."""
     ranks = []
     for _ in range(ranks_n):
-        idle = rng.exponential(share, spells_n)
-        busy = rng.exponential(1 - share, spells_n)
+        idle = rng.exponential(share, intervals_n)
+        busy = rng.exponential(1 - share, intervals_n)
         at = np.cumsum(np.stack((busy, idle), 1).ravel())
         edges = (at * LENGTH / at[-1]).astype(np.int64).reshape(-1, 2)
         ranks.append(union_intervals(edges[:, 0], edges[:, 1]))
@@ -44,7 +44,7 @@ def common_idle(intervals):
             "clock": "x",
             "ranks_n": len(intervals),
             "span_ns": LENGTH,
-            "spells_n": len(spans),
+            "intervals_n": len(spans),
             "total_ns": total_length_ns(spans),
             "total_pct": 100 * total_length_ns(spans) / LENGTH,
             "chance_pct": 100 * chance.share,
@@ -102,8 +102,8 @@ def test_independent_ranks_are_never_said_to_wait_for_one():
     rng = np.random.default_rng(11)
     told, noticeable_n = [], 0
     for _ in range(50):
-        ranks_n, spells_n = int(rng.integers(3, 6)), int(rng.integers(20, 300))
-        ranks = independent(rng, ranks_n, spells_n, rng.uniform(0.2, 0.7))
+        ranks_n, intervals_n = int(rng.integers(3, 6)), int(rng.integers(20, 300))
+        ranks = independent(rng, ranks_n, intervals_n, rng.uniform(0.2, 0.7))
         noticeable_n += (common_idle(ranks)["total_pct"] >= 5).any()
         told += found(ranks)
     assert told == []

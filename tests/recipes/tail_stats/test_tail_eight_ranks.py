@@ -102,7 +102,7 @@ def reads_the_slow_rank(tables, _jittery):
 
 def reads_the_mix(tables, _jittery):
     own = tables["tails"][tables["tails"]["name"] == "mix"]
-    columns = "grid_x launches_n outliers_n configs_n shape_mix second_heap systematic"
+    columns = "grid_x launches_n outliers_n configs_n shape_mix second_mode systematic"
     half = RANKS * STEPS * LAYERS // 2
     assert sorted(rows(own, columns)) == [
         (1, half, 0, 2, True, False, False),

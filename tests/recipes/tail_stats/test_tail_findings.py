@@ -21,7 +21,7 @@ PLAIN = {
     "outlier": False,
     "systematic": False,
     "hidden": False,
-    "second_heap": False,
+    "second_mode": False,
     "shape_mix": False,
 }
 #: A kernel of which 3 of 100 launches take 90 in place of 10 us.
@@ -106,13 +106,13 @@ def test_a_gain_is_that_of_one_gpu_and_no_more_than_what_computes_there():
         {"outliers_n": 0, "outlier_excess_ns": 0},
         {"outlier_excess_ns": 99_999},  # below 1 % of the span
         {"first_ns": 190_000},  # most of it in a first launch
-        {"second_heap": True},  # another kind of work
+        {"second_mode": True},  # another kind of work
     ],
 )
 def test_no_finding_without_a_cost_of_its_own(change):
     rows = {
         "tails": [{**TAIL, **change}],
-        "rank_tails": [rank_tail(0, **{k: v for k, v in change.items() if k != "second_heap"})],
+        "rank_tails": [rank_tail(0, **{k: v for k, v in change.items() if k != "second_mode"})],
         "tail_ranks": [rank(0)],
     }
     assert not found(**rows)
@@ -212,7 +212,7 @@ def test_the_answer_says_what_slow_launches_cost_one_gpu():
 
 def test_captures_with_little_to_count_are_told():
     few = {**TAIL, "launches_n": 99}
-    assert "99th percentile is little else" in caveats(made(tails=[few]))[0]
+    assert "99th percentile is practically" in caveats(made(tails=[few]))[0]
     assert caveats(made(tails=[TAIL])) == []
     assert "--step RANGE" in caveats(made(tail_ranks=[rank(0)]))[0]
     assert caveats(made(tail_ranks=[rank(0, steps_n=3)])) == []

@@ -98,16 +98,16 @@ def by_hand(ranks, most):
         for one in every
         if one[4] > 2 * median[one[1:3]] > 0
     ]
-    heaps = {key for key, values in groups.items() if has_second_heap(values, median[key])}
+    modes = {key for key, values in groups.items() if has_second_mode(values, median[key])}
     # Two kinds of work stand after what is slow.
     found.sort(
-        key=lambda one: (one[1:3] in heaps, -one[5], -one[4], one[0], one[1], one[2], one[3])
+        key=lambda one: (one[1:3] in modes, -one[5], -one[4], one[0], one[1], one[2], one[3])
     )
     return found[:most]
 
 
-def has_second_heap(durations, median):
-    """As the manifest defines tails.second_heap."""
+def has_second_mode(durations, median):
+    """As the manifest defines tails.second_mode."""
     slow = [one for one in durations if one > 2 * median > 0]
     others = [one for one in durations if not one > 2 * median > 0]
     if len(slow) < 5 or len(slow) < 0.03 * len(durations):

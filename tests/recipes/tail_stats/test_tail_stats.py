@@ -118,7 +118,7 @@ def test_constant_kernels_are_never_flagged_however_high_their_score(tmp_path):
         ["healthy"], np.zeros(200, dtype=int), start_ns=starts, end_ns=starts + 1_000_000
     )
     found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
-    flags = "outlier systematic hidden shape_mix second_heap outliers_n excess_ns"
+    flags = "outlier systematic hidden shape_mix second_mode outliers_n excess_ns"
     assert rows(found["tails"], flags) == [(False, False, False, False, False, 0, 0)]
     # 1000 us * log2(201), the number of the peer survey.
     assert round(found["tails"]["tail_score"][0]) == 7651

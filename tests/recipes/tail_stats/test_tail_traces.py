@@ -104,7 +104,7 @@ def test_ratios_of_90_from_pooling_are_shapes_and_not_jitter(traces, tmp_path):
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_a_persistent_gemm_with_two_sizes_is_no_tail(analysed, run):
     tables = analysed[f"h100_mfu/{run}"][0]
-    heaps = tables["tails"][tables["tails"]["second_heap"]]
-    assert heaps["config"].tolist() == ["2x66x1 / 384x1x1 / 213196 B"]
+    modes = tables["tails"][tables["tails"]["second_mode"]]
+    assert modes["config"].tolist() == ["2x66x1 / 384x1x1 / 213196 B"]
     rules = set(tables["findings"]["rule"])
     assert "slow_launches" not in rules

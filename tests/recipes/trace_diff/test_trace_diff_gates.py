@@ -154,7 +154,7 @@ def test_a_side_that_cannot_be_read_at_all_is_exit_2_with_nothing_written(tmp_pa
     assert (code, verdict) == (2, None)
     told = capsys.readouterr().err
     assert "error: input: broken.sqlite: " in told
-    assert "input: no report of it could be read" in told
+    assert "input: no profile of it could be read" in told
 
 
 def test_absent_ranks_weigh_more_than_a_failed_gate(tmp_path, pair):

@@ -74,7 +74,7 @@ def check_file(path: Path) -> FileState:
     except OSError as error:
         raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
     if state.size_bytes == 0:
-        raise ReportError(f"{path.name}: the file is empty; export the report again.")
+        raise ReportError(f"{path.name}: the file is empty; export the profile again.")
     if not header.startswith(_MAGIC) or len(header) < 100:
         raise ReportError(
             f"{path.name}: not an SQLite database; give a .nsys-rep, or an export made with: "
@@ -98,8 +98,8 @@ def explained(path: Path, error: Exception) -> str:
         return f"{path.name}: damaged (what should be a name is no text); copy or export it again."
     if isinstance(error, MemoryError):
         return (
-            f"{path.name}: needs more memory than there is, or is damaged; read fewer reports at a "
-            "time (--mode none), or copy or export it again."
+            f"{path.name}: needs more memory than there is, or is damaged; read fewer profiles at "
+            "a time (--mode none), or copy or export it again."
         )
     text = str(error)
     if "Type mismatch" in text:
@@ -110,4 +110,4 @@ def explained(path: Path, error: Exception) -> str:
         return f"{path.name}: damaged (its pages lead in circles); copy or export it again."
     if "malformed" in text or "not a database" in text or "CORRUPT" in text.upper():
         return f"{path.name}: damaged ({text}); copy or export it again."
-    return f"{path.name}: cannot be read ({' '.join(text.split())}); export the report again."
+    return f"{path.name}: cannot be read ({' '.join(text.split())}); export the profile again."
