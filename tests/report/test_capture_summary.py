@@ -68,7 +68,7 @@ def caveats(files=(), rows=()):
 
 def test_a_fact_that_all_reports_share_is_told_once():
     assert facts_of(report(0), report(1)) == {
-        "ranks": "2 with GPU work, in 2 profiles, numbered by `file_name`",
+        "ranks": "2 with GPU work in 2 profiles, numbered by `file_name`",
         "hosts": "`node1`",
         "GPUs": "`H100`",
         "driver": "`550.54`",
@@ -117,7 +117,7 @@ def test_three_values_are_told_without_a_rest():
 
 def test_facts_that_no_report_states_are_left_out():
     assert facts_of(report(0, NOTHING)) == {
-        "ranks": "1 with GPU work, in 1 profile, numbered by `file_name`"
+        "ranks": "1 with GPU work in 1 profile, numbered by `file_name`"
     }
 
 
@@ -127,17 +127,17 @@ def test_a_report_that_does_not_say_is_not_counted_with_a_value():
 
 def test_reports_that_could_not_be_read_count_as_reports_without_facts():
     told = facts_of(report(0), report(1, None, ranks_n=0, reason="empty"))
-    assert told["ranks"] == "1 with GPU work, in 2 profiles, numbered by `file_name`"
+    assert told["ranks"] == "1 with GPU work in 2 profiles, numbered by `file_name`"
     assert told["hosts"] == "`node1`"
 
 
 def test_processes_of_one_report_are_ranks_of_their_own():
     told = facts_of(report(0, ranks_n=8), source="mpi_ranks")
-    assert told["ranks"] == "8 with GPU work, in 1 profile, numbered by `mpi_ranks`"
+    assert told["ranks"] == "8 with GPU work in 1 profile, numbered by `mpi_ranks`"
 
 
 def test_a_rule_that_numbered_nothing_is_not_named():
-    assert facts_of(report(0, ranks_n=0), source=None)["ranks"] == "0 with GPU work, in 1 profile"
+    assert facts_of(report(0, ranks_n=0), source=None)["ranks"] == "0 with GPU work in 1 profile"
 
 
 def test_the_window_is_that_of_the_devices():

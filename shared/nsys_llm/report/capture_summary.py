@@ -99,7 +99,7 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     shown = [
         (
             "ranks",
-            f"{len(working)} with GPU work, in {counted(len(run.profiles), 'profile')}{numbered}",
+            f"{len(working)} with GPU work in {counted(len(run.profiles), 'profile')}{numbered}",
         ),
         ("hosts", _values(facts, lambda one: one.host)),
         ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
