@@ -15,7 +15,7 @@ from nsys_llm.trace.identity import RankKey
 from .per_rank.gap_rows import GapRow
 from .per_rank.gap_timelines import GapTimeline, few_longest
 
-#: Longer gaps are told one by one. What a host takes to launch one operation is far below.
+#: Longer gaps are listed one by one. What a host takes to launch one operation is far below.
 MICRO_GAP_NS: Final = 100_000
 
 

@@ -1,4 +1,4 @@
-"""What each phase costs on the GPU: every operation led to the NVTX range of its launch.
+"""What each phase costs on the GPU: every operation attributed to the NVTX range of its launch.
 
 Method. An operation belongs to the range that began last of those open when and where it was
 launched (see `nsys_llm.analyses.nvtx.attributed_ops`, which also says what stands for the launch

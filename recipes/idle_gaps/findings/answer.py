@@ -1,4 +1,4 @@
-"""What idle_gaps tells its reader: the answer in two sentences, and findings.
+"""What idle_gaps reports: the answer in two sentences, and findings.
 
 Made from finished tables alone; devices whose idle time is not known have no part in it.
 """

@@ -126,7 +126,7 @@ def _short_ns(times: IdleTimes, tables: Tables, causes: tuple[str, ...]) -> dict
 
 
 def _mostly_in_calls(tables: Tables, gpu: Gpu) -> bool:
-    """Tell whether the late host of a GPU was in CUDA calls for most of its long gaps."""
+    """Return whether the late host of a GPU was in CUDA calls for most of its long gaps."""
     rows = tables["rank_causes"]
     rows = rows[(rows["rank"] == gpu[0]) & (rows["device_id"] == gpu[1])]
     rows = rows[rows["cause"].isin(HOST_CAUSES) & (rows["low_ns"] >= MICRO_GAP_NS)]

@@ -110,7 +110,7 @@ def _waiting_gpu(tables: Tables, late: int) -> tuple[tuple[int, int], str, int] 
 
 
 def _beyond_chance(tables: Tables, kind: str) -> pd.DataFrame:
-    """Return states that last longer than they would on ranks that know nothing of each other."""
+    """Return states that last longer than they would on independent ranks."""
     common = tables["common_idle"]
     rows = common[common["kind"] == kind]
     rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= NTP_NS)]

@@ -51,7 +51,7 @@ RULES: Final = rules_by_id(
         "profiler_in_gaps",
         kind=CAPTURE,
         scope="device",
-        title="The profiler's own work takes {share} of the time, in which the GPU runs nothing",
+        title="The profiler's own work takes {share} of the time, while the GPU runs nothing",
         threshold=f"from {PROFILER_PCT:g} % of the time of a GPU",
         source=OURS,
         recommendation="Leave these gaps out of any comparison. A shorter capture, or a larger "
@@ -63,7 +63,7 @@ RULES: Final = rules_by_id(
         "idle_without_launch",
         kind=CAPTURE,
         scope="device",
-        title="The cause of {share} of the idle time is not known",
+        title="{share} of the idle time has no recorded launch: its cause is unknown",
         threshold=f"from {NO_API_PCT:g} % of the idle time of a GPU, and 1 % of its time",
         source=f"the coverage below which {EXPLAINER} warns",
         recommendation="Do not read the other causes as shares of the whole.",
@@ -101,8 +101,8 @@ RULES: Final = rules_by_id(
         + f"; {TIED_SHARE:.0%} of what there could be beyond chance, and more than ranks have "
         "whose times are shifted against each other",
         source=_SOURCE,
-        recommendation="This rank has work of its own that the others wait for (sampling, logits, "
-        "a pipeline stage): share it out, or overlap it with the next step.",
+        recommendation="Only this rank has work that the others wait for (sampling, logits, a "
+        "pipeline stage): spread it over the ranks, or overlap it with the next step.",
         window_shows="the longest of it",
         tables=("common_idle", "common_gaps", "wall"),
     ),

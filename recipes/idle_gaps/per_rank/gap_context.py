@@ -1,4 +1,4 @@
-"""NVTX ranges and operating system calls around the gaps that are told one by one."""
+"""NVTX ranges and operating system calls around the gaps that are listed one by one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Marks:
         return cls(ranges, os_calls, {key: text_of(key, trace.strings) for key in ids})
 
     def innermost(self, thread: int, at_ns: int) -> str | None:
-        """Return the name, normalised, of the innermost range that a thread is in at an instant.
+        """Return the name, normalized, of the innermost range that a thread is in at an instant.
 
         The one that began last, also across domains; start/end ranges of the process only where
         the thread has none open.
@@ -85,7 +85,7 @@ class Marks:
 
 
 def _reaches(starts: IntArray, ends: IntArray, spans: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell which intervals reach into one of some spans, sorted and disjoint."""
+    """Return which intervals reach into one of some spans, sorted and disjoint."""
     first = np.searchsorted(spans[:, 1], starts, side="right")
     begins = spans[np.minimum(first, len(spans) - 1), 0]
     return np.asarray((first < len(spans)) & (begins < ends))

@@ -1,4 +1,4 @@
-"""The longest gaps of a device, each with all that the trace knows of it."""
+"""The longest gaps of a device, each with all that the trace has on it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def map_timelines(
     host: HostTimeline,
     gaps: Sequence[GapRow],
 ) -> tuple[GapTimeline, ...]:
-    """Draw the longest of the gaps of a device that are told one by one."""
+    """Draw the longest of the gaps of a device that are listed one by one."""
     longest = sorted(gaps, key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))[:_DRAWN]
     found = []
     for gap in longest:

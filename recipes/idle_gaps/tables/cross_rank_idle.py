@@ -1,4 +1,4 @@
-"""Idle time of all ranks aligned: the job stands still, or waits for one late rank.
+"""Idle time of all ranks aligned: the whole job is idle, or waits for one late rank.
 
 A rank that waits inside a collective runs its kernel and is busy: what is seen here is ranks that
 have nothing to run at all.

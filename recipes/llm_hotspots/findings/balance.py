@@ -59,7 +59,7 @@ def _transfers_n(kernels: pd.DataFrame) -> list[int]:
 
 
 def _same_collectives(imbalance: Sequence[Record]) -> bool:
-    """Tell whether all ranks launch as much communication, so that each waits for the last."""
+    """Return whether all ranks launch as much communication, so that each waits for the last."""
     row = _communication(imbalance)
     if row is None or row["ranks_n"] < row["all_ranks_n"] or row["all_ranks_n"] < 2:
         return False

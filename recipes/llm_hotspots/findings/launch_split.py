@@ -189,7 +189,7 @@ def split_words(split: LaunchSplit, numbers: Numbers, ranks_n: int = 1) -> str:
 
 
 def ranks_beyond_chance(worst_ns: int, others_ns: Sequence[int]) -> bool:
-    """Tell whether the slowest rank is slower than the slowest of as many equal ones would be."""
+    """Return whether the slowest rank is slower than the slowest of as many equal ones would be."""
     ranks_n = len(others_ns) + 1
     if ranks_n < _LEAST_RANKS:
         return True
@@ -199,7 +199,7 @@ def ranks_beyond_chance(worst_ns: int, others_ns: Sequence[int]) -> bool:
 
 
 def hosts_beyond_chance(excess_ns: float, host: str, processes: Sequence[Record]) -> bool:
-    """Tell whether a machine's mean is farther off than the ranks within machines spread.
+    """Return whether a machine's mean is farther off than the ranks within machines spread.
 
     Args:
         excess_ns: The mean compute time of its ranks above the usual one.

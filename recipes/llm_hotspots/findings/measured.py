@@ -101,7 +101,7 @@ def _low_tensor(tables: Tables) -> list[Finding]:
     means = _trusted_means(tables, "category")
     gemms = means[(means["name"] == _GEMM) & (means["tensor_pct"] < LOW_TENSOR_PCT)]
     # Products that memory bandwidth holds back cannot fill tensor cores; where it is not recorded,
-    # nobody knows.
+    # is unknown.
     gemms = gemms[gemms["dram_pct"] < DRAM_BOUND_PCT]
     if gemms.empty:
         return []

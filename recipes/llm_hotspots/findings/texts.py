@@ -341,7 +341,7 @@ RULES: Final = rules_by_id(
         f"kernel, of which pinned memory saves half; {_GAIN}",
         source="NVIDIA's blog, How to Optimize Data Transfers in CUDA C/C++: pinned memory is more "
         "than twice as fast",
-        recommendation="Allocate the host side pinned (torch: pin_memory=True, and "
+        recommendation="Allocate the host buffer pinned (torch: pin_memory=True, and "
         "non_blocking=True on the copy), once and outside of the loop.",
         record=_COPY_CALLS,
         window_shows="the longest stretch of copies without a kernel",

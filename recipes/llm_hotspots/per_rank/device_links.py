@@ -1,4 +1,4 @@
-"""Which physical GPU is behind a process's CUDA device, as far as a report tells. Pure."""
+"""Which physical GPU is behind a process's CUDA device, as far as a profile shows. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast the memory of a rank's GPUs can be, as far as the report knows. Pure."""
+"""How fast the memory of a rank's GPUs can be, as far as the profile shows. Pure."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class _Sorted:
 def _nested(
     start_ns: IntArray, end_ns: IntArray, thread: IntArray, threads_n: int
 ) -> npt.NDArray[np.bool_]:
-    """Tell for each thread whether any of its calls starts before an earlier one ended."""
+    """Return for each thread whether any of its calls starts before an earlier one ended."""
     nested = np.zeros(threads_n, dtype=bool)
     rows = _Sorted(thread, threads_n)
     for one in range(threads_n):

@@ -87,7 +87,7 @@ def map_kernels(trace: RankTrace, names: KernelNames) -> Census:
 
 
 def communication_kernels(names: KernelNames) -> npt.NDArray[np.bool_]:
-    """Tell which kernels are communication; their demangled names decide."""
+    """Return which kernels are communication; their demangled names decide."""
     told = [is_communication(full) for _, full in names.pairs]
     return np.array(told, dtype=bool)[names.source]
 

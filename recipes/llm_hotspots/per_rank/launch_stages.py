@@ -35,7 +35,7 @@ class Spread:
 
     @classmethod
     def of(cls, counts: ValueCounts, groups_n: int) -> Spread:
-        """Summarise the values of groups 0 .. groups_n - 1."""
+        """Summarize the values of groups 0 .. groups_n - 1."""
         return cls(counts.moments(groups_n), counts.order_statistics(groups_n))
 
     @classmethod

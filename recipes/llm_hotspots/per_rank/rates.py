@@ -1,4 +1,4 @@
-"""Launch rate and utilisation over time, and how durations are spread: what charts need."""
+"""Launch rate and utilization over time, and how durations are spread: what charts need."""
 
 from __future__ import annotations
 

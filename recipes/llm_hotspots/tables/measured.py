@@ -126,7 +126,7 @@ def _steps(series: Sequence[tuple[Rank, MemorySeries]]) -> Columns:
 
 
 def _watermarks(used_bytes: IntArray) -> IntArray:
-    """Tell which steps are higher than all before them, as 0 or 1."""
+    """Return which steps are higher than all before them, as 0 or 1."""
     before = np.concatenate(([0], np.maximum.accumulate(used_bytes)[:-1]))
     return (used_bytes > before).astype(np.int64)
 

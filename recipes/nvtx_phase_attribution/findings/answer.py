@@ -1,4 +1,4 @@
-"""What nvtx_phase_attribution tells its reader: the answer in two sentences, and findings.
+"""What nvtx_phase_attribution reports: the answer in two sentences, and findings.
 
 Made from finished tables alone.
 """

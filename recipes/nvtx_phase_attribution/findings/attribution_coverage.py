@@ -1,4 +1,4 @@
-"""Findings about what could not be led to a range, or to a phase."""
+"""Findings about what could not be attributed to a range, or to a phase."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CUT: Final = ("before_capture", "cut_range")
 
 
 def coverage_findings(tables: Tables) -> list[Finding]:
-    """Return what the tables attribution and phases tell."""
+    """Return the findings of the tables attribution and phases."""
     return [*_low_coverage(tables), *_unmarked_threads(tables), *_unmapped(tables)]
 
 

@@ -17,7 +17,7 @@ _WORK = (COMPUTE, COPIES)
 
 
 def phase_findings(tables: Tables) -> list[Finding]:
-    """Return what the tables of phases tell."""
+    """Return the findings of the tables of phases."""
     return [*_slow_rank(tables), *_idle(tables)]
 
 

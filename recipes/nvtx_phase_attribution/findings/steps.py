@@ -23,7 +23,7 @@ _CLASSES = (COMPUTE, COMMUNICATION, COPIES, IDLE)
 
 
 def step_findings(tables: Tables) -> list[Finding]:
-    """Return what the table steps tells."""
+    """Return the findings of the table steps."""
     return [*_slow_steps(tables), *_warmup(tables)]
 
 

@@ -31,10 +31,10 @@ RULES: Final = rules_by_id(
         "low_range_coverage",
         kind=CAPTURE,
         scope="rank",
-        title="Only {share} of the GPU time of {file} lies in NVTX ranges",
+        title="Only {share} of the GPU time of {file} is in NVTX ranges",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time in ranges",
         source=EXPLAINER,
-        recommendation="Read shares of phases as shares of what was marked, and no more. Mark the "
+        recommendation="Read shares of phases as shares of the marked time only. Mark the "
         "phases on the threads that launch, and record as below.",
         tables=("attribution", "coverage"),
     ),
@@ -54,10 +54,10 @@ RULES: Final = rules_by_id(
         "unmapped_ranges",
         kind=CAPTURE,
         scope="phase",
-        title="{share} of the GPU time lies in ranges of which none is a phase",
+        title="{share} of the GPU time is in ranges of no phase",
         threshold=f"from {UNMAPPED_PCT:g} % of the GPU time",
         source=OURS,
-        recommendation="Say which ranges are phases, with `--phase-map FILE` and a file like "
+        recommendation="Define which ranges are phases, with `--phase-map FILE` and a file like "
         '`{{"attention": "re:^aten::scaled_dot", "mlp": ["linear", "gelu"]}}`; or mark phases in '
         "the code: `torch.cuda.nvtx.range_push`, in vLLM `VLLM_NVTX_SCOPES_FOR_PROFILING=1`, in "
         "SGLang `SGLANG_ENABLE_NVTX_SCHEDULER=1`.",

@@ -1,4 +1,4 @@
-"""How GPU work was led to ranges, and why some was not, with what would have helped."""
+"""How GPU work was attributed to ranges, and why some was not, with what would have helped."""
 
 from __future__ import annotations
 

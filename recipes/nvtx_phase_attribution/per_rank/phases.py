@@ -119,7 +119,7 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
 
     Args:
         ops: The operations.
-        most: Ranges of a phase that are told one by one.
+        most: Ranges of a phase that are listed one by one.
     """
     tree = ops.ranged.tree
     # A range that captured a graph holds all of its runs: that is no length of the range.

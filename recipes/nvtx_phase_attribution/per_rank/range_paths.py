@@ -75,7 +75,7 @@ class Paths:
         return total
 
     def outermost(self) -> _Mask:
-        """Tell which paths have their last label only once."""
+        """Return which paths have their last label only once."""
         found = np.ones(len(self), dtype=bool)
         rows = np.flatnonzero(self.parent >= 0)
         above = self.parent[rows]

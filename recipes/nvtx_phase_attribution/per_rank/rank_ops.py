@@ -139,11 +139,11 @@ class RankOps:
 
     @cached_property
     def is_kernel(self) -> _Mask:
-        """Tell which operations are kernels."""
+        """Return which operations are kernels."""
         return np.asarray(self.table == list(self.ranged.tables).index(KERNEL_TABLE))
 
     def of_graphs(self, rows: IntArray) -> _Mask:
-        """Tell which of some operations are whole graphs."""
+        """Return which of some operations are whole graphs."""
         tables = list(self.ranged.tables)
         code = tables.index(GRAPH_TABLE) if GRAPH_TABLE in tables else -1
         return np.asarray(self.table[rows] == code)
@@ -206,7 +206,7 @@ class RankOps:
         return rows, low, high
 
     def counted_pieces(self, owner: npt.NDArray[Any]) -> _Mask:
-        """Tell which pieces hold an operation that the filters leave; without a filter, all do.
+        """Return which pieces hold an operation that the filters leave; without a filter, all do.
 
         Args:
             owner: Shape (operations,), the range of each; those whose range is a start/end one are

@@ -67,7 +67,7 @@ class StepRows:
 
     @property
     def steady(self) -> npt.NDArray[np.bool_]:
-        """Tell which steps are in statistics: full ones that are no warm-up."""
+        """Return which steps are in statistics: full ones that are no warm-up."""
         return np.asarray(self.full & ~self.warmup)
 
     @property

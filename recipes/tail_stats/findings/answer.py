@@ -1,4 +1,4 @@
-"""What tail_stats tells its reader: the answer in two sentences, and findings."""
+"""What tail_stats reports: the answer in two sentences, and findings."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _gpus_at_fault(findings: list[Finding]) -> frozenset[Gpu]:
 
 
 def _is_burst(finding: Finding, bursts: list[Finding]) -> bool:
-    """Tell whether bursts on the same GPU are most of what a finding is about."""
+    """Return whether bursts on the same GPU are most of what a finding is about."""
     alike = (
         one for one in bursts if (one.rank, one.device_id) == (finding.rank, finding.device_id)
     )

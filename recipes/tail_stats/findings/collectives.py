@@ -61,7 +61,7 @@ class Wait:
         if self.row["collectives_n"] < LEAST_COLLECTIVES:
             return "There are too few collectives to say whether a rank is late"
         if self.worst["pattern"] == INCONCLUSIVE:
-            return "Clocks agree too little to say who is late"
+            return "Clocks are too uncertain to say which rank is late"
         return "No rank is late beyond chance"
 
     @property

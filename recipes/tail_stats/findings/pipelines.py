@@ -160,7 +160,7 @@ def _joined(stage: Stage, near: Mapping[Stage, set[Stage]]) -> set[Stage]:
 
 
 def _is_staggered(along: Sequence[str], tables: Tables) -> bool:
-    """Tell whether each pair begins later and ends earlier than the one before, or after."""
+    """Return whether each pair begins later and ends earlier than the one before, or after."""
     found = tables["collectives"]
     found = found[found["operation"] == SEND_RECV].groupby("communicator")["last_end_ns"]
     first, last, n = (found.agg(how).reindex(along) for how in ("min", "max", "count"))

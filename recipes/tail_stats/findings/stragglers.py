@@ -78,7 +78,7 @@ def late_ranks(members: pd.DataFrame) -> tuple[list[Record], frozenset[Gpu]]:
 def _passes_on(
     row: Record, own: Sequence[Record], late_in: dict[tuple[object, ...], list[Record]]
 ) -> bool:
-    """Tell whether a late rank waited as long for another late one in another communicator."""
+    """Return whether a late rank waited as long for another late one in another communicator."""
     for other in own:
         blamed = [
             one for one in late_in.get((other["communicator"],), ()) if gpu_of(one) != gpu_of(row)

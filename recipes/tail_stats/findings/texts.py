@@ -110,7 +110,7 @@ RULES: Final = rules_by_id(
         threshold=f"as slow_throughout, in {MOST_KERNELS:.0%} of its kernels or fewer; the gain is "
         "what an even share takes away",
         source=OURS,
-        recommendation="Look at what decides how much this kernel has to do (experts that get most "
+        recommendation="Look at what determines the work of this kernel (experts that get most "
         "tokens, the longer sequences of a batch), and spread it over the ranks.",
         tables=("rank_tails", "tail_ranks"),
     ),
@@ -230,7 +230,7 @@ RULES: Final = rules_by_id(
         threshold=f"from {PROFILER_PCT:g} % of the others' time, on a rank that is no straggler "
         "otherwise",
         source=OURS,
-        recommendation="An unprofiled run does not have it: look for no cause in the program. "
+        recommendation="An unprofiled run does not have this wait: there is no cause in the program. "
         "Shorter captures and fewer traced APIs make the profiler's pauses rarer.",
         tables=("stragglers", "collectives"),
     ),
@@ -238,7 +238,7 @@ RULES: Final = rules_by_id(
         "clocks_too_uncertain",
         scope="run",
         kind=CAPTURE,
-        title="The clocks of ranks {communicator} agree too little to say who is late",
+        title="Clocks of ranks {communicator} are too uncertain to say which rank is late",
         threshold="most latenesses of a rank are below what the clocks agree to",
         source=OURS,
         recommendation="Take waits below that as noise, and name no rank. One nsys for all ranks "
@@ -260,7 +260,7 @@ RULES: Final = rules_by_id(
         "uncertain_matches",
         scope="run",
         kind=CAPTURE,
-        title="Which collectives belong together is uncertain for {share} of their time",
+        title="{share} of the time in collectives is matched with low confidence",
         threshold=f"confidence is low for {UNMATCHED_PCT:g} % of the time in collectives or more",
         source=OURS,
         recommendation="Capture all ranks of the job at the same time, and more steps. One nsys "

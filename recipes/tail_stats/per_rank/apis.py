@@ -159,7 +159,7 @@ def _first(
 
 
 def _loads(trace: RankTrace, every: Launches) -> IntArray:
-    """Tell which API calls (0 or 1) made the first launch of a kernel on a device.
+    """Return which API calls (0 or 1) made the first launch of a kernel on a device.
 
     That is when the driver loads its code, unless it was told to load everything at once.
     """

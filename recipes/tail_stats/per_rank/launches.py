@@ -60,7 +60,7 @@ class Launches:
         return np.array([place[name] for name in names], dtype=np.int64)
 
     def communicates(self) -> npt.NDArray[np.bool_]:
-        """Tell which keys are communication, shape (keys,)."""
+        """Return which keys are communication, shape (keys,)."""
         return np.array([bool(key[1]) for key in self.keys], dtype=bool)
 
 

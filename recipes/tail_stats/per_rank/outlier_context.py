@@ -144,7 +144,7 @@ def _beside(trace: RankTrace, every: Launches, chosen: Launches) -> tuple[Number
     return numbers, {"beside": beside}
 
 
-#: Columns of what ran beside; nobody knows what runs in a graph that was traced as a whole.
+#: Columns of what ran beside; the content is unknown of a graph that was traced as a whole.
 _CLASSES: Final = {
     "kernels_ns": (_COMPUTE, _GRAPH),
     "communication_ns": (_COMMUNICATION,),

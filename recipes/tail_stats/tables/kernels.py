@@ -254,7 +254,7 @@ def _pooled_columns(kernels: KernelTails, medians: Medians) -> Columns:
 
 
 def _mixed(kernel: IntArray, medians: Medians) -> npt.NDArray[np.bool_]:
-    """Tell which kernels have configurations whose medians lie `SHAPE_RATIO` or more apart."""
+    """Return which kernels have configurations whose medians lie `SHAPE_RATIO` or more apart."""
     told = medians.moments.n >= _LEAST_LAUNCHES
     halves = pd.Series(medians.twice[told]).groupby(kernel[told])
     ends = pd.DataFrame({"low": halves.min(), "high": halves.max()})

@@ -117,7 +117,7 @@ def _lateness(
 
 
 def _is_throughout(lasts: Lasts, rank: int, counted: _Bools) -> bool:
-    """Tell whether a rank stands out as the last in each third of the collectives."""
+    """Return whether a rank stands out as the last in each third of the collectives."""
     late = counted & (lasts.rank == rank)
     places = np.cumsum(third_sizes(late.size))[:-1]
     late_n = np.array([part.sum() for part in np.split(late, places)])
@@ -188,7 +188,7 @@ def _grown(late: IntArray, first: int, last: int) -> tuple[int, int]:
 
 
 def _is_again_and_again(lasts: Lasts, rank: int, levels: Sequence[_Bools]) -> bool:
-    """Tell whether a rank caused most waiting, and more of the long ones than its turn."""
+    """Return whether a rank caused most waiting, and more of the long ones than its turn."""
     whole_ns = sum(lasts.caused_ns)
     if 100 * lasts.caused_ns[rank] < telling_late_pct(lasts.ranks_n) * whole_ns or not whole_ns:
         return False

@@ -18,7 +18,7 @@ from .kernels import Medians, RankParts
 
 #: Configurations that are shown; a chart shows one of them at a time.
 WORST_OVER_TIME: Final = 6
-#: Devices of each configuration, a colour for each.
+#: Devices of each configuration, a color for each.
 _MOST_DEVICES: Final = 12
 
 _PLACE: Final = ["worst", "rank", "device_id"]

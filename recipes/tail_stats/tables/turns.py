@@ -74,7 +74,7 @@ def _turns_pct(own: Sequence[Sequenced], devices: Sequence[Device]) -> float:
 
 
 def _is_repeated(left: IntArray, right: IntArray, turn: npt.NDArray[np.bool_]) -> bool:
-    """Tell whether the turns are the same again some number of transfers later, throughout."""
+    """Return whether the turns are the same again some number of transfers later, throughout."""
     for period in range(1, left.size // 2 + 1):
         again = (left[period:] == left[:-period]) & (right[period:] == right[:-period])
         compared = turn[:-period]

@@ -1,4 +1,4 @@
-"""What a run tells while it works: lines, and progress.
+"""What a run prints while it works: lines, and progress.
 
 On a terminal progress is a bar with an estimate, otherwise a line now and then, and with --quiet
 nothing. Everything here goes to standard error; results go to standard output.

@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 
 class NsysLlmError(Exception):
-    """Base of all errors that are told to the user in one line.
+    """Base of all errors that are shown to the user in one line.
 
     Attributes:
         exit_code: What the process ends with when nobody handles the error.
@@ -53,12 +53,12 @@ class OutputError(NsysLlmError):
 
 
 class ManifestError(NsysLlmError):
-    """A manifest, or a table checked against one, is not what it says. A fault of ours."""
+    """A manifest, or a table checked against one, is not what it says. An internal error."""
 
     exit_code = ExitCode.FAULT
 
 
 class IntervalError(NsysLlmError):
-    """Intervals passed to the interval arithmetic are unsorted or overlapping. A fault of ours."""
+    """Intervals passed to the interval arithmetic are unsorted or overlapping. Internal error."""
 
     exit_code = ExitCode.FAULT

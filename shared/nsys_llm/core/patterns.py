@@ -22,7 +22,7 @@ class NamePattern:
     expression: re.Pattern[str]
 
     def matches(self, *names: str) -> bool:
-        """Tell whether the pattern is found in any of some names."""
+        """Return whether the pattern is found in any of some names."""
         return any(self.expression.search(name) is not None for name in names)
 
 

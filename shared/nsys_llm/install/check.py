@@ -50,7 +50,7 @@ print(json.dumps(found))
 
 @dataclass
 class _Report:
-    """The lines to print, and the commands that mend what is missing, each once.
+    """The lines to print, and the commands that fix what is missing, each once.
 
     `place` is the one that places everything in this Nsight Systems.
     """

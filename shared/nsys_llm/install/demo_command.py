@@ -1,4 +1,4 @@
-"""The demo: makes a rank set, analyses it, and says where to read on. install.py runs it.
+"""The demo: makes a rank set, analyzes it, and says where to read on. install.py runs it.
 
 python -m nsys_llm.install.demo_command nsys-llm-demo
 """

@@ -53,12 +53,12 @@ class Record:
     made: bool = False
 
     def wrote(self, path: str, digest: str) -> bool:
-        """Tell whether a file is as it was written."""
+        """Return whether a file is as it was written."""
         return digest in (self.files.get(path), self.replaced.get(path))
 
 
 def newer(one: str, other: str) -> bool:
-    """Tell whether a version is newer than another; 1.0rc1 is older than 1.0."""
+    """Return whether a version is newer than another; 1.0rc1 is older than 1.0."""
 
     def key(version: str) -> tuple[list[int], bool, str]:
         numbers, rest = re.fullmatch(r"([\d.]*)(.*)", version, re.DOTALL).groups()  # type: ignore[union-attr]

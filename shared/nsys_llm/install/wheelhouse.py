@@ -74,7 +74,7 @@ def pip_advice(output: str) -> str:
 
 
 def last_line(output: str) -> str:
-    """Return the last line that tells of an error, else the last line."""
+    """Return the last line that reports an error, else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error: ")]
     # Says only that another program, whose words stand above, has failed.

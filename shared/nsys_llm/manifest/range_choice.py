@@ -42,7 +42,7 @@ class RangeChoice:
         return lambda raw: raw == self.name or bool(numbers.fullmatch(normalise_range(raw)))
 
     def holds(self, domain: str) -> bool:
-        """Tell whether a domain is meant; "" is the one without a name."""
+        """Return whether a domain is meant; "" is the one without a name."""
         return self.domain is None or domain == ("" if self.domain == "default" else self.domain)
 
 

@@ -102,7 +102,7 @@ def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
 
 
 def _holds(window: IntArray, gaps: Gaps) -> bool:
-    """Tell whether gaps, in order of time, all lie inside a window."""
+    """Return whether gaps, in order of time, all lie inside a window."""
     return bool(window[0] <= gaps.start_ns[0] and gaps.end_ns[-1] <= window[1])
 
 

@@ -80,7 +80,7 @@ def first_of_each(
 
 
 def is_constant(values: IntArray) -> bool:
-    """Tell whether there are values, all equal: one device, one thread, the common case."""
+    """Return whether there are values, all equal: one device, one thread, the common case."""
     if values.size == 0 or values[0] != values[-1]:
         return False
     # The reader keeps a column of one value as a view of that value.

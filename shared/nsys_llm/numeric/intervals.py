@@ -216,7 +216,7 @@ def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> 
 
 
 def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell for each instant whether it lies in a window (sorted, disjoint, half-open)."""
+    """Return for each instant whether it lies in a window (sorted, disjoint, half-open)."""
     if len(windows) == 0:
         return np.zeros(start_ns.shape, dtype=bool)
     index = np.searchsorted(windows[:, 0], start_ns, side="right") - 1

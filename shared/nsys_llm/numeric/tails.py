@@ -47,7 +47,7 @@ def twice_medians(order: OrderStatistics) -> IntArray:
 
 
 def is_outlier(value: IntArray, twice_median: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell which values are longer than `OUTLIER_RATIO` medians; none where the median is 0."""
+    """Return which values are longer than `OUTLIER_RATIO` medians; none where the median is 0."""
     return np.asarray((2 * value > OUTLIER_RATIO * twice_median) & (twice_median > 0))
 
 
@@ -118,7 +118,7 @@ def medians_of_others(group: IntArray, value: FloatArray) -> FloatArray:
 def second_modes(
     counts: ValueCounts, twice_median: IntArray, groups_n: int
 ) -> npt.NDArray[np.bool_]:
-    """Tell which groups have their outliers in a mode of their own, too many to be accidents.
+    """Return which groups have their outliers in a mode of their own, too many to be accidents.
 
     Then the group holds two kinds of values rather than a tail: a persistent kernel, say, whose
     grid is that of the GPU whatever the size of its matrices. See `MODE_SHARE` and those below it.

@@ -151,7 +151,7 @@ def _is_partial(folder: Path) -> bool:
 
 
 def _is_whole(export: ParquetReport | SqliteReport) -> bool:
-    """Tell whether an export holds all of the capture's time, in the capture's own clock."""
+    """Return whether an export holds all of the capture's time, in the capture's own clock."""
     found = dict(export.key_values("export", _PARTIAL_KEYS))
     return not any(value not in ("", "0", "false") for value in found.values())
 
@@ -163,7 +163,7 @@ def _name_elsewhere(report: Path) -> str:
 
 
 def _has_tables(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
-    """Tell whether each table was exported after the report was written."""
+    """Return whether each table was exported after the report was written."""
     listed = _tables_exported(folder, written_ns)
     for table in (*tables, "strings"):
         name = table_source(table).nsys

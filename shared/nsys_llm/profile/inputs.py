@@ -188,7 +188,7 @@ def _reports_behind(entry: str) -> Iterable[Path]:
 
 
 def _exists(path: Path) -> bool:
-    """Tell whether a path exists; unlike Path.exists, say so if that cannot be told."""
+    """Return whether a path exists; unlike Path.exists, say so if that cannot be told."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -198,7 +198,7 @@ def _exists(path: Path) -> bool:
 
 def _in_folder(folder: Path, entry: str) -> list[Path]:
     names = sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
-    # A link to nowhere is kept, so that its rank is told as failed and not left out.
+    # A link to nowhere is kept, so that its rank is listed as failed and not left out.
     files = [path for path in names if not path.is_dir()]
     reports = [path for path in files if path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX))]
     reports += [path for path in names if path.name.endswith(_PARQUET_SUFFIX) and path.is_dir()]

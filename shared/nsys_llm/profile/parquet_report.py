@@ -51,7 +51,7 @@ class ParquetReport:
         """Nothing stays open between reads."""
 
     def has(self, table: str) -> bool:
-        """Tell whether the export has one of our tables."""
+        """Return whether the export has one of our tables."""
         return table_source(table).nsys in self._files
 
     def columns(self, table: str) -> frozenset[str]:

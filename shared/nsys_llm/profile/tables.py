@@ -44,12 +44,12 @@ class TableSource:
 
     @staticmethod
     def is_text(column: str) -> bool:
-        """Tell whether a column holds text rather than integers."""
+        """Return whether a column holds text rather than integers."""
         return column in _TEXT_COLUMNS
 
     @staticmethod
     def is_flag(column: str) -> bool:
-        """Tell whether a column holds 0 and 1, which parquet exports write as truth values."""
+        """Return whether a column holds 0 and 1, which parquet exports write as truth values."""
         return column in _FLAG_COLUMNS
 
 

@@ -123,7 +123,7 @@ def _typed(table: TableWrite, column: Column, values: Any) -> Any:
 
 
 def _is_wrapped(values: Any) -> bool:
-    """Tell whether it is the wrapper of a numpy array that pandas 2 gives, and cannot type."""
+    """Return whether it is the wrapper of a numpy array that pandas 2 gives, and cannot type."""
     wrapper = isinstance(values, pd.api.extensions.ExtensionArray)
     return wrapper and isinstance(pd.Series(values).dtype, np.dtype)
 

@@ -19,7 +19,7 @@ from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, NsysLlmError
 
-#: Set to anything, it makes a fault of ours print its traceback.
+#: Set to anything, it makes an internal error print its traceback.
 _TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
 
 _SECONDS_TO_REPEAT: Final = 0.02
@@ -88,7 +88,7 @@ def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
         return error.exit_code, error.message
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED, f"interrupted; {written}."
-    # Dask's error is told by name, because distributed is imported only where it is used.
+    # Dask's error is recognized by name, because distributed is imported only where it is used.
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
         return ExitCode.FAULT, (
             f"a worker process died, perhaps for lack of memory; {written}; "

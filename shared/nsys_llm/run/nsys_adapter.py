@@ -159,7 +159,7 @@ class _NsysExecutor(Executor):
 
 
 def _executor(context: Any) -> Executor:
-    """Return the executor for one of NVIDIA's contexts; modes are told by name, never by value."""
+    """Return the executor for one of NVIDIA's contexts; modes go by name, never by value."""
     name = context.mode.name.replace("_", "-").lower()
     if name == "none":
         return Inline()

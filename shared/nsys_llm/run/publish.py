@@ -220,7 +220,7 @@ class OutputFolder:
 
 
 def _put_back(final: Path) -> None:
-    """Mend what a run that was killed while it replaced a result left behind."""
+    """Repair what a run that was killed while it replaced a result left behind."""
     for aside, _ in abandoned(final.parent, final.name, _REPLACED):
         with suppress(OSError):
             _settle(aside, final)

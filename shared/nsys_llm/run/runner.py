@@ -35,7 +35,7 @@ def run_recipe(
     nsys: str | None = None,
     analysis_record: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
-    """Read the profiles, analyse them, and publish the results.
+    """Read the profiles, analyze them, and publish the results.
 
     Args:
         recipe: Name of the recipe.

@@ -1,4 +1,4 @@
-"""What a CUDA API function does to the host and to the stream, told by its name. Pure.
+"""What a CUDA API function does to the host and to the stream, detected from its name. Pure.
 
 The runtime's and the driver's functions differ in their prefix (`cuda`, `cu`) only, so one rule
 serves both; CUDA 13's lists of runtime and driver callbacks were gone through for these rules.

@@ -2,7 +2,7 @@
 
 The rules are data, `data/kernel_rules/<engine>.json`, checked by `tests/taxonomy`. An engine's list
 is its own rules, then those of the engine it extends; the first rule whose pattern is found in the
-name wins. A name that no rule knows gets the category `UNMATCHED`.
+name wins. A name that matches no rule gets the category `UNMATCHED`.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _OPERATIONS: Final = tuple(
 
 @lru_cache(maxsize=_REMEMBERED_NAMES)
 def is_communication(name: str) -> bool:
-    """Tell whether a kernel is communication, by its demangled name.
+    """Return whether a kernel is communication, by its demangled name.
 
     The rules of all engines end in the generic ones, which know every collective: NCCL, custom and
     fused all-reduces, NVSHMEM, DeepEP. They decide here, so that one rank can tell communication

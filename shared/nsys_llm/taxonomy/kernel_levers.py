@@ -37,7 +37,7 @@ class KernelLever:
     source: str
 
     def applies(self, gpu: str | None, kernel_names: list[str]) -> bool:
-        """Tell whether it applies on a GPU.
+        """Return whether it applies on a GPU.
 
         Args:
             gpu: Its name; None where it is not recorded.

@@ -50,7 +50,7 @@ def normalise_range(name: str) -> str:
 
 
 def step_key(name: str) -> str:
-    """Return what all repetitions of one step share: the normalised name, running numbers as `#`.
+    """Return what all repetitions of one step share: the normalized name, running numbers as `#`.
 
     `step 12`, `iteration_7` and `execute_context_2(153)_generation_0(0)` repeat under one key;
     a number inside a word is kept (`AllToAll4D`). Idempotent.

@@ -1,4 +1,4 @@
-"""Which phase of a job an NVTX range marks, told by its name. Maps are ordered: first match wins.
+"""Which phase of a job an NVTX range marks, by its name. Maps are ordered: first match wins.
 
 A map is a JSON object {phase: pattern | [patterns]}; a pattern is plain text, found anywhere in
 any case, or `re:` and a regular expression. The built-in maps, `data/phase_maps/<engine>.json`, are

@@ -1,4 +1,4 @@
-"""Which environment variables look like secrets, told by their names alone. Pure."""
+"""Which environment variables look like secrets, detected from their names alone. Pure."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def recording_advice(engine: str) -> tuple[str, str] | None:
 
 
 def is_engine_step(name: str, engine: str) -> bool:
-    """Tell whether a range's name, recorded or shared, is that of an engine's step."""
+    """Return whether a range's name, recorded or shared, is that of an engine's step."""
     return any(
         name == kind.name or kind.pattern.matches(name)
         for kind in engine_steps()
@@ -94,13 +94,13 @@ def is_engine_step(name: str, engine: str) -> bool:
 
 
 def has_sequence_number(text: str) -> bool:
-    """Tell whether autograd recorded a range, given its text as recorded: it is an operator."""
+    """Return whether autograd recorded a range, given its text as recorded: it is an operator."""
     return ", seq = " in text and _SEQUENCE.search(text) is not None
 
 
 @lru_cache(maxsize=1 << 14)
 def is_operator(name: str) -> bool:
-    """Tell whether a range's name is that of an operator, no step however often it runs.
+    """Return whether a range's name is that of an operator, no step however often it runs.
 
     Args:
         name: Without what PyTorch counts up.

@@ -60,7 +60,7 @@ class Planted:
         launches: Kernels per rank, the same in both runs.
         steps: Steps, the prefill included.
         sync_memcpy_steps: Where a synchronous copy leaves the GPU idle.
-        late_sync_steps: Where a synchronisation returns 0.9 ms after the GPU is done.
+        late_sync_steps: Where a synchronization returns 0.9 ms after the GPU is done.
         allocation_step: Where a cudaMalloc leaves the GPU idle.
         secret: Value of an environment variable; no output may carry it.
     """

@@ -18,7 +18,7 @@ def has_sync_copy(step: int) -> bool:
 
 
 def has_late_sync(step: int) -> bool:
-    """Return whether the last synchronisation of this step returns late."""
+    """Return whether the last synchronization of this step returns late."""
     return step % 8 == 7
 
 

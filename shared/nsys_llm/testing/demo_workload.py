@@ -59,7 +59,7 @@ _SAMPLING: Final = (
     "triton_poi_fused_index_put_2",
 )
 
-#: A kernel that no rule of any engine knows.
+#: A kernel that matches no rule of any engine.
 UNKNOWN_KERNEL: Final = "acme_step_tap_v2(const float *, unsigned long long *)"
 #: A kernel of which some launches take far longer in one and the same configuration.
 JITTERY_KERNEL: Final = _FUSED_NORM

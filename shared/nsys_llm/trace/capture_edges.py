@@ -23,7 +23,7 @@ _Rows = npt.NDArray[np.bool_]
 def launched_before(
     start_ns: IntArray, correlation_id: IntArray, launch_row: IntArray, calls: Table | None
 ) -> _Rows:
-    """Tell which operations were launched before the first API call that the report has.
+    """Return which operations were launched before the first API call that the report has.
 
     Their own call is not there, and they began before any was made, or a smaller number says that
     it came earlier: a process counts its calls up.
@@ -44,7 +44,7 @@ def launched_before(
 
 
 def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows:
-    """Tell which launches of graphs had not run when the capture ended.
+    """Return which launches of graphs had not run when the capture ended.
 
     Those after all calls that left an operation, where nodes are traced one by one: a graph traced
     as a whole is recorded only once it has ended, and may have run for long.
@@ -62,7 +62,7 @@ def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows
 def queued_at_end(
     calls: Table, waits: _Rows, ops: Mapping[str, Table], copies: Sequence[str]
 ) -> _Rows:
-    """Tell which calls are so late that their copies need not have run before the capture ended.
+    """Return which calls are so late that their copies need not have run before the capture ended.
 
     A stream runs its work in order, so what the capture does not hold comes last. Such a call is
     made after the last one that left a copy (any operation, where no copy is recorded) and after

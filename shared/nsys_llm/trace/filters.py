@@ -112,7 +112,7 @@ class Selection:
         return bool(self.ranges) or self.not_before_ns is not None or self.phase is not None
 
     def chooses(self, start_ns: IntArray, thread: IntArray) -> npt.NDArray[np.bool_] | None:
-        """Tell which calls on the host start in the chosen ranges, as launches do.
+        """Return which calls on the host start in the chosen ranges, as launches do.
 
         Args:
             start_ns: Shape (n,), when each call starts.
@@ -296,7 +296,7 @@ def _is(count: int) -> str:
 
 
 def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray[np.bool_]:
-    """Tell which calls start inside any of the ranges: of their thread, or of any."""
+    """Return which calls start inside any of the ranges: of their thread, or of any."""
     shared = ranges.take(ranges.any_thread)
     inside = starts_inside(at_ns, union_intervals(shared.start_ns, shared.end_ns))
     local = ranges.take(~ranges.any_thread)

@@ -75,7 +75,7 @@ class NodeCaptures:
 
 
 def is_graph_node(op: Table, rows: IntArray | slice = slice(None)) -> npt.NDArray[np.bool_]:
-    """Tell which operations are nodes of a CUDA graph; none where the table has no such column.
+    """Return which operations are nodes of a CUDA graph; none where the table has no such column.
 
     Exports write NULL or 0 for an operation outside a graph, by table and version.
     """

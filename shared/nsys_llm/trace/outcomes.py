@@ -35,7 +35,7 @@ class ProfileOutcome:
         empty_tables: Our names of the tables without rows, those that it does not have among them.
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
-        fault: Where, if that was a fault of ours and not of the profile.
+        fault: Where, if that was an internal error and not of the profile.
         side: Of the input.
     """
 

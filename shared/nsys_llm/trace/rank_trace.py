@@ -99,7 +99,7 @@ class RankTrace:
         return all(len(self.tables[name]) == len(op) for name, op in self.unfiltered.items())
 
     def starts_inside(self, op: Table) -> npt.NDArray[np.bool_]:
-        """Tell which operations start in the windows, and so count as launches."""
+        """Return which operations start in the windows, and so count as launches."""
         if self.windows_ns is None:
             return np.ones(len(op), dtype=bool)
         return starts_inside(op["start_ns"], self.windows_ns)
@@ -140,7 +140,7 @@ def _on_devices(device_id: IntArray, devices: Sequence[int]) -> npt.NDArray[np.b
 
 
 def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell which rows have times, and do not end before they start."""
+    """Return which rows have times, and do not end before they start."""
     # NULL is far below; times as large would overflow in a difference or a sum.
     in_range = (start_ns > -_LARGEST_TIME_NS) & (end_ns < _LARGEST_TIME_NS)
     return np.asarray(in_range & (end_ns >= start_ns))

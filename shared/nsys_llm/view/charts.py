@@ -34,7 +34,7 @@ from .text import format_value
 
 #: No map is higher than a screen.
 _MOST_HEIGHT: Final = 760
-#: Lower ones have no room for the numbers beside their colours.
+#: Lower ones have no room for the numbers beside their colors.
 _LEAST_HEIGHT: Final = 260
 
 
@@ -121,7 +121,7 @@ def parts(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty.
 
-    With `diverging` the colours tell what is above 0 from what is below. With `relative` a cell is
+    With `diverging` the colors tell what is above 0 from what is below. With `relative` a cell is
     how far it lies above the median of its row, in percent of that; with `row_share` it is its
     share of the largest of its row. With `log` the numbers of the x axis are steps of one ratio,
     and steps without a value get an empty column. `in_order` keeps the columns in the order of the

@@ -1,4 +1,4 @@
-"""Colours: one for each name, the same in every figure, and safe for the colour-blind.
+"""Colors: one for each name, the same in every figure, and safe for the color-blind.
 
 The first eight are those of Okabe and Ito (2008), the next ten Paul Tol's "muted" scheme (2021).
 Categories and causes have theirs by name. Ranks are told apart by their order, the same everywhere.
@@ -33,7 +33,7 @@ _COLORS: Final = (
     "#a8a8d8",
 )
 
-#: So many names have a colour of their own.
+#: So many names have a color of their own.
 COLORS_N: Final = len(_COLORS)
 
 #: Where nothing is known, or there is nothing to tell apart.
@@ -48,7 +48,7 @@ HEAT: Final = (
     (1.0, "#08306b"),
 )
 
-#: From less over equal to more: blue, white, orange, which the colour-blind tell apart.
+#: From less over equal to more: blue, white, orange, which the color-blind tell apart.
 DIVERGING: Final = ((0.0, "#2166ac"), (0.5, "#f7f7f7"), (1.0, "#b35806"))
 
 #: Positions above; the categories that share a figure most often are farthest apart.
@@ -83,12 +83,12 @@ _NOTHING_KNOWN: Final = frozenset(
 
 
 def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
-    """Return the colour of each name; two names of one figure never share one while there are any.
+    """Return the color of each name; two names of one figure never share one while there are any.
 
     Args:
         names: Distinct.
-        ordered: Take the colours in turn (ranks); else each name has its own, whatever the others,
-            and only one that would collide gives way to a name with a fixed colour.
+        ordered: Take the colors in turn (ranks); else each name has its own, whatever the others,
+            and only one that would collide gives way to a name with a fixed color.
     """
     if ordered:
         return {name: _COLORS[index % len(_COLORS)] for index, name in enumerate(names)}
@@ -106,7 +106,7 @@ def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
 def tints(
     names: Sequence[str], spec: Mapping[str, Any], *, ordered: bool = False
 ) -> dict[str, str]:
-    """Return the colour of each name of a figure: those that the run fixed, else `color_map`.
+    """Return the color of each name of a figure: those that the run fixed, else `color_map`.
 
     Args:
         names: Distinct.

@@ -136,7 +136,7 @@ class Results:
         return Html(shown.html + glossary_html(fields), shown.text) if glossary else shown
 
     def has_values(self, name: str, spec: Mapping[str, Any]) -> bool:
-        """Tell whether a figure would show anything: rows, and in bars any that is not 0."""
+        """Return whether a figure would show anything: rows, and in bars any that is not 0."""
         frame = picked(self._drawn(name, spec), spec)
         if spec["kind"] == "bars":
             return bool((frame[spec["x"]].fillna(0) != 0).any())
@@ -159,9 +159,9 @@ class Results:
         return Chart(draw(frame, fields, {**spec, "colors": colors}), fallback)
 
     def colors(self, column: str) -> Mapping[str, str]:
-        """Return the colour that each value of a column has in all figures of this run.
+        """Return the color that each value of a column has in all figures of this run.
 
-        Empty where there are more names than colours: each figure then has its own.
+        Empty where there are more names than colors: each figure then has its own.
         """
         if column not in self._colors:
             ranked = column in RANK_COLUMNS

@@ -26,7 +26,7 @@ from .text import counted, format_value
 
 #: Above this many bars they stand upright without gaps, and one number becomes a profile.
 MOST_LINES: Final = 64
-#: Parts with a colour and a line in the legend of their own; the others are drawn as one.
+#: Parts with a color and a line in the legend of their own; the others are drawn as one.
 _MOST_PARTS: Final = 11
 _LEAST_PART: Final = 0.002
 
@@ -72,7 +72,7 @@ def stack(
 
 
 def _main_parts(wide: pd.DataFrame, colors: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
-    """Return the parts that can be seen, and the sum of the others; and the colours of them."""
+    """Return the parts that can be seen, and the sum of the others; and the colors of them."""
     sums = wide.sum().abs()
     seen = sums[sums >= _LEAST_PART * sums.sum()].nlargest(_MOST_PARTS, keep="first")
     large = seen.index.tolist()

@@ -112,14 +112,14 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
 
 
 def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], list[str]]:
-    """Return each row's group, and the groups with a colour of their own, ranks in order.
+    """Return each row's group, and the groups with a color of their own, ranks in order.
 
     Of more groups than can be told apart the others are one.
     """
     groups = groups_of(frame, color)
     names = list(dict.fromkeys(groups))
     if color in RANK_COLUMNS:
-        # Ranks keep their colours, whatever a table lists first.
+        # Ranks keep their colors, whatever a table lists first.
         names = groups_of(frame.drop_duplicates(color).sort_values(color), color)
     if len(names) <= MOST_SERIES:
         return groups, names

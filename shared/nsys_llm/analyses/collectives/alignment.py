@@ -227,7 +227,7 @@ def _nearest(ordered: IntArray, values: IntArray) -> IntArray:
 
 
 def _same(reference: Track, other: Track, found: Alignment, trust_ns: int) -> bool:
-    """Tell whether an alignment is too good for collectives that are not the same."""
+    """Return whether an alignment is too good for collectives that are not the same."""
     mine = np.flatnonzero(found.row >= 0)
     if mine.size == 0 or 100 * found.met_n < _OVERLAP_PCT * mine.size:
         return False

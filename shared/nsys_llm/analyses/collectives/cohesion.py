@@ -132,7 +132,7 @@ def slope_between(started_ns: IntArray, left_ns: IntArray) -> Slope:
 
 
 def is_one_communicator(start_ns: IntArray, end_ns: IntArray) -> bool:
-    """Tell whether ranks are certainly one communicator.
+    """Return whether ranks are certainly one communicator.
 
     Split are those that leave farthest apart, or nearly so, and then each rank from the others.
 

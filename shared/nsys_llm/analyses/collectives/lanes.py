@@ -1,6 +1,6 @@
 """Collectives: what one rank sends, and how ranks are joined. The matching is done at the end.
 
-Communication kernels are recognised by the rules that know them for every engine (NCCL, custom and
+Communication kernels are recognized by the rules that know them for every engine (NCCL, custom and
 fused all-reduces, NVSHMEM, DeepEP; see `nsys_llm.taxonomy.communication`). A rank sends when each
 of them ran; which belong together can only be told once all ranks are there.
 """

@@ -1,4 +1,4 @@
-"""Which ranks meet in which collectives: communicators, told by who leaves together. Pure.
+"""Which ranks meet in which collectives: communicators, detected from who leaves together. Pure.
 
 A plain trace names the kernel of a collective and nothing else. Executions of one kernel on one
 rank and stream are a lane. Lanes of several ranks that line up (see `collective_alignment`) are

@@ -106,7 +106,7 @@ def _is_shared(place: int, parties: Sequence[Party], ends: IntArray, party: IntA
 
 
 def _takes_part(own: Party, other: Party, shared_n: int, window_ns: int) -> bool:
-    """Tell whether two parties leave together more often than chance and their starts explain."""
+    """Return whether two parties leave together more often than chance and their starts explain."""
     inside = own.first_end_ns >= other.first_end_ns[0] - window_ns
     inside &= own.first_end_ns <= other.first_end_ns[-1] + window_ns
     n = max(int(inside.sum()), 1)

@@ -152,7 +152,7 @@ class _Members:
         return 0, END_SKEW_NS + _DOUBT * (first.residual_ns + second.residual_ns)
 
     def drifting(self, left: int, right: int) -> bool:
-        """Tell whether their clocks are linked, by too few collectives to show a drift."""
+        """Return whether their clocks are linked, by too few collectives to show a drift."""
         one, other = (self.lanes[place].clock for place in (left, right))
         fits = [self.known[clock] for clock in (one, other)]
         few = any(0 < fit.collectives_n < LEAST_OF_A_RATE for fit in fits)
@@ -284,7 +284,7 @@ def _as_collective(group: set[int], members: _Members, trust_ns: int) -> list[Ma
 
 
 def _is_whole(one: Matched) -> bool:
-    """Tell whether an all-to-all is what its lanes consist of; two ranks may be two of others."""
+    """Return whether an all-to-all is what its lanes consist of; two ranks may be two of others."""
     return len(one.lanes) >= _LEAST_OWNERS and all(
         100 * row.size >= _WHOLE_PCT * (len(lane.track) - cut_n)
         for lane, row, cut_n in zip(one.lanes, one.rows, one.cut_n, strict=True)
@@ -318,7 +318,7 @@ def _as_pairs(
 
 
 def _is_proven(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> bool:
-    """Tell whether a pair has too many transfers for chance: a fair part of those of a rank."""
+    """Return whether a pair has too many transfers for chance: a fair part of those of a rank."""
     least_n = min(len(members.tracks[fit.left]), len(members.tracks[fit.right]))
     return rows[0].size >= max(_LEAST_OF_A_PAIR, _LEAST_PART_PCT * least_n / 100)
 

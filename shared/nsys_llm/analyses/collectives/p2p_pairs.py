@@ -164,7 +164,7 @@ def _at_rate(
 
 
 def _rivaled(apart: IntArray, center_ns: int, found_n: int) -> bool:
-    """Tell whether another offset of the clocks explains nearly as much, a microbatch away."""
+    """Return whether another offset of the clocks explains nearly as much, a microbatch away."""
     half_ns = _PEAK_NS[-1]
     rest = np.sort(apart[np.abs(apart - center_ns) > END_SKEW_NS])
     if not rest.size:

@@ -37,7 +37,7 @@ def end_stages(transfers_n: Sequence[int]) -> list[int]:
 
 
 def may_be_two_stages(transfers_n: Sequence[int]) -> bool:
-    """Tell whether two ranks send and receive so often that they may be stages of a pipeline.
+    """Return whether two ranks send and receive so often that they may be stages of a pipeline.
 
     Their counts are alike then as those of equals are; `tail_stats` can tell them apart.
     """

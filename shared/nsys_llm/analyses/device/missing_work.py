@@ -98,7 +98,7 @@ def find_missing_work(trace: RankTrace, *, whole_capture: bool = False) -> Missi
 
 
 def _captured(calls: Table, strings: Mapping[int, str]) -> _Rows:
-    """Tell which calls their thread made while it captured a graph: none of them ran then."""
+    """Return which calls their thread made while it captured a graph: none of them ran then."""
     begins = np.isin(calls["name_id"], _matching(strings, _CAPTURE_BEGINS))
     ends = np.isin(calls["name_id"], _matching(strings, _CAPTURE_ENDS))
     captured = np.zeros(len(calls), dtype=bool)

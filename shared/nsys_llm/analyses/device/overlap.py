@@ -29,7 +29,7 @@ class Spans:
         compute: Kernels that are no communication.
         communication: Kernels that are.
         copies: Copies and fills.
-        graphs: CUDA graphs traced as a whole: nobody knows what runs in them.
+        graphs: CUDA graphs traced as a whole: their content is unknown.
     """
 
     compute: IntArray

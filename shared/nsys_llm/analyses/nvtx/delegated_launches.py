@@ -157,7 +157,7 @@ class _Turns:
         )
 
     def given(self, kernel_ns: IntArray, all_ns: IntArray) -> _Mask:
-        """Tell which launches the holder gave away.
+        """Return which launches the holder gave away.
 
         Args:
             kernel_ns: Its own kernels, sorted.
@@ -175,7 +175,7 @@ class _Turns:
         return waits[self.turn]
 
     def _in_one_range(self) -> _Mask:
-        """Tell which turns lie in one range in which no other turn lies."""
+        """Return which turns lie in one range in which no other turn lies."""
         low = np.minimum.reduceat(self.held, self.first)
         alone = (low >= 0) & (low == np.maximum.reduceat(self.held, self.first))
         pairs, _ = distinct_rows([self.held, self.turn])

@@ -223,7 +223,7 @@ def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
 
 
 def holds_enough(held_ns: int, ops: LaunchedOps) -> bool:
-    """Tell whether some GPU time is at least half of all that was launched."""
+    """Return whether some GPU time is at least half of all that was launched."""
     return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * ops.launched_gpu_ns
 
 

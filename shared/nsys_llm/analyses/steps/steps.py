@@ -188,7 +188,7 @@ def between_marks(
 
 
 def warmup_steps(length_ns: IntArray, kind: IntArray) -> _Mask:
-    """Tell which of the first steps take more than twice the median of the others of their kind.
+    """Return which of the first steps take more than twice the median of the others of their kind.
 
     Args:
         length_ns: Shape (steps,), in order of time.

@@ -93,7 +93,7 @@ def check_file(path: Path) -> FileState:
 
 
 def explained(path: Path, error: Exception) -> str:
-    """Return the one line that tells an error of SQLite or of its driver."""
+    """Return the one line that describes an error of SQLite or of its driver."""
     if isinstance(error, UnicodeDecodeError):
         return f"{path.name}: damaged (what should be a name is no text); copy or export it again."
     if isinstance(error, MemoryError):

@@ -117,7 +117,7 @@ def _children(page: Bytes, shape: PageShape) -> IntArray:
 
 
 def _load(path: Path, shape: PageShape, pages: IntArray) -> Bytes:
-    """Read pages, neighbours at once, and add the padding."""
+    """Read pages, neighbors at once, and add the padding."""
     buffer = bytearray(pages.size * shape.page_bytes + PADDING_BYTES)
     view = memoryview(buffer)
     cuts = [0, *(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), pages.size]

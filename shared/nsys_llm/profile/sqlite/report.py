@@ -107,7 +107,7 @@ class SqliteReport:
         self._database.close()
 
     def has(self, table: str) -> bool:
-        """Tell whether the export has one of our tables.
+        """Return whether the export has one of our tables.
 
         Raises:
             ReportError: A view or a virtual table has its name.

@@ -147,7 +147,7 @@ def sample_agrees(
     span: RowSpan,
     columns: Sequence[npt.NDArray[Any]],
 ) -> bool:
-    """Tell whether columns that were read one by one hold the table's rows, as far as a sample.
+    """Return whether columns that were read one by one hold the table's rows, as far as a sample.
 
     Args:
         database: To ask.
