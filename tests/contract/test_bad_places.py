@@ -103,7 +103,7 @@ def test_two_reports_of_one_name_are_told_apart_by_their_folders(tmp_path):
         report(duration_ns).write_sqlite(tmp_path / node / "rank.sqlite")
     found = run("--input", tmp_path / "n1", tmp_path / "n2", "--output", tmp_path / "out")
     assert (found.code, found.errors) == (0, [])
-    assert len([line for line in found.said if "told apart" in line]) == 1
+    assert len([line for line in found.said if "labeled with their folders" in line]) == 1
     total = {one["File"]: one["Total Time"] for one in rows(tmp_path / "out", "rank_stats")}
     assert total == {"n1/rank": 3, "n2/rank": 4}
 

@@ -145,5 +145,5 @@ def test_a_version_that_is_not_known_is_told_and_read_by_name(tmp_path, version)
     found = run("--input", path, "--output", tmp_path / "out", recipe="idle_gaps")
     assert (found.code, found.errors) == (0, [])
     numbered = version[:1].isdecimal()
-    told = f"schema {version} is newer" if numbered else "the export schema is not told"
+    told = f"schema {version} is newer" if numbered else "the export schema is not recorded"
     assert len([line for line in found.said if told in line]) == 1, found.said

@@ -230,7 +230,7 @@ RULES: Final = rules_by_id(
         threshold=f"from {PROFILER_PCT:g} % of the others' time, on a rank that is no straggler "
         "otherwise",
         source=OURS,
-        recommendation="An unprofiled run does not have this wait: there is no cause in the program. "
+        recommendation="An unprofiled run does not have this wait: the program does not cause it. "
         "Shorter captures and fewer traced APIs make the profiler's pauses rarer.",
         tables=("stragglers", "collectives"),
     ),

@@ -240,7 +240,7 @@ def test_low_confidence_names_nobody_and_is_said():
     told = found(tables(*ranks, sequences=[sequence(), unsure]))
     assert told["persistent_straggler"].rank == 2
     # 60 of 100 ms.
-    assert told["uncertain_matches"].title.endswith("uncertain for 60.0 % of their time")
+    assert told["uncertain_matches"].title.startswith("60.0 % of the time in collectives")
     little = {**unsure, "total_ns": 4 * MS}
     assert "uncertain_matches" not in found(tables(*ranks, sequences=[sequence(), little]))
 
