@@ -40,6 +40,8 @@ MARKS: Final = {
     "recipes/llm_hotspots/test_memops.py": "slow",
     "recipes/llm_hotspots/test_os_waits.py": "slow",
     "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
+    "recipes/step_budget/test_budget_traces.py": "slow",
+    "recipes/step_budget/test_budget_truth.py": "slow",
     "recipes/tail_stats/test_pipelines.py": "slow",
     "recipes/tail_stats/test_tail_collectives.py": "slow",
     "recipes/tail_stats/test_tail_eight_ranks.py": "slow",
