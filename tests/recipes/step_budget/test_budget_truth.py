@@ -94,5 +94,6 @@ def test_inferred_edges_are_mostly_right_and_never_called_certain_where_wrong(
 
 def test_what_travels_of_many_stretches_gives_the_same_job(tmp_path, every_meeting, monkeypatch):
     monkeypatch.setattr(compact, "MOST_WHOLE", 0)
+    monkeypatch.setattr(compact, "_BLOCK", 50)
     for seed in range(15):
         check_seed(tmp_path, seed)

@@ -19,6 +19,8 @@ from nsys_llm.numeric.intervals import IntArray, union_intervals
 
 #: Stretches that a rank sends as they are; 13 bytes each. Ours.
 MOST_WHOLE: Final = 6_000
+#: So many stretches at a time stay small beside the trace.
+_BLOCK: Final = 1 << 19
 
 
 def compacted(forest: PathForest, cuts: IntArray, shown: IntArray) -> PathForest:
@@ -54,28 +56,50 @@ def _within(forest: PathForest, spans: IntArray) -> Bools:
 
 
 def _added_up(forest: PathForest, whole: Bools) -> PathForest:
-    sizes = np.diff(forest.first)
+    """Return the paths with all but some segments added up, block by block."""
+    parts, sizes = [], [np.zeros(1, dtype=np.int64)]
+    low, n = 0, len(forest)
+    while low < n:
+        high = int(np.searchsorted(forest.first, forest.first[low] + _BLOCK, side="right")) - 1
+        high = min(max(high, low + 1), n)
+        rows, begin_ns, counts = _block(forest, whole, low, high)
+        parts.append((begin_ns, forest.code[rows], forest.doubtful[rows]))
+        sizes.append(counts)
+        low = high
+    begins, codes, doubts = zip(*parts, strict=True)
+    return replace(
+        forest,
+        begin_ns=np.concatenate(begins),
+        code=np.concatenate(codes),
+        doubtful=np.concatenate(doubts),
+        first=np.cumsum(np.concatenate(sizes)),
+    )
+
+
+def _block(
+    forest: PathForest, whole: Bools, low: int, high: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return rows that stand for the sums of some segments, their begins, and how many of each."""
+    from_row = int(forest.first[low])
+    rows = slice(from_row, int(forest.first[high]))
+    first, top_ns = forest.first[low : high + 1] - from_row, forest.top_ns[low:high]
+    begin_ns, code, doubtful = forest.begin_ns[rows], forest.code[rows], forest.doubtful[rows]
+    sizes = np.diff(first)
     segment = np.repeat(np.arange(sizes.size), sizes)
-    ends = np.empty_like(forest.begin_ns)
-    ends[1:] = forest.begin_ns[:-1]
-    ends[forest.first[:-1]] = forest.top_ns
-    ns = ends - forest.begin_ns
-    nth = np.arange(segment.size) - forest.first[segment]
+    ends = np.empty_like(begin_ns)
+    ends[1:] = begin_ns[:-1]
+    ends[first[:-1]] = top_ns
+    nth = np.arange(segment.size) - first[segment]
     charges_n = len(forest.charges)
-    what = np.where(whole[segment], nth, forest.doubtful * charges_n + forest.code)
+    what = np.where(whole[low:high][segment], nth, doubtful * charges_n + code)
     key = segment * max(int(sizes.max()), 2 * charges_n) + what
     order = np.argsort(key, kind="stable")
     ordered = key[order]
     new = np.append(True, ordered[1:] != ordered[:-1])
-    sums = np.add.reduceat(ns[order], np.flatnonzero(new))
-    rows = order[new]
-    first = np.searchsorted(segment[rows], np.arange(sizes.size + 1))
+    sums = np.add.reduceat((ends - begin_ns)[order], np.flatnonzero(new))
+    chosen = order[new]
+    counts = np.bincount(segment[chosen], minlength=sizes.size).astype(np.int64)
     spent = np.cumsum(sums)
-    before = np.concatenate(([0], spent))[first[segment[rows]]]
-    return replace(
-        forest,
-        begin_ns=forest.top_ns[segment[rows]] - (spent - before),
-        code=forest.code[rows],
-        doubtful=forest.doubtful[rows],
-        first=first,
-    )
+    before = np.concatenate(([0], spent))[np.cumsum(counts) - counts]
+    begins = top_ns[segment[chosen]] - (spent - before[segment[chosen]])
+    return from_row + chosen, begins, counts
