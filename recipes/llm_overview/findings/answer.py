@@ -11,6 +11,7 @@ from nsys_llm.report.gains import Gain, gain_words
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.view.text import counted, listed
 
+from .screen import step_unit
 from .texts import RULES
 
 
@@ -19,7 +20,7 @@ def findings(tables: Tables) -> list[Finding]:
     rows = records(tables["all_findings"])
     members = grouped((row for row in rows if row["opportunity"] is not None), "opportunity")
     told = [
-        _opportunity(row, members[(row["opportunity"],)])
+        _opportunity(row, members[(row["opportunity"],)], step_unit(tables))
         for row in records(tables["opportunities"])
     ]
     return [*told, *_remarks(rows)]
@@ -31,7 +32,7 @@ def answer(tables: Tables) -> str:
     if not rows:
         return "No recipe found anything whose fix would gain 1 % of a GPU's time or more."
     first = rows[0]
-    gain = _gain(first, ())
+    gain = _gain(first, (), step_unit(tables))
     others = [row["title"] for row in rows[1:3]]
     more = f" Next: {listed(others)}." if others else ""
     return f"Fix first: {first['title']} ({gain_words(gain)}).{more}"
@@ -46,13 +47,13 @@ def caveats(tables: Tables) -> list[str]:
     return [f"What the recipes remark on the capture: {', '.join(parts)}; each stands above once."]
 
 
-def _opportunity(row: Record, members: Sequence[Record]) -> Finding:
+def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
     classes = [name for one in members for name in (one["wall_classes"] or "").split(", ") if name]
     others = [one for one in members[1:]]
     more = f" Also seen: {'; '.join(_seen(one) for one in others)}." if others else ""
     lead = members[0]
     made = RULES["opportunity"].finding(
-        gain=_gain(row, tuple(dict.fromkeys(classes))),
+        gain=_gain(row, tuple(dict.fromkeys(classes)), step_unit),
         details=f"{row['details']}{more}",
         fields={"title": row["title"], "recommendation": row["recommendation"]},
         evidence=tuple(_evidence(members)),
@@ -69,7 +70,7 @@ def _opportunity(row: Record, members: Sequence[Record]) -> Finding:
     return replace(made, rule=row["rule"])
 
 
-def _gain(row: Record, wall_classes: tuple[str, ...]) -> Gain:
+def _gain(row: Record, wall_classes: tuple[str, ...], step_unit: str) -> Gain:
     step_ns = row["gain_step_ns"]
     return Gain(
         gain_ns=row["gain_ns"],
@@ -77,7 +78,8 @@ def _gain(row: Record, wall_classes: tuple[str, ...]) -> Gain:
         wall_classes=wall_classes or ("compute",),
         basis=row["gain_basis"],
         is_bound=row["gain_is_bound"],
-        steps_n=round(row["gain_ns"] / step_ns) if step_ns else None,
+        steps_n=row["gain_ns"] / step_ns if step_ns else None,
+        step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
     )
 

@@ -86,22 +86,29 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return 2 * shared_ns > shorter_ns
 
 
-def opportunity_rows(groups: Sequence[Opportunity]) -> list[dict[str, Any]]:
-    """Return the rows of the table `opportunities`, in order."""
-    return [_opportunity_row(number, group) for number, group in enumerate(groups, 1)]
+def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
+    """Return the rows of the table `opportunities`, in order.
+
+    Args:
+        groups: The opportunities.
+        step_ns: Mean step of the job; None without steps.
+    """
+    return [_opportunity_row(number, group, step_ns) for number, group in enumerate(groups, 1)]
 
 
-def _opportunity_row(number: int, group: Opportunity) -> dict[str, Any]:
+def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> dict[str, Any]:
     recipe, finding = group.lead
     row = finding_row(finding)
     kept = (
-        *("severity", "title", "gain_ns", "gain_pct", "gain_step_ns", "gain_is_bound"),
+        *("severity", "title", "gain_ns", "gain_pct", "gain_is_bound"),
         *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "culprit", "cause"),
         *("details", "recommendation", "record", "window_start_ns", "window_end_ns"),
     )
     return {
         "opportunity": number,
         **{name: row[name] for name in kept},
+        # A share of the span is as large a share of a mean step.
+        "gain_step_ns": None if step_ns is None else row["gain_pct"] / 100.0 * step_ns,
         "recipe": recipe,
         "rule": finding.rule,
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -30,6 +30,7 @@ from nsys_llm.report.gains import gain_words
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
+from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans
 
@@ -46,6 +47,7 @@ class Report:
         unrecorded: What the capture could not show, and the flags that would have shown it.
         sections: The tables to show.
         wall: Where the wall-clock time went, and what bounds it; a line of each side.
+        screen: Of an overview, what its first screen shows besides; None of others.
     """
 
     manifest: Manifest
@@ -56,6 +58,7 @@ class Report:
     unrecorded: tuple[str, ...]
     sections: tuple[Section, ...]
     wall: tuple[WallLine, ...] = ()
+    screen: Screen | None = None
 
     @property
     def lead_sections(self) -> tuple[Section, ...]:
@@ -126,7 +129,13 @@ def build_report(
             if len(tables[section.table]) or not section.optional
         ),
         wall=wall_lines(tables),
+        screen=_screen(run, tables),
     )
+
+
+def _screen(run: Run, tables: Mapping[str, pd.DataFrame]) -> Screen | None:
+    screen = None if run.analysis.screen is None else run.analysis.screen(tables)
+    return None if screen is None else replace(screen, subject=subject(run.profiles))
 
 
 def report_record(report: Report) -> dict[str, Any]:

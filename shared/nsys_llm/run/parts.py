@@ -117,7 +117,12 @@ def with_verdict(report: Report, folder: Path) -> Report:
         folder: Result of `COMPARED`.
     """
     compared = json.loads((folder / REPORT_NAME).read_text("utf-8"))["report"]
-    return replace(report, answer=f"{compared['answer']} {report.answer}")
+    screen = report.screen
+    return replace(
+        report,
+        answer=f"{compared['answer']} {report.answer}",
+        screen=None if screen is None else replace(screen, verdict=compared["answer"]),
+    )
 
 
 def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:
