@@ -31,7 +31,6 @@ MARKS: Final = {
     "recipes/llm_hotspots/test_copy_findings.py": "slow",
     "recipes/llm_hotspots/test_detail_findings.py": "slow",
     "recipes/llm_hotspots/test_details.py": "slow",
-    "recipes/llm_hotspots/test_host_findings.py": "slow",
     "recipes/llm_hotspots/test_hotspots_findings.py": "slow",
     "recipes/llm_hotspots/test_launches.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots.py": "slow",

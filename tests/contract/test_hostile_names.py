@@ -85,9 +85,6 @@ def test_the_hostile_run_has_findings_that_name_hostile_kernels(hostile_run, rec
     findings = pd.read_parquet(hostile_run[0] / "findings.parquet")
     told = " ".join([*findings["title"], *findings["details"]])
     assert "alert(1)" in told
-    if recipe == "llm_hotspots":
-        # 5,000 of 2 * (5,000 + 24 * 100) on one rank, 100 on the other: 34.5 %.
-        assert set(findings["name"].dropna()) >= set(HOSTILE_NAMES[:2])
 
 
 def test_html_outputs_hold_only_the_elements_of_tables_and_glossaries(notebook):
@@ -148,7 +145,10 @@ def test_markdown_cells_leave_no_markup_of_a_name(notebook):
 def test_names_in_markdown_cells_are_shown_as_they_are(notebook, recipe):
     # Findings about phases name a range, all others a kernel.
     told = HOSTILE_NAMES[2 if recipe == "nvtx_phase_attribution" else 0]
-    assert told in markdown_text(markdown_cells(notebook)[0])
+    cells = markdown_cells(notebook)
+    # Kernels of 0.0 % of the span are no finding of llm_hotspots, but a remark under Capture.
+    shown = cells if recipe == "llm_hotspots" else cells[:1]
+    assert any(told in markdown_text(cell) for cell in shown)
 
 
 def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):
@@ -165,7 +165,7 @@ def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):
         for section in manifest.sections
         if section.lead and (not section.optional or len(results.table(section.table)))
     }
-    told = {text for text in headings if not text.startswith("Findings: ")}
+    told = {text for text in headings if not text.startswith("Findings")}
     assert {manifest.title, "Capture"} <= told <= {manifest.title, "Capture", *ours}
 
 
