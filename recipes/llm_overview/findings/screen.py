@@ -10,6 +10,8 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.view.text import counted, format_ns
 
+from ..tables.steps import mean_step_ns
+
 
 def screen(tables: Tables) -> Screen | None:
     """Return what stands on the first screen ahead of opportunities; None without GPU work."""
@@ -18,23 +20,16 @@ def screen(tables: Tables) -> Screen | None:
         return None
     spans = [int(row["span_ns"]) for row in gpus]
     facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
-    stepped = [row for row in gpus if row["steps_n"]]
     trust = _trust(records(tables["all_findings"]))
-    if not stepped:
+    step_ns = mean_step_ns(gpus)
+    if step_ns is None:
         return Screen(", ".join(facts), float(max(spans)), "of one GPU", by_step=False, trust=trust)
-    unit = stepped[0]["step_unit"]
-    step_ns = mean_step_ns(stepped)
-    least, most = (of(int(row["steps_n"]) for row in stepped) for of in (min, max))
+    scale, unit = Scale.of(step_ns), step_unit(tables)
+    counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
+    least, most = min(counts), max(counts)
     steps = counted(most, unit) if least == most else f"{least} to {counted(most, unit)}"
-    scale = Scale.of(step_ns)
     facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"]
     return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust)
-
-
-def mean_step_ns(rows: Sequence[Record]) -> float:
-    """Return the mean step of some GPUs that have steps."""
-    time_ns = sum(row["steps_n"] * row["step_ns"] for row in rows)
-    return float(time_ns / sum(row["steps_n"] for row in rows))
 
 
 def step_unit(tables: Tables) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
 
+#: What the table `all_findings` says of a finding that speaks for its opportunity.
+LEAD: Final = "lead"
 #: A finding, and the recipe that has it.
 Source = tuple[str, Finding]
 
@@ -123,7 +125,7 @@ def all_finding_rows(
     account: dict[tuple[str, int], tuple[str, int]] = {}
     for number, group in enumerate(groups, 1):
         for place, (recipe, finding) in enumerate(group.sources):
-            account[recipe, id(finding)] = ("merged" if place else "lead", number)
+            account[recipe, id(finding)] = ("merged" if place else LEAD, number)
     return [
         _account_row(recipe, position, finding, account.get((recipe, id(finding))))
         for recipe, part in parts.items()

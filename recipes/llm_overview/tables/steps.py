@@ -41,15 +41,14 @@ def gpu_steps(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> GpuS
     }
 
 
-def mean_step_ns(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> float | None:
-    """Return the mean of all full steps of the job, on any GPU; None without one."""
-    gpus = gpu_steps(steps, ranks)
-    rows = [
-        counts
-        for rank in ranks
-        if rank.key in steps
-        for device_id, counts in steps[rank.key].devices.items()
-        if (rank.file, device_id) in gpus
-    ]
-    steps_n = sum(n for n, _ in rows)
-    return sum(time_ns for _, time_ns in rows) / steps_n if steps_n else None
+def mean_step_ns(gpus: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean full step of the job; None where steps hold less than half of the time.
+
+    Args:
+        gpus: Rows of the table `ranks`.
+    """
+    stepped = [row for row in gpus if row["steps_n"]]
+    time_ns = sum(row["steps_n"] * row["step_ns"] for row in stepped)
+    if not stepped or 2 * time_ns < sum(row["span_ns"] for row in gpus):
+        return None
+    return float(time_ns / sum(row["steps_n"] for row in stepped))

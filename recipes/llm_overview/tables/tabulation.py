@@ -32,10 +32,11 @@ def tabulate(
     """
     parts = partial.parts
     groups = grouped_findings(parts)
+    gpus = rank_rows(parts, ranks, gpu_steps(partial.steps, ranks))
     rows = {
-        "opportunities": opportunity_rows(groups, mean_step_ns(partial.steps, ranks)),
+        "opportunities": opportunity_rows(groups, mean_step_ns(gpus)),
         "all_findings": all_finding_rows(parts, groups),
-        "ranks": rank_rows(parts, ranks, gpu_steps(partial.steps, ranks)),
+        "ranks": gpus,
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],
     }
     return {name: _frame(name, some) for name, some in rows.items()}

@@ -14,7 +14,7 @@ from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, fitted_parts, plain, w
 from nsys_llm.view.text import counted, format_percent, quoted, shortened, spans
 
 #: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
-_MOST_LINES: Final = {"verdict": 5, "item": 2, "advice": 2, "trust": 2}
+_MOST_LINES: Final = {"verdict": 5, "item": 2, "advice": 3, "trust": 2}
 #: Characters of a name.
 _LEAST_NAME, _MOST_NAME = 8, 44
 #: Where a sentence ends before another; no number and no name has a blank after its full stop.

@@ -85,7 +85,7 @@ def made(devices, name="work"):
     return RankSteps(StepKind(name, "step", "repeated range", 3), devices)
 
 
-def test_the_mean_is_over_all_steps_of_all_gpus():
+def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():
     keys = [RankKey("a", 1, ""), RankKey("b", 2, ""), RankKey("c", 3, "")]
     ranks = [Rank(key, number, key.path, "index", None) for number, key in enumerate(keys)]
     steps = {
@@ -93,9 +93,24 @@ def test_the_mean_is_over_all_steps_of_all_gpus():
         keys[1]: made({0: (3, 60)}),
         keys[2]: made({0: (9, 9_000)}, "else"),
     }
-    assert mean_step_ns(steps, ranks) == 80 / 5
-    assert set(gpu_steps(steps, ranks)) == {("a", 0), ("b", 0)}
-    assert mean_step_ns({}, ranks) is None
+    gpus = gpu_steps(steps, ranks)
+    assert {key: (row["steps_n"], row["step_ns"]) for key, row in gpus.items()} == {
+        ("a", 0): (2, 10.0),
+        ("b", 0): (3, 20.0),
+    }
+    assert gpu_steps({}, ranks) == {}
+
+
+def test_the_mean_is_over_all_steps_of_all_gpus():
+    gpus = [
+        {"span_ns": 50, "steps_n": 2, "step_ns": 10.0},
+        {"span_ns": 110, "steps_n": 3, "step_ns": 20.0},
+        {"span_ns": 0, "steps_n": None, "step_ns": None},
+    ]
+    assert mean_step_ns(gpus) == 80 / 5
+    assert mean_step_ns([]) is None
+    # Steps that hold less than half of the time are no measure of what is gained in all of it.
+    assert mean_step_ns([*gpus, {"span_ns": 1, "steps_n": None, "step_ns": None}]) is None
 
 
 def test_the_order_of_merging_changes_nothing():
