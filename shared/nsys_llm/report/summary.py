@@ -105,9 +105,9 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
         for kept_n in range(len(parts) - 2, -1, -1)
     ]
     yield from (few for few in together if few[-1].share_pct < _LITTLE_PCT)
-    for told_n in range(len(parts) - 1, -1, -1):
-        yield [*parts[:told_n], *(replace(part, inside="") for part in parts[told_n:])]
-    yield from together
+    for few in (parts, *together):
+        for told_n in range(len(few), -1, -1):
+            yield [*few[:told_n], *(replace(part, inside="") for part in few[told_n:])]
 
 
 def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:
