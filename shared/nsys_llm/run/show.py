@@ -47,7 +47,7 @@ def _overall(result: Result, as_json: bool) -> list[str]:
         | {name: finding[name] for name in ("gain_pct", "gain_step_ns", "gain_ns", "rank")}
         for number, finding in enumerate(result.findings, 1)
     ]
-    tables = {name: int(rows_n) for name, rows_n in result.report["tables"].items()}
+    tables = {name: int(table["rows"]) for name, table in result.report["tables"].items()}
     if as_json:
         record = {"recipe": result.recipe, "answer": result.answer, "findings": findings}
         return [json.dumps({**record, "tables": tables}, indent=2, ensure_ascii=False)]
