@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.capture_summary import (
     capture_caveats,
     capture_facts,
@@ -91,7 +92,21 @@ NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do
 
 def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
-    return ranked([*run_findings(tables), *run.analysis.findings(tables)])
+    return findings_of(run.analysis, tables)
+
+
+def findings_of(analysis: Analysis[Any], tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return the findings that tables give, in order."""
+    return ranked([*run_findings(tables), *analysis.findings(tables)])
+
+
+def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tuple[Section, ...]:
+    """Return the sections of a recipe that a report has: without optional ones that are empty."""
+    return tuple(
+        section
+        for section in manifest.sections
+        if len(tables[section.table]) or not section.optional
+    )
 
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
@@ -123,11 +138,7 @@ def build_report(
         facts=tuple(facts),
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
-        sections=tuple(
-            section
-            for section in run.manifest.sections
-            if len(tables[section.table]) or not section.optional
-        ),
+        sections=shown_sections(run.manifest, tables),
         wall=wall_lines(tables),
         screen=_screen(run, tables),
     )
