@@ -13,7 +13,9 @@ from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
+from .per_rank.host_times import HostTimes
 from .per_rank.launches import Key
+from .per_rank.step_walls import StepWalls
 from .per_rank.steps import StepCount
 
 
@@ -88,6 +90,7 @@ class RankSums:
         phases: GPU time by phase.
         devices: Sorted by id.
         steps: How many steps it did.
+        walls: Where the time of its full steps went.
         lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
         held: When its devices were idle because of the profiler.
         graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
@@ -101,6 +104,7 @@ class RankSums:
     phases: NamedSums
     devices: tuple[DeviceSums, ...]
     steps: StepCount
+    walls: StepWalls
     lanes: tuple[LaneRows, ...]
     held: HeldDevices
     graph_nodes_n: int
@@ -118,6 +122,7 @@ class SidePart:
         total_ns: Shape (keys,), time inside the window.
         counts: How often which duration; groups are positions in `keys`.
         phase_steps: How often a phase took how long in a step.
+        host: How often a call or range of the host took how long.
     """
 
     ranks: Mapping[RankKey, RankSums] = field(default_factory=dict)
@@ -125,6 +130,7 @@ class SidePart:
     total_ns: IntArray = field(default_factory=_none)
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
     phase_steps: HistogramByName = field(default_factory=HistogramByName)
+    host: HostTimes = field(default_factory=HostTimes)
 
 
 @dataclass(frozen=True)
@@ -164,4 +170,5 @@ def _merged_side(parts: Sequence[SidePart]) -> SidePart:
         total_ns,
         ValueCounts.merge(counts),
         HistogramByName.merge([part.phase_steps for part in parts]),
+        HostTimes.merge([part.host for part in parts]),
     )

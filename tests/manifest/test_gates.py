@@ -143,6 +143,16 @@ def test_every_metric_of_the_manifest_can_be_gated():
     }
     for metric in metrics:
         text = metric.name if metric.argument is None else f"{metric.name}(x)"
-        (found,) = parse_gates([f"{text}:+1%"], metrics)
-        assert found.metric == metric.name
+        (found,) = parse_gates([f"{text}:{'-' if metric.falls else '+'}1%"], metrics)
+        assert (found.metric, found.falls) == (metric.name, metric.falls)
         assert metric.meaning.endswith(".")
+
+
+def test_a_metric_that_gets_worse_as_it_falls_has_its_limit_downwards():
+    metric = Metric("steps_per_second", "count", "Steps.", falls=True)
+    (gate,) = parse_gates(["steps_per_second:-3%"], [metric])
+    for after, result in ((97, PASS), (96, FAIL), (200, PASS)):
+        assert judge(gate, Fraction(100), Fraction(after), None).result == result
+    assert judge(gate, Fraction(100), Fraction(96), Fraction(4)).result == PASS
+    with pytest.raises(UsageError, match="gets worse as it falls"):
+        parse_gates(["steps_per_second:+3%"], [metric])

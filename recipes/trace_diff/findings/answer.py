@@ -1,21 +1,24 @@
-"""The answer of trace_diff: how much changed, and the few changes that tell most."""
+"""The answer of trace_diff: which run is faster, and the few changes that tell most."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nsys_llm.report.records import Tables
+from nsys_llm.report.records import Record, Tables, first_record
 from nsys_llm.trace.rank_sets import COMPARED
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent
+from nsys_llm.view.text import format_count, format_ns
 
-from ..tables.checks import BLOCKING, KERNELS, STEPS, TOTALS, WINDOW, WORK, WORK_OF_ALL
-from .change import Clue, changed, matters
+from ..tables.checks import ALL, BLOCKING, STEPS, WINDOW, WORK, WORK_OF_ALL
+from ..tables.step_verdict import OTHER_WORK, SLOWER
+from .change import Clue, matters
 from .changes import find_clues
 from .diagnosis import conclusive
+from .gains import Costs
+from .host import host_finding, host_words, slower_host
 from .kernels import alike_ratio
 from .normalization import Basis, basis_of, both_sides
-from .work_words import work_sentence
+from .step_words import sure_words, verdict_lines
 
 #: Changes that are told: the rest stands in the findings.
 _MOST_CLUES: Final = 3
@@ -28,30 +31,51 @@ _REASONS: Final = {
 }
 #: Told by the first sentence.
 _ALIKE: Final = frozenset({"more_of_all", "less_of_all"})
-#: A change of the kernel time, or of the number of launches, that rounds to none.
-_NOTHING_PCT: Final = 0.05
 #: Tables whose changes are all 0 where nothing changed.
 _SUMS: Final = ("memops", "apis", "phases", "idle", "collectives")
 
 
 def answer(tables: Tables) -> str:
-    """Return what changed between the runs, in two sentences; more where that is not comparable."""
+    """Return the verdict in lines: which run is faster, what the change is made of, and its cause.
+
+    Then, as prose, how sure it is and what changed in kernels, copies and idle time.
+    """
     basis = basis_of(tables)
     if basis.kernels.empty:
         return "Neither run has a kernel in what was looked at: there is nothing to compare."
-    blocked = _blocked(tables, basis)
-    graphs = _graphs(tables, basis)
-    if _nothing_changed(tables):
+    verdict = first_record(tables["verdict"])
+    lines = verdict_lines(tables)
+    if cause := _cause(tables, basis, verdict):
+        lines.append(f"cause: {cause}")
+    prose = [sure_words(verdict), _blocked(tables, basis), _changes(tables, basis, verdict)]
+    prose.append(_graphs(tables, basis))
+    return "\n".join([*lines, " ".join(part for part in map(str.strip, prose) if part)]).strip()
+
+
+def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
+    """Return the cause of a run that is slower; empty where none is known."""
+    if verdict["word"] != SLOWER:
+        return ""
+    costs = Costs(tables, basis)
+    host = slower_host(tables)
+    if host is not None and host_finding(tables, costs) is not None:
+        return f"the host: {host_words(host)}"
+    return ""
+
+
+def _changes(tables: Tables, basis: Basis, verdict: Record) -> str:
+    """Return what changed most; sentences of effect are withheld where the work is another."""
+    if _nothing_changed(tables) and not _is_blocked(tables):
         same = "both runs have the same kernels, as often and as long, and the same idle time"
-        return f"{blocked}Nothing changed: {same}.{graphs}"
+        return f"Nothing changed: {same}."
+    if verdict["word"] == OTHER_WORK or _is_blocked(tables):
+        return ""
     clues = find_clues(tables, basis)
     told = _told(clues, basis)
-    first = f"{work_sentence(tables, basis)}{blocked}{_headline(tables, basis)}.{graphs}"
     if not told:
-        nothing = "No kernel changed enough to tell from chance."
-        return first if alike_ratio(basis) is not None else f"{first} {nothing}"
+        return "" if alike_ratio(basis) is not None else "No kernel changed beyond chance."
     kinds = "; ".join(clue.brief or clue.text for clue in told)
-    return f"{first} {_reason(tables, basis, clues) or 'What changed most'}: {kinds}."
+    return f"{_reason(tables, basis, clues) or 'What changed most'}: {kinds}."
 
 
 def _reason(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> str:
@@ -65,14 +89,16 @@ def _reason(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> str:
     return next(told, "")
 
 
+def _is_blocked(tables: Tables) -> bool:
+    """Tell whether nothing is comparable."""
+    return bool((tables["comparability"]["status"] == ALL).any())
+
+
 def _blocked(tables: Tables, basis: Basis) -> str:
     rows = tables["comparability"]
     if basis.per_step:
         # What follows is told per step.
         rows = rows[~rows["check"].isin([STEPS, WINDOW])]
-    if alike_ratio(basis) is not None:
-        # The first sentence says how much more or less the input did.
-        rows = rows[(rows["check"] != KERNELS) | (rows["status"] != TOTALS)]
     # The first sentence says what changed in the work.
     rows = rows[~rows["check"].isin([WORK, WORK_OF_ALL])]
     for status, what in BLOCKING.items():
@@ -86,46 +112,6 @@ def _blocked(tables: Tables, basis: Basis) -> str:
 def _check(row: dict[Any, Any]) -> str:
     before, after = both_sides(row)
     return f"{row['check']} ({before}, then {after}; {row['meaning']})"
-
-
-def _headline(tables: Tables, basis: Basis) -> str:
-    before, after = basis.before_ns, basis.after_ns
-    change = after - before
-    share = f" ({format_percent(100 * abs(change) / before)})" if before else ""
-    if before and 100 * abs(change) < _NOTHING_PCT * before:
-        amount = "as much as the baseline"
-    else:
-        amount = f"{format_ns(abs(change))}{share} {'more' if change > 0 else 'less'} than the "
-        amount += "baseline"
-    first = f"The input spends {format_ns(after)} in kernels{basis.a_step}, {amount}"
-    return f"{first}, {_alike(basis) or _launches(tables, basis)}"
-
-
-def _alike(basis: Basis) -> str:
-    """Say that the input did more or less of the same work; empty where that is not so."""
-    ratio = alike_ratio(basis)
-    if ratio is None:
-        return ""
-    count, per_call = (changed(float(basis.kernels[name].sum())) for name in ("count", "per_call"))
-    fewer = "less" if ratio < 1 else "more"
-    return (
-        f"and did {fewer} of the same work: nearly all kernels run "
-        f"{format_percent(100 * abs(ratio - 1))} {fewer} often ({count}; their length makes "
-        f"{per_call})"
-    )
-
-
-def _launches(tables: Tables, basis: Basis) -> str:
-    if basis.per_step:
-        runs = tables["runs"].set_index("side")
-        steps = [counted(int(runs.loc[side, "steps_n"]), "step") for side in ("input", "baseline")]
-        return f"over {steps[0]} (the baseline did {steps[1]})"
-    before, after = (int(basis.kernels[name].sum()) for name in ("baseline_n", "input_n"))
-    if before == after:
-        return f"in the same number of launches ({format_count(after)})"
-    more = f"{format_count(abs(after - before))} {'more' if after > before else 'fewer'} launches"
-    share = f", {format_percent(100 * abs(after - before) / before)}" if before else ""
-    return f"in {more} ({format_count(before)} -> {format_count(after)}{share})"
 
 
 def _graphs(tables: Tables, basis: Basis) -> str:

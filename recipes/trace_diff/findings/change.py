@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nsys_llm.view.text import format_ns, format_percent
 
@@ -26,6 +27,7 @@ class Clue:
         sure: Whether it is more than chance, as far as one run can tell.
         brief: The clause as the answer has it; empty where that is the text.
         whole: Of a rank: whether nearly all of the change of all ranks is its own.
+        numbers: Numbers that the text names, by name.
     """
 
     rule: str
@@ -39,6 +41,7 @@ class Clue:
     sure: bool = True
     brief: str = ""
     whole: bool = False
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 def changed(ns: float) -> str:

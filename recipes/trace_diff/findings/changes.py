@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.view.text import format_bytes, format_count, format_percent, quoted
+from nsys_llm.view.text import format_bytes, format_change, format_count, format_percent, quoted
 
 from .change import Clue, changed, matters
 from .kernels import kernel_clues, work_ratio
@@ -135,7 +135,7 @@ def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:
             kind, name = f"{kind} ({between})", f"{name} {between}"
         steps = basis.shares
         more = after / before * steps[0] / steps[1] - 1 if before else 0.0
-        share = f" ({100 * more:+.0f} %)" if before else ""
+        share = f" ({format_change(100 * more)})" if before and after else ""
         sizes = (row["baseline_size_bytes"], row["input_size_bytes"])
         yield Clue(
             "copies",

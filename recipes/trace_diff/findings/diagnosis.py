@@ -46,11 +46,13 @@ class Conclusion:
         rule: Kind of conclusion, the rule of a finding where it is one by itself.
         text: A sentence, or several.
         fields: What the advice of the rule names.
+        numbers: Numbers that the text names, by name.
     """
 
     rule: str
     text: str
     fields: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[Conclusion]:

@@ -1,4 +1,4 @@
-"""Findings of trace_diff: what got worse, by kind; what got better is a note."""
+"""Findings of trace_diff: what a change cost in wall-clock time, and what got better."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables, severity_of
-from nsys_llm.view.text import format_ns, format_percent, quoted
+from nsys_llm.report.findings import IMPROVEMENT, PERFORMANCE, Finding
+from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.records import Tables
+from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.view.text import format_ns, quoted
 
-from ..tables.checks import ALL, BLOCKING
+from ..tables.checks import BLOCKING
 from .change import Clue
 from .changes import find_clues
 from .diagnosis import Conclusion, conclusive
+from .gains import Cost, Costs
+from .host import host_finding
 from .normalization import Basis, basis_of, both_sides
-from .texts import RULES, SEVERITY_PCT
+from .texts import RULES
 
-#: What says that more or less was done.
-_MORE_WORK: Final = frozenset({"more_of_all", "less_of_all", "calls_at_other_work"})
 #: Another problem, unless the steps are known to do the same.
 _SIZES: Final = frozenset({"other_sizes"})
-#: What takes longer where a step has more to do.
-_GROWS_WITH_WORK: Final = frozenset(
-    {"other_kernels", "more_calls", "few_calls", "uneven_calls", "copies", "transfer"}
-    | {"communication", "split_launches"}
-)
-
 #: Conclusions that are told with the change that they explain.
 _SAID_BY: Final = {"waiting": ("late_peer",), "more_idle": ("graphs_lost", "host_bound")}
+#: What of the kernel time, in percent of a step, an improvement is at least worth.
+_LEAST_PCT: Final = min(LIMITS_PCT.values())
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -36,64 +34,82 @@ def findings(tables: Tables) -> list[Finding]:
     basis = basis_of(tables)
     if basis.kernels.empty:
         return []
-    clues = find_clues(tables, basis)
+    clues, costs = find_clues(tables, basis), Costs(tables, basis)
     concluded = {one.rule: one for one in conclusive(tables, basis, clues)}
-    return [
-        *_not_comparable(tables),
-        *(_finding(clue, basis, concluded) for clue in clues),
-        *_conclusions(basis, concluded),
+    host = host_finding(tables, costs)
+    told = [clue for clue in clues if clue.rule in RULES and clue.sure]
+    if host is not None:
+        told = [clue for clue in told if clue.rule != "more_idle"]
+    found = [
+        *(_finding(clue, basis, costs, concluded) for clue in told),
+        *_conclusions(costs, concluded),
+        host,
     ]
+    return [*_not_comparable(tables), *(one for one in found if one is not None)]
 
 
-def _finding(clue: Clue, basis: Basis, concluded: Mapping[str, Conclusion]) -> Finding:
+def _finding(
+    clue: Clue, basis: Basis, costs: Costs, concluded: Mapping[str, Conclusion]
+) -> Finding | None:
+    """Return the finding on a change; None where it says nothing about time on a clock."""
+    cost = costs.of(clue)
+    if cost is None or (clue.rule in _SIZES and basis.same_work is not True):
+        return None
+    if cost.gain is None and not _is_improvement(cost, costs):
+        return None
     said = [concluded[rule].text for rule in _SAID_BY.get(clue.rule, ()) if rule in concluded]
-    share = 100 * clue.impact_ns / basis.before_ns if basis.before_ns else 0.0
-    severity = severity_of(share, SEVERITY_PCT)
-    if severity is None:
-        severity = "low" if clue.stands_out and clue.impact_ns > 0 else "note"
-    if not clue.sure or not _is_verdict(clue, basis):
-        severity = "note"
     found = RULES[clue.rule].finding(
-        severity=severity,
-        details=f"{clue.text[0].upper()}{clue.text[1:]}: {format_ns(abs(clue.impact_ns))} beside "
-        f"{format_ns(basis.before_ns)} of kernel time in the baseline{basis.a_step} "
-        f"({format_percent(abs(share))}).",
+        gain=cost.gain,
+        kind=IMPROVEMENT if cost.gain is None else PERFORMANCE,
+        details=f"{clue.text[0].upper()}{clue.text[1:]}. {_cost_words(cost, costs)}",
         fields={"name": quoted(clue.name), "rank": clue.rank},
+        evidence=cost.evidence,
+        numbers={**clue.numbers, "impact_ns": clue.impact_ns, "change_ns": cost.change_ns},
         tables=clue.tables,
         name=clue.name,
-        rank=clue.rank,
+        rank=cost.rank,
+        device_id=cost.device_id,
         impact_ns=round(abs(clue.impact_ns)),
     )
     return replace(found, recommendation=" ".join([*said, found.recommendation]))
 
 
-def _is_verdict(clue: Clue, basis: Basis) -> bool:
-    """Tell whether more time is a change for the worse: not where more was to be done."""
-    if clue.rule in _MORE_WORK:
-        return False
-    if clue.rule in _SIZES and basis.same_work is not True:
-        return False
-    return not (basis.other_work and clue.rule in _GROWS_WITH_WORK)
+def _is_improvement(cost: Cost, costs: Costs) -> bool:
+    """Tell whether a change won enough to be worth a word."""
+    whole_ns = costs.verdict["baseline_ns"]
+    return bool(whole_ns and -100 * cost.change_ns >= _LEAST_PCT * whole_ns)
 
 
-def _conclusions(basis: Basis, concluded: Mapping[str, Conclusion]) -> Iterator[Finding]:
+def _cost_words(cost: Cost, costs: Costs) -> str:
+    """Return what a change makes in wall-clock time."""
+    unit = "in all" if costs.verdict["basis"] not in ("step", "token") else f"a {costs.unit}"
+    more = "more" if cost.change_ns > 0 else "less"
+    gpu = f"GPU {cost.device_id} of rank {cost.rank}"
+    return f"That is {format_ns(abs(cost.change_ns))} {more} {unit} on {gpu}."
+
+
+def _conclusions(costs: Costs, concluded: Mapping[str, Conclusion]) -> Iterator[Finding]:
     for rule, conclusion in concluded.items():
-        if rule in RULES:
-            yield RULES[rule].finding(
-                severity="medium",
-                details=conclusion.text,
-                fields=conclusion.fields,
-                impact_ns=round(abs(basis.after_ns - basis.before_ns)),
-            )
+        cost = costs.of_class(COMPUTE)
+        if rule not in RULES or cost is None or cost.gain is None:
+            continue
+        yield RULES[rule].finding(
+            gain=cost.gain,
+            details=f"{conclusion.text} {_cost_words(cost, costs)}",
+            fields=conclusion.fields,
+            evidence=cost.evidence,
+            numbers={**conclusion.numbers, "change_ns": cost.change_ns},
+            rank=cost.rank,
+            device_id=cost.device_id,
+            impact_ns=cost.gain.gain_ns,
+        )
 
 
 def _not_comparable(tables: Tables) -> Iterator[Finding]:
     rows = tables["comparability"]
     for row in rows[rows["status"].isin(BLOCKING)].to_dict("records"):
         before, after = both_sides(row)
-        whole = row["status"] == ALL
         yield RULES["not_comparable"].finding(
-            severity="high" if whole else "medium",
             details=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
             fields={"what": BLOCKING[row["status"]], "check": row["check"]},
             name=row["check"],

@@ -1,21 +1,22 @@
 """The rules of this recipe: title, threshold with its source, advice.
 
-Limits are percentages of the baseline's kernel time unless they say otherwise. What got better, and
-what may be chance or another amount of work, is a note.
+A change for the worse has a gain: what its cause would win back in wall-clock time of one GPU. What
+got better is an improvement; what may be chance or another amount of work is no finding.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.gains import LIMITS_PCT, limits_words
+from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 
 from ..tables.checks import ALL, STEP_TIMES, TOTALS
 from ..tables.workload_match import ALIKE_PCT, LEAST_CHANGE_PCT
 
-#: Share of the baseline's kernel time from which a change for the worse has a severity; nsys-ai
-#: calls 5 % a regression and 2 % noise, high is ours.
-SEVERITY_PCT: Final = {"high": 10.0, "medium": 5.0, "low": 2.0}
+#: Share of the host's time in calls and ranges that got slower, from which the host is slower.
+SLOWER_HOST_SHARE_PCT: Final = 50.0
 #: Share of the kernel time from which a change is worth a word.
 LEAST_PCT: Final = 0.5
 #: Ratio of mean durations that is worth a word however little time it is about.
@@ -56,11 +57,11 @@ HOST_BOUND: Final = (
     "launches, not the kernels."
 )
 
-_SOURCE: Final = "5 and 2 %: nsys-ai 0.3.0; the others: this project"
-_AS_IDLE: Final = "low findings of idle_gaps; severities: nsys-ai 0.3.0 (5 and 2 %), this project"
-_SEVERITY: Final = f"{limits_text(SEVERITY_PCT)} of the baseline's kernel time for the worse"
+_SOURCE: Final = OURS
+_AS_IDLE: Final = OURS
+_SEVERITY: Final = limits_words()
 _CHANGE: Final = f"from {LEAST_PCT:g} % or {STANDS_OUT:g} times the duration; {_SEVERITY}"
-_NOTE: Final = f"a note from {LEAST_PCT:g} % of the kernel time"
+_BETTER: Final = f"an improvement from {min(LIMITS_PCT.values()):g} % of a step"
 _DIAGNOSIS_TABLES: Final = ("kernels", "categories", "memops")
 
 RULES: Final = rules_by_id(
@@ -80,26 +81,16 @@ RULES: Final = rules_by_id(
         scope="kernel",
         title="{name} got faster per call",
         threshold=f"calls of the same size beyond chance, {LEAST_CHANGE_PCT:g} % of the median; "
-        f"{_NOTE}",
+        f"{_BETTER}",
         source=_SOURCE,
         recommendation="Check that it still does the same work: a grid does not show all sizes.",
-        tables=("kernels", "configs"),
-    ),
-    Rule(
-        "calls_at_other_work",
-        scope="kernel",
-        title="{name} takes another time per call, at another amount of work a step",
-        threshold=f"as slower_calls, where a step does another amount of work; {_NOTE}",
-        source=_SOURCE,
-        recommendation="Compare the time per token, or repeat a run with the batch of the other.",
         tables=("kernels", "configs"),
     ),
     Rule(
         "other_sizes",
         scope="kernel",
         title="{name} runs at other sizes",
-        threshold=f"other grids or blocks; {_CHANGE} where steps are known to do the same work, a "
-        "note elsewhere",
+        threshold=f"other grids or blocks; {_CHANGE} where steps are known to do the same work",
         source=_SOURCE,
         recommendation="Another grid or block is another problem, and no slower or faster kernel: "
         "compare in `configs` the sizes that both runs have, and the work of both runs.",
@@ -121,30 +112,20 @@ RULES: Final = rules_by_id(
         scope="kernel",
         title="{name} is merged into fewer launches",
         threshold=f"{SPLIT_RATIO:g} times fewer launches, the same total grid within "
-        f"{SAME_GRID_PCT:g} %; {_NOTE}",
+        f"{SAME_GRID_PCT:g} %; {_BETTER}",
         source=_SOURCE,
         recommendation="Nothing: the same total grid in larger launches.",
-        tables=("kernels", "configs"),
-    ),
-    Rule(
-        "few_calls",
-        scope="kernel",
-        title="{name} takes other times in few calls",
-        threshold=f"means {LEAST_CHANGE_PCT:g} % apart, in too few calls for a test; {_NOTE}",
-        source=_SOURCE,
-        recommendation="Capture more steps: a test needs eight calls on each side.",
         tables=("kernels", "configs"),
     ),
     Rule(
         "uneven_calls",
         scope="kernel",
         title="Some calls of {name} changed, and not the usual one",
-        threshold=f"means {LEAST_CHANGE_PCT:g} % apart, medians less; {_CHANGE}, a note where it "
-        "may be chance",
+        threshold=f"means {LEAST_CHANGE_PCT:g} % apart, medians less; {_CHANGE}",
         source=_SOURCE,
         recommendation="Find out which: `configs` and `rank_kernels` tell shapes and ranks apart, "
         "tail_stats lists the outliers.",
-        tables=("durations", "configs"),
+        tables=("kernels", "configs"),
     ),
     Rule(
         "more_calls",
@@ -160,36 +141,16 @@ RULES: Final = rules_by_id(
         "fewer_calls",
         scope="kernel",
         title="{name} runs less often",
-        threshold=f"{ALIKE_PCT:g} % beyond what all kernels do; {_NOTE}",
+        threshold=f"{ALIKE_PCT:g} % beyond what all kernels do; {_BETTER}",
         source=_SOURCE,
         recommendation="Check that the work was saved, and not moved to another kernel.",
-        tables=("kernels",),
-    ),
-    Rule(
-        "more_of_all",
-        scope="run",
-        title="All kernels run more often alike",
-        threshold=f"nearly all kernels within {ALIKE_PCT:g} % of one ratio; {_NOTE}",
-        source=_SOURCE,
-        recommendation="Compare per step: name the range with `--step`, or a kernel with "
-        "`--step-kernel`.",
-        tables=("kernels",),
-    ),
-    Rule(
-        "less_of_all",
-        scope="run",
-        title="All kernels run less often alike",
-        threshold=f"nearly all kernels within {ALIKE_PCT:g} % of one ratio; {_NOTE}",
-        source=_SOURCE,
-        recommendation="Compare per step: name the range with `--step`, or a kernel with "
-        "`--step-kernel`.",
         tables=("kernels",),
     ),
     Rule(
         "other_kernels",
         scope="category",
         title="Work of category {name} went to other kernels",
-        threshold=f"kernels that one run alone has; {_CHANGE}, low where kernels came and went",
+        threshold=f"kernels that one run alone has; {_CHANGE}",
         source=_SOURCE,
         recommendation="Compare versions, shapes and autotuning caches: another variant was "
         "chosen.",
@@ -202,7 +163,7 @@ RULES: Final = rules_by_id(
         threshold=f"at least half of the change of communication is waiting; {_CHANGE}",
         source=_SOURCE,
         recommendation="Look at `ranks` and at tail_stats' stragglers: the late rank is the one to "
-        "mend.",
+        "fix.",
         tables=("collectives", "kernels"),
     ),
     Rule(
@@ -260,8 +221,7 @@ RULES: Final = rules_by_id(
         "one_rank",
         scope="rank",
         title="Rank {rank} changed unlike the others",
-        threshold=f"{RANK_POINTS:g} points of its kernel time unlike the median rank; {_SEVERITY}, "
-        "low below",
+        threshold=f"{RANK_POINTS:g} points of its kernel time unlike the median rank; {_SEVERITY}",
         source=_SOURCE,
         recommendation="Look at its row in `ranks` and `rank_kernels`: the code is the same on all "
         "ranks, so its machine, its share of the work, or what else runs there differs.",
@@ -271,16 +231,28 @@ RULES: Final = rules_by_id(
         "more_idle",
         scope="run",
         title="The GPUs are idle more",
-        threshold=f"{IDLE_POINTS:g} points of the windows; {_SEVERITY}, low below",
+        threshold=f"{IDLE_POINTS:g} points of the windows; {_SEVERITY}",
         source=_AS_IDLE,
         recommendation="Run idle_gaps on both: it lists the gaps, and what the host did in them.",
         tables=("idle", "metrics"),
     ),
     Rule(
+        "slower_host",
+        scope="run",
+        title="The host is slower, and the GPUs wait for it",
+        threshold=f"medians of calls and ranges that wait for no GPU: {SLOWER_HOST_SHARE_PCT:g} % "
+        "of their time in those that got slower beyond chance; the gain is idle time by causes of "
+        f"the host; {_SEVERITY}",
+        source=_SOURCE,
+        recommendation="Compare the hosts: CPU model and clock, other processes, pinning and NUMA "
+        "node, Python and driver versions, tracing options. The GPU's work is not the cause.",
+        tables=("host", "wall_change"),
+    ),
+    Rule(
         "less_idle",
         scope="run",
         title="The GPUs are idle less",
-        threshold=f"a note from {IDLE_POINTS:g} points of the windows",
+        threshold=f"{IDLE_POINTS:g} points of the windows; {_BETTER}",
         source=_AS_IDLE,
         recommendation="Nothing: the host keeps up better.",
         tables=("idle", "metrics"),
@@ -290,7 +262,8 @@ RULES: Final = rules_by_id(
         scope="run",
         title="The same work took a different path",
         threshold=f"as many launches within {SAME_LAUNCHES_PCT:g} %, kernels of one category "
-        "replaced, and longer calls or more copies inside the device; medium",
+        "replaced, and longer calls or more copies inside the device; "
+        f"{_SEVERITY}",
         source=OURS,
         recommendation="{telling}Compare what chooses the path of {work}: batch size, prompt "
         "lengths, backend and its switches, cascade attention for one.",
@@ -301,7 +274,7 @@ RULES: Final = rules_by_id(
         scope="run",
         title="Nearly all kernels changed alike",
         threshold=f"{SAME_RATIO_SHARE_PCT:g} % of the kernel time within {SAME_RATIO_PCT:g} % of "
-        f"one ratio, {LEAST_SLOWDOWN_PCT:g} % or more from 1; medium",
+        f"one ratio, {LEAST_SLOWDOWN_PCT:g} % or more from 1; {_SEVERITY}",
         source=OURS,
         recommendation="Repeat the run on an idle machine with clocks locked.",
         tables=_DIAGNOSIS_TABLES,
@@ -310,8 +283,9 @@ RULES: Final = rules_by_id(
         "not_comparable",
         scope="run",
         title="{what} are not comparable: {check}",
-        threshold="a check of the table `comparability`: high where nothing can be compared, "
-        "medium where sums or times per step cannot",
+        threshold="a check of the table `comparability` that keeps all, sums or times per step "
+        "from being compared",
+        kind=CAPTURE,
         source=OURS,
         recommendation="Repeat one of the captures like the other.",
         cases={

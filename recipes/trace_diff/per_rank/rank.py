@@ -9,8 +9,6 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import map_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
-from nsys_llm.analyses.device.gap_sums import sum_gaps
-from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.nvtx.phase_times import phase_times
@@ -19,13 +17,15 @@ from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, DeviceOps, memop_table, op_names
+from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, device_windows, memop_table
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import DeviceSums, DiffPartial, MoveSums, NamedSums, RankSums, SidePart
+from .host_times import host_times
 from .launches import Launches, coded_launches
+from .step_walls import step_walls
 from .steps import count_steps, phase_counts
 
 
@@ -47,21 +47,23 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Dif
     times = phase_times(trace, options)
     opaque_n = find_missing_work(trace).opaque_launches_n
     lanes = map_collectives(trace, rank).ranks.get(rank, ())
+    walls, idle = step_walls(trace, launches, times.steps, options)
     sums = RankSums(
         kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
         moves=_moves(trace),
         apis=_apis(trace),
         phases=NamedSums(times.phases, times.ops_n, times.gpu_ns),
-        devices=_devices(trace, launches, options, idle_known=opaque_n == 0),
+        devices=_devices(trace, launches, idle if opaque_n == 0 else {}),
         steps=count_steps(trace, times, options),
+        walls=walls,
         lanes=lanes,
         held=map_held(trace, rank) if lanes else HeldDevices(),
         graph_nodes_n=_graph_nodes_n(trace),
         whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,
     )
-    phases = phase_counts(trace, times, options)
-    part = SidePart({rank: sums}, launches.keys, total_ns, counts, phases)
+    phases, host = phase_counts(trace, times, options), host_times(trace)
+    part = SidePart({rank: sums}, launches.keys, total_ns, counts, phases, host)
     return DiffPartial({rank.side: part})
 
 
@@ -99,26 +101,17 @@ def _apis(trace: RankTrace) -> NamedSums:
 
 
 def _devices(
-    trace: RankTrace, launches: Launches, options: Mapping[str, Any], *, idle_known: bool
+    trace: RankTrace, launches: Launches, idle: Mapping[int, IntArray]
 ) -> tuple[DeviceSums, ...]:
-    names, host = op_names(trace, options), HostTimeline.of(trace)
     overlap = map_overlap(map_spans(trace, launches.communicates()))
-    return tuple(
-        _device(one, DeviceOps.of(trace, one.device_id, names), host, idle_known=idle_known)
-        for one in overlap
-    )
+    return tuple(_device(trace, one, idle.get(one.device_id)) for one in overlap)
 
 
-def _device(
-    overlap: DeviceOverlap, ops: DeviceOps, host: HostTimeline, *, idle_known: bool
-) -> DeviceSums:
-    idle_ns = None
-    if idle_known:
-        idle_ns = sum_gaps(ops.gaps, ops.launch_row, host).time_ns.sum(axis=1)
+def _device(trace: RankTrace, overlap: DeviceOverlap, idle_ns: IntArray | None) -> DeviceSums:
     parts = overlap.parts
     return DeviceSums(
         device_id=overlap.device_id,
-        window_ns=total_length_ns(ops.windows_ns),
+        window_ns=total_length_ns(device_windows(trace, overlap.device_id)[0]),
         communication_ns=overlap.communication_ns,
         exposed_ns=parts.communication_only_ns + parts.communication_copy_ns,
         copy_ns=overlap.copy_ns,

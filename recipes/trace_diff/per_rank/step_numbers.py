@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.taxonomy.names import normalise_range, step_key
 
 #: Label, steps that have it, and the sum of its values.
 StepNumber = tuple[str, int, int]
@@ -119,6 +119,23 @@ def step_numbers(names: Sequence[str]) -> tuple[StepNumber, ...]:
         for label, found in sorted(values.items())
         if _is_tokens(label) or not _counts_up(found)
     )
+
+
+def works_of(names: Sequence[str]) -> list[str]:
+    """Return what each step does: its name without running numbers, then the amounts it tells.
+
+    Steps of the same text do the same work, as far as names say.
+
+    Args:
+        names: Of the steps of one rank, in order of time.
+    """
+    amounts = {label for label, _, _ in step_numbers(names)}
+    return [_work(name, amounts) for name in names]
+
+
+def _work(name: str, amounts: set[str]) -> str:
+    told = [f"{label} {n}" for label, n in named_numbers(name) if label in amounts]
+    return ": ".join(part for part in (step_key(name), ", ".join(told)) if part)
 
 
 def _label(text: str) -> str:

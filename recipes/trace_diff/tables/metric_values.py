@@ -68,6 +68,7 @@ def _matched(run: Run, value: Fraction, collectives: CollectiveSums) -> Value:
 
 #: By name, without what stands for per step.
 PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
+    "window": lambda run, _: Fraction(run.window_ns, max(len(run.devices), 1)),
     "gpu_time": lambda run, _: Fraction(run.kernel_ns),
     "kernel_launches": lambda run, _: Fraction(run.launches_n),
     "idle_time": _idle,

@@ -15,15 +15,21 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.view.kernel_names import kernel_label
-from nsys_llm.view.text import format_percent, format_value
+from nsys_llm.view.text import format_change, format_value
 
 from .checks import ALL, STEP_TIMES, TOTALS, WORK
 from .collectives import CollectiveSums
 from .metric_values import PER_STEP, PLAIN, SHARES, Value, needs_kernels
 from .runs import Run, Runs
+from .step_splits import SPAN, STEP, RunSteps, mean_split, total
+from .step_verdict import StepVerdict
 from .workload_match import other_work
 
 _PERCENTILES: Final = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+STEP_TIME: Final = "step_time"
+#: Metrics of the wall-clock time of full steps.
+_OF_STEPS: Final = (STEP_TIME, "steps_per_second")
+_SECOND_NS: Final = 1_000_000_000
 #: What stands for GPU time without a phase: it may be 0.
 _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
@@ -61,13 +67,16 @@ class Measures:
         collectives: Waiting and transfer of each, by side.
         classes: What each shown kernel name says.
         blocked: Statuses of the table comparability.
-        unmet: The checks of status all, and of status totals.
+        verdict: What steps are compared by.
+        steps: Full steps of each run, by side.
     """
 
     runs: Runs
     collectives: Mapping[str, CollectiveSums]
     classes: Mapping[str, Classification]
     blocked: Mapping[str, Sequence[str]]
+    verdict: StepVerdict
+    steps: Mapping[str, RunSteps]
 
     def of(self, metric: str, argument: str | None = None) -> Measured:
         """Return one metric."""
@@ -82,15 +91,30 @@ class Measures:
 
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
-        if metric in SHARES or metric in _PERCENTILES or metric.endswith(PER_STEP):
+        if metric in (*SHARES, *_PERCENTILES, *_OF_STEPS) or metric.endswith(PER_STEP):
             return False
         return argument is None or self.runs.steps is None
 
     def _value(self, run: Run, metric: str, argument: str | None) -> Value:
         if argument is not None:
             return self._with_argument(run, metric, argument)
+        if metric in _OF_STEPS:
+            return self._step_time(run, metric)
         value = PLAIN[metric.removesuffix(PER_STEP)](run, self.collectives[run.side])
         return self._a_step(run, value) if metric.endswith(PER_STEP) else value
+
+    def _step_time(self, run: Run, metric: str) -> Value:
+        """Return the mean wall-clock time of a full step, or how many there are in a second."""
+        basis, own = self.verdict.yardstick.basis, self.steps[run.side]
+        if basis is None or basis.kind != STEP:
+            return None
+        if run in self.runs.noise and own.name != self.steps[self.runs.baseline.side].name:
+            return None
+        splits = own.splits(basis)
+        if not splits:
+            return None
+        mean_ns = total(mean_split(splits))
+        return mean_ns if metric == STEP_TIME else Fraction(_SECOND_NS) / mean_ns
 
     def _with_argument(self, run: Run, metric: str, argument: str) -> Value:
         if metric in _PERCENTILES:
@@ -142,8 +166,12 @@ class Measures:
                 "kernels in CUDA graphs that were traced as a whole are not seen; record with "
                 "--cuda-graph-trace=node"
             )
+        if metric in _OF_STEPS and (before is None or self.verdict.yardstick.word is not None):
+            return self._no_step_time()
         if before is None or after is None:
             return self._unknown(metric, argument)
+        if metric in _OF_STEPS:
+            return None
         if metric in SHARES or metric in _PERCENTILES:
             other = metric in _PERCENTILES and WORK in self.blocked[STEP_TIMES]
             return f"times per step are not comparable: {WORK}" if other else None
@@ -175,6 +203,14 @@ class Measures:
         if metric in ("api_time", "sync_time"):
             return "one of the runs has no API call; record with --trace=cuda"
         return "it is not known for both runs"
+
+    def _no_step_time(self) -> str:
+        stick = self.verdict.yardstick
+        if stick.reason is not None:
+            return stick.reason
+        if stick.basis is not None and stick.basis.kind == SPAN:
+            return "no step found; give --step"
+        return stick.work or "no full step in one of the runs"
 
     def _steps_unknown(self) -> str:
         uncounted = [run for run in self._compared if run.steps_n is None]
@@ -254,7 +290,7 @@ def _told(one: Measured, unit: str) -> str | None:
     before, after, change = float(one.before), float(one.after), float(one.after - one.before)
     amount = f"{change:.2f} pp" if unit == "%" else _amount(change, unit)
     share = _percent(one)
-    told = "" if share is None else f", {'+' if share > 0 else ''}{format_percent(share)}"
+    told = "" if share is None else f", {format_change(share)}"
     sign = "+" if change > 0 else ""
     return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{told})"
 

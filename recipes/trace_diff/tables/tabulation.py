@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -11,18 +11,27 @@ from nsys_llm.manifest.gates import parse_gates
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
+from nsys_llm.taxonomy.categories import (
+    UNMATCHED,
+    Classification,
+    RuleSet,
+    detect_engine,
+    load_rules,
+)
+from nsys_llm.taxonomy.communication import COMMUNICATION
 from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
-from .charts import duration_columns, waterfall_columns
-from .checks import BLOCKING
+from .checks import ALL, BLOCKING
 from .collectives import collective_columns, sum_collectives
 from .comparability import comparability_columns
 from .kernels import config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
 from .ranks import rank_columns, rank_kernel_columns
 from .runs import Runs, runs_of
+from .step_splits import run_steps
+from .step_verdict import step_verdict
 from .sums import (
     api_columns,
     category_columns,
@@ -31,6 +40,7 @@ from .sums import (
     phase_columns,
     run_columns,
 )
+from .wall_change import host_columns, verdict_columns, wall_change_columns, waterfall_columns
 
 _RECIPE: Final = "trace_diff"
 #: Category of a shown name that stands for full names of different categories.
@@ -54,21 +64,27 @@ def tabulate(
 
 
 def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
-    classes = _classes(runs, options["engine"])
+    rules = _rules(runs, options["engine"])
+    classes = _classes(runs, rules)
     kernels = named_kernels(runs, classes, options)
     collectives = {run.side: sum_collectives(run, options) for run in runs.all}
     comparability = comparability_columns(runs, options)
-    measures = Measures(runs, collectives, classes, _blocked(comparability))
+    blocked = _blocked(comparability)
+    steps = {run.side: run_steps(run, _category_of(rules), options) for run in runs.all}
+    verdict = step_verdict(runs, steps, blocked[ALL])
+    measures = Measures(runs, collectives, classes, blocked, verdict, steps)
     metrics = load_manifest(_RECIPE).metrics
     rank_kernels = rank_kernel_columns(runs, classes)
+    changes = wall_change_columns(verdict, steps[BASELINE], steps[INPUT])
     talks = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
-    by_name = kernel_columns(kernels, runs)
     return {
+        "verdict": verdict_columns(verdict),
+        "wall_change": changes,
         "comparability": comparability,
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
-        "kernels": by_name,
+        "kernels": kernel_columns(kernels, runs),
         "configs": config_columns(runs, options),
         "categories": category_columns(kernels),
         "memops": memop_columns(runs),
@@ -78,8 +94,8 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "rank_kernels": rank_kernels,
         "idle": idle_columns(runs),
         "collectives": collective_columns(runs, collectives),
-        "durations": duration_columns(kernels),
-        "waterfall": waterfall_columns(by_name),
+        "host": host_columns(runs, options),
+        "waterfall": waterfall_columns(verdict, changes),
     }
 
 
@@ -89,12 +105,27 @@ def _blocked(comparability: Columns) -> dict[str, list[str]]:
     return {status: [check for check, own in rows if own == status] for status in BLOCKING}
 
 
-def _classes(runs: Runs, engine: str) -> dict[str, Classification]:
+def _rules(runs: Runs, engine: str) -> RuleSet:
+    """Return the rules for kernel categories, by the full names of both runs."""
+    if engine == "auto":
+        engine = detect_engine(sorted({key[1] for run in runs.all for key in run.part.keys}))
+    return load_rules(engine)
+
+
+def _category_of(rules: RuleSet) -> Callable[[str], str]:
+    """Return what gives the category of a kernel that computes, by its full name."""
+
+    def category(name: str) -> str:
+        found = rules.classify(name).category
+        # Whether a kernel communicates is told alike by the rules of all engines.
+        return UNMATCHED if found == COMMUNICATION else found
+
+    return category
+
+
+def _classes(runs: Runs, rules: RuleSet) -> dict[str, Classification]:
     """Return what each shown name says; mixed where its full names differ."""
     pairs = sorted({key[:2] for run in runs.all for key in run.part.keys})
-    if engine == "auto":
-        engine = detect_engine(full for _, full in pairs)
-    rules = load_rules(engine)
     classes: dict[str, Classification] = {}
     for shown, full in pairs:
         here = rules.classify(full)

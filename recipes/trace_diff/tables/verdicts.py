@@ -48,7 +48,7 @@ class Tests:
 def tested(
     before: KernelSide, after: KernelSide, noise: FloatArray | None, options: Mapping[str, Any]
 ) -> Tests:
-    """Compare the durations of each row.
+    """Compare the durations of each kernel or configuration.
 
     Args:
         before: The baseline.
@@ -56,16 +56,35 @@ def tested(
         noise: How far medians of equal runs differ, percent of the baseline's; None: not known.
         options: alpha and min_effect.
     """
+    return compared(before, after, noise, options, _TICK_NS)
+
+
+def compared(
+    before: KernelSide,
+    after: KernelSide,
+    noise: FloatArray | None,
+    options: Mapping[str, Any],
+    tick_ns: int,
+) -> Tests:
+    """Compare the durations of each row.
+
+    Args:
+        before: See `tested`.
+        after: Likewise.
+        noise: Likewise.
+        options: Likewise.
+        tick_ns: A median that moves by no more has not moved.
+    """
     rows_n = before.launches_n.size
     enough = (before.launches_n >= LEAST_LAUNCHES) & (after.launches_n >= LEAST_LAUNCHES)
-    compared = compare_ranks(before.counts, after.counts, rows_n)
-    test = RankTest(np.where(enough, compared.p_value, np.nan), compared.shift)
+    ranks = compare_ranks(before.counts, after.counts, rows_n)
+    test = RankTest(np.where(enough, ranks.p_value, np.nan), ranks.shift)
     q_value = adjusted(test.p_value)
     change_pct = median_changes(before, after)
     floor_pct = np.full(rows_n, options["min_effect"])
     if noise is not None:
         floor_pct = np.fmax(floor_pct, noise)
-    moved = np.abs(after.twice_p50 - before.twice_p50) > 2 * _TICK_NS
+    moved = np.abs(after.twice_p50 - before.twice_p50) > 2 * tick_ns
     with np.errstate(invalid="ignore"):
         real = (q_value < options["alpha"]) & moved & (np.abs(change_pct) >= floor_pct)
     verdict = np.full(rows_n, NONE, dtype=object)

@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.view.text import format_count, format_ns, format_percent
 
 from .checks import ALL, DIFFERS, KERNELS, SAME, STEP_TIMES, STEPS, TOTALS, WINDOW, Row, check_row
-from .runs import Runs
+from .runs import Run, Runs
 from .workload_match import SAME_WORK_PCT, apart_pct, other_window, same_tokens, work_ratio
 
 #: Steps below which one that a window cuts weighs more than ordinary limits of gates; ours.
@@ -38,7 +38,7 @@ def steps_row(runs: Runs) -> Row:
     """Check whether the same steps are counted, and as many."""
     both = (runs.baseline, runs.input)
     shown = [
-        run.step_note if run.steps_n is None else f"{run.steps_n} x {run.step}" for run in both
+        run.step_note if run.steps_n is None else f"{_per_rank(run)} x {run.step}" for run in both
     ]
     if runs.steps is None:
         if all(run.steps_n is None for run in both):
@@ -52,6 +52,13 @@ def steps_row(runs: Runs) -> Row:
     if before != after:
         return check_row(STEPS, shown, TOTALS, f"another number of steps: compare per step{few}")
     return check_row(STEPS, shown, SAME, f"as many steps{few}")
+
+
+def _per_rank(run: Run) -> str:
+    """Return how many steps a rank did: no sum over ranks."""
+    counts = [sums.steps.steps_n or 0 for _, sums in run.ranks]
+    least, most = min(counts), max(counts)
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def outside_row(runs: Runs) -> Row:

@@ -69,19 +69,21 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class Metric:
-    """Something that a gate can be put on; the greater it is, the worse.
+    """Something that a gate can be put on.
 
     Attributes:
         name: As a gate says it; `kernel` where it takes an argument, as in `kernel(flash*)`.
         unit: Of its value: ns, %, bytes or count.
         meaning: One sentence.
         argument: What stands in the brackets; None for a metric without.
+        falls: Whether it is worse the smaller it is; of all others the greater is the worse.
     """
 
     name: str
     unit: str
     meaning: str
     argument: str | None = None
+    falls: bool = False
 
     @property
     def typed(self) -> str:

@@ -4,9 +4,10 @@
     idle_pct:+2pp         2 percentage points, for metrics in percent
     exposed_comm:+10ms    an amount, in a unit that suits the metric
     kernel(flash*):+2%    a metric with an argument
+    steps_per_second:-3%  a metric that is worse the smaller it is
 
-Every metric is worse the greater it is, so limits are upwards. Values are exact fractions: a change
-of just the limit passes.
+Limits are in the direction in which a metric gets worse. Values are exact fractions: a change of
+just the limit passes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NOT_COMPARABLE: Final = "not_comparable"
 
 _GATE: Final = re.compile(
     r"\s*(?P<name>\w+)\s*(?:\((?P<argument>.*)\))?\s*:"
-    r"\s*\+\s*(?P<limit>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z%]*)\s*",
+    r"\s*(?P<sign>[+-])\s*(?P<limit>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z%]*)\s*",
     re.DOTALL,
 )
 _RELATIVE: Final = "%"
@@ -52,6 +53,7 @@ class Gate:
         argument: What stands in brackets; None for a metric without.
         limit: How much greater the metric may be: in percent if `relative`, else in its own unit.
         relative: Whether the limit is a share of the baseline's value.
+        falls: Whether it may be so much smaller, and not greater.
     """
 
     text: str
@@ -59,6 +61,7 @@ class Gate:
     argument: str | None
     limit: Fraction
     relative: bool
+    falls: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,8 @@ def judge(
     """
     if before is None or after is None:
         return Judgement(NOT_COMPARABLE, None, "the metric cannot be computed for both runs")
-    change = after - before
+    # How much worse it is.
+    change = before - after if gate.falls else after - before
     if gate.relative and before == 0:
         if change <= 0:
             return Judgement(PASS, Fraction(0), "the baseline is 0, and so is the input")
@@ -150,18 +154,24 @@ def _parsed(text: str, metrics: Sequence[Metric]) -> Gate:
     metric = next((one for one in metrics if one.name == name), None)
     if metric is None:
         raise UsageError(f"gate '{text}': there is no metric '{name}'. {_legal(metrics)}")
+    if (match["sign"] == "-") != metric.falls:
+        way, moves = ("-", "falls") if metric.falls else ("+", "grows")
+        raise UsageError(
+            f"gate '{text}' is not METRIC:{way}LIMIT: {metric.typed} gets worse as it {moves}. "
+            f"{_legal(metrics)}"
+        )
     if (argument is None) != (metric.argument is None) or (argument is not None and not argument):
         raise UsageError(f"gate '{text}': write {metric.typed}:+LIMIT. {_legal(metrics)}")
     unit, limit = match["unit"], Fraction(match["limit"])
     if unit == _RELATIVE:
-        return Gate(text, name, argument, limit, True)
+        return Gate(text, name, argument, limit, True, metric.falls)
     known = _UNITS[metric.unit]
     if unit not in known:
         amounts = ", ".join(one or "a plain number" for one in known)
         raise UsageError(
             f"gate '{text}': the limit of {metric.typed} is in % or {amounts}, not '{unit}'."
         )
-    return Gate(text, name, argument, limit * known[unit], False)
+    return Gate(text, name, argument, limit * known[unit], False, metric.falls)
 
 
 def _legal(metrics: Sequence[Metric]) -> str:

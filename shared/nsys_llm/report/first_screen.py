@@ -10,11 +10,11 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
-from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, fitted_parts, plain, wrapped
+from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
 from nsys_llm.view.text import counted, format_percent, quoted, shortened, spans
 
 #: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
-_MOST_LINES: Final = {"verdict": 5, "item": 2, "advice": 3, "trust": 2}
+_MOST_LINES: Final = {"verdict": 6, "item": 2, "advice": 3, "trust": 2}
 #: Characters of a name.
 _LEAST_NAME, _MOST_NAME = 8, 44
 #: Where a sentence ends before another; no number and no name has a blank after its full stop.
@@ -36,7 +36,7 @@ def first_screen_lines(
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
     lines = [_title(report, screen, width)]
     if screen.verdict:
-        lines += wrapped(plain(screen.verdict), width, "", most=_MOST_LINES["verdict"])
+        lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
         lines += fitted_parts(line, width, 2)
     trust = _trust(report, screen, width)

@@ -103,7 +103,9 @@ def answer_markdown(report: Report, prose: Prose) -> str:
     """Return title, question, answer and wall split; `prose` renders names in backticks."""
     title = f"# {report.manifest.title}"
     wall = [prose(line.text) for line in report.wall]
-    return "\n\n".join([title, f"**{report.manifest.question}**", prose(report.answer), *wall])
+    return "\n\n".join(
+        [title, f"**{report.manifest.question}**", *map(prose, report.answer.splitlines()), *wall]
+    )
 
 
 def findings_heading(report: Report) -> str:

@@ -137,7 +137,7 @@ def _head_html(report: Report) -> str:
     found = report.opportunities
     told = findings_html(found, links) or "<p>Nothing stands out by the rules of this recipe.</p>"
     heading = f"Findings: {severity_counts(found)}" if found else "Findings"
-    prose = [report.answer, *(line.text for line in report.wall)]
+    prose = [*report.answer.splitlines(), *(line.text for line in report.wall)]
     texts = "\n".join(f"<p>{html_text(text)}</p>" for text in prose)
     return f"""<h1>{escape(report.manifest.title)}</h1>
 <p class="question">{escape(report.manifest.question)}</p>

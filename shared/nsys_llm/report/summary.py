@@ -44,8 +44,10 @@ def summary_lines(
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
-    lines = _head_lines(report, width)
-    lines += ["", *wrapped(plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
+    head, answer = _head_lines(report, width), answer_lines(report.answer, width)
+    # Of two runs, which one is faster is what a reader looks for first.
+    first, second = (answer, head) if report.manifest.sided else (head, answer)
+    lines = [*first, "", *second]
     notes = _notes(report)
     shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
     left_n = height - BELOW - len(lines) - len(notes)
@@ -61,6 +63,18 @@ def summary_lines(
         # The first table is what the recipe is about.
         rows_n = _FEW_ROWS
     return lines + notes
+
+
+def answer_lines(answer: str, width: int, most: int = _MOST_ANSWER_LINES) -> list[str]:
+    """Return the first line of an answer, cut if too long, and the others that fit whole."""
+    first, *others = answer.splitlines()
+    lines = wrapped(plain(first), width, "", most=most)
+    for line in others:
+        more = wrapped(plain(line), width, "")
+        if len(lines) + len(more) > most:
+            break
+        lines += more
+    return lines
 
 
 def _fact_line(report: Report, width: int) -> list[str]:

@@ -75,6 +75,7 @@ def _record(
         "exit_code": int(code),
         "verdict": word if len(gates) else "none",
         "answer": answer,
+        "speed": _rows(tables["verdict"])[0],
         "gates": _rows(gates),
         "not_comparable": _rows(comparability[comparability["status"].isin(_BLOCKING)]),
         # How many further runs of the baseline noise is known from.

@@ -120,7 +120,7 @@ def with_verdict(report: Report, folder: Path) -> Report:
     screen = report.screen
     return replace(
         report,
-        answer=f"{compared['answer']} {report.answer}",
+        answer=f"{compared['answer']}\n{report.answer}",
         screen=None if screen is None else replace(screen, verdict=compared["answer"]),
     )
 

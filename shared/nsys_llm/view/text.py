@@ -27,6 +27,8 @@ _FIGURES: Final = 3
 _UNPRINTABLE: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]+"
 )
+#: Ratios from which on a change is a factor.
+_TIMES: Final = 3.0
 
 
 def cleaned(text: object) -> str:
@@ -73,6 +75,17 @@ def format_percent(value_pct: float | None) -> str:
         return "<0.01 %"
     digits = 2 if 0 < abs(value_pct) < 0.995 else 1
     return f"{value_pct:.{digits}f} %"
+
+
+def format_change(change_pct: float) -> str:
+    """Return a relative change: `+12.6 %`; from three times on as a factor, `209 times`."""
+    ratio = 1 + change_pct / 100
+    if ratio >= _TIMES:
+        return f"{ratio:.3g} times"
+    if 0 < ratio <= 1 / _TIMES:
+        return f"1/{1 / ratio:.3g}"
+    small = 0 < abs(change_pct) < 1
+    return f"{change_pct:+.2f} %" if small else f"{change_pct:+.1f} %"
 
 
 def format_count(value: float | None) -> str:

@@ -24,8 +24,8 @@ def test_a_larger_bubble_is_no_ranks_fault(stages, tmp_path):
         ran = run_blocking(World(stages, microbatches, steps_n=steps))
         write_pipeline(tmp_path / name, ran)
     rules, text = compared(tmp_path)
-    assert "pair_waiting" in rules
-    assert not rules & {"waiting", "late_peer"}
+    # Without steps of one length nothing is said of time on a clock.
+    assert not rules & {"waiting", "late_peer", "pair_waiting"}
     assert "waiting between ranks that send and receive" in text
     assert "most for rank" not in text
     assert "late peer" not in text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,26 +27,22 @@ def blog(tmp_path_factory):
 
 def test_the_blog_s_changes_are_told_in_the_answer(blog):
     answer, _, _ = blog
-    assert "in the same number of launches (8,955)" in answer
+    # No step, and 392 of 8,955 launches are of other names: 4 %.
+    assert answer.startswith("NOT COMPARABLE: no step found")
     assert (
         f"`{ATTENTION}` (KV cache write) takes 5.15 times as long per call in the same 392"
         in answer
     )
     assert "7 new `gemm` kernels" in answer
     assert "take 88 ms where 7 others took 18 ms (+70 ms)" in answer
-    assert "device-to-device copies 29 -> 53 (+83 %), 81 MB -> 163 MB" in answer
+    assert "device-to-device copies 29 -> 53 (+82.8 %), 81 MB -> 163 MB" in answer
 
 
 def test_the_blog_s_conclusion_is_drawn(blog):
     answer, findings, _ = blog
     assert "A different path was taken through the same model: " in answer
-    path = findings["another_path"]
-    assert path["details"].endswith("through the same model, not more of the same work.")
-    chooses = r"what chooses the path of attention: .*cascade attention"
-    assert re.search(chooses, path["recommendation"])
-    assert {"another_path", "other_kernels", "slower_calls", "copies"} <= findings.keys()
-    assert findings["slower_calls"]["name"] == ATTENTION
-    assert "\n" not in answer
+    # Without steps, what changed is no time on a clock.
+    assert not [one for one in findings.values() if one["severity"]]
 
 
 def test_the_blog_s_numbers_stand_in_the_tables(blog):
@@ -140,8 +134,7 @@ def test_fewer_steps_in_the_window_are_not_faster_kernels(tmp_path):
     before = run(tmp_path / "a.sqlite", *model(), calls=50)
     after = run(tmp_path / "b.sqlite", *model(), calls=40)
     answer, findings, _ = told(tmp_path, before, after)
-    assert "did less of the same work: nearly all kernels run 20.0 % less often" in answer
-    assert findings["less_of_all"]["severity"] == "note"
+    assert answer.startswith("SAME  ")
     assert not {"faster_calls", "fewer_calls"} & findings.keys()
 
 
@@ -229,7 +222,8 @@ def test_a_slower_network_is_transfer(tmp_path):
 def test_a_run_and_itself_differ_in_nothing(tmp_path):
     before = run(tmp_path / "a.sqlite", *model(), calls=5)
     answer, findings, tables = told(tmp_path, before, before)
-    assert answer.startswith("Nothing changed: both runs have the same kernels, as often and as")
+    assert answer.startswith("SAME  ")
+    assert "Nothing changed: both runs have the same kernels, as often and as" in answer
     assert findings == {}
     for table in tables.values():
         for column in table.columns:
@@ -251,6 +245,6 @@ def test_runs_that_differ_by_chance_alone_have_no_findings(tmp_path):
                 at += noisy + 1_000
         paths.append(trace.write_sqlite(tmp_path / f"{name}.sqlite"))
     answer, findings, tables = told(tmp_path, *paths)
-    assert "No kernel changed enough to tell from chance." in answer
+    assert "No kernel changed beyond chance." in answer
     assert findings == {}
     assert set(tables["kernels"]["verdict"]) == {"none"}

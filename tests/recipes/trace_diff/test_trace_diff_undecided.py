@@ -116,7 +116,7 @@ def test_less_of_the_same_work_in_as_long_a_window_passes_no_gate_on_sums(tmp_pa
     assert code == 3
     assert list(results.values()) == ["not_comparable", "fail", "pass"]
     assert reasons["gpu_time:+12%"] == "sums over the runs are not comparable: kernels"
-    assert "did less of the same work: nearly all kernels run 12.0 % less often" in answer
+    assert "nearly all kernels run 12.0 % less often alike" in answer
 
 
 def test_work_outside_of_another_number_of_steps_is_no_time_per_step(tmp_path):

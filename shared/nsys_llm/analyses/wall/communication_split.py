@@ -37,7 +37,7 @@ def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetail
         hidden = walls[key].hidden if key in walls else None
         if hidden is None:
             continue
-        waiting, transfer = _spans(found, owner)
+        waiting, transfer = waiting_and_transfer(found, owner)
         transfer_ns = total_length_ns(subtract_intervals(transfer, hidden))
         waiting = subtract_intervals(subtract_intervals(waiting, transfer), hidden)
         waiting_ns = total_length_ns(waiting)
@@ -49,8 +49,17 @@ def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetail
     return details
 
 
-def _spans(found: MatchedCollectives, owner: int) -> tuple[IntArray, IntArray]:
-    """Return when a device waits and when it transfers, in its report's clock: two unions."""
+def waiting_and_transfer(found: MatchedCollectives, owner: int) -> tuple[IntArray, IntArray]:
+    """Return when a device waits and when it transfers, in its report's clock.
+
+    Args:
+        found: The collectives of all ranks.
+        owner: Which device: its position in `found.devices`.
+
+    Returns:
+        Two unions, shape (n, 2); they overlap where it waits in a collective and transfers in
+        another.
+    """
     begins, meets, leaves = ([np.empty(0, dtype=np.int64)] for _ in range(3))
     for one in found.sequences:
         if owner not in one.owners or one.confidence == LOW_CONFIDENCE:

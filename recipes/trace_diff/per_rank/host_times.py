@@ -1,0 +1,93 @@
+"""How long the host of one rank takes for what waits for no GPU: a measure of its speed.
+
+Of calls those that return without waiting for the GPU, of NVTX ranges those in which no CUDA call
+begins on their thread: what takes longer there is the host itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.nvtx.range_names import RangeNames
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.intervals import IntArray, starts_inside
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.api_classes import WAITING_CLASSES, classify_api
+from nsys_llm.taxonomy.names import step_key, strip_api_version
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.ranges import PUSH_POP
+from nsys_llm.trace.rank_trace import RankTrace
+
+
+@dataclass(frozen=True)
+class HostTimes:
+    """How often what took how long, in ns, by name.
+
+    Attributes:
+        calls: CUDA calls that wait for nothing, by function.
+        ranges: NVTX ranges without a CUDA call, by name, running numbers as #.
+    """
+
+    calls: HistogramByName = field(default_factory=HistogramByName)
+    ranges: HistogramByName = field(default_factory=HistogramByName)
+
+    @classmethod
+    def merge(cls, parts: Sequence[HostTimes]) -> HostTimes:
+        """Add counts up. Associative and commutative; the identity is empty."""
+        return cls(
+            HistogramByName.merge([part.calls for part in parts]),
+            HistogramByName.merge([part.ranges for part in parts]),
+        )
+
+
+def host_times(trace: RankTrace) -> HostTimes:
+    """Return the calls and ranges of a rank that start in its windows."""
+    calls, _ = trace.host_calls("api_calls")
+    names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
+    waits = np.array([classify_api(name) in WAITING_CLASSES for name in names], dtype=bool)
+    kept = trace.starts_inside(calls)
+    if names:
+        kept = kept & ~waits[code]
+    took_ns = calls["end_ns"] - calls["start_ns"]
+    return HostTimes(
+        HistogramByName(names, ValueCounts.from_values(code[kept], took_ns[kept])), _ranges(trace)
+    )
+
+
+def _ranges(trace: RankTrace) -> HistogramByName:
+    events = trace.tables.get("nvtx_events")
+    if events is None or not len(events):
+        return HistogramByName()
+    starts, ends = events["start_ns"], events["end_ns"]
+    kept = (events["event_type"] == PUSH_POP) & (ends > starts)
+    if trace.windows_ns is not None:
+        kept &= starts_inside(starts, trace.windows_ns)
+    rows = np.flatnonzero(kept)
+    rows = rows[~_calls_inside(events, rows, trace.tables.get("api_calls"))]
+    named = RangeNames.of(events, rows, trace.strings)
+    keys = [step_key(text) for text in named.texts]
+    names = tuple(sorted(set(keys)))
+    place = {name: index for index, name in enumerate(names)}
+    code = np.array([place[key] for key in keys], dtype=np.int64)[named.code]
+    return HistogramByName(names, ValueCounts.from_values(code, ends[rows] - starts[rows]))
+
+
+def _calls_inside(events: Table, rows: IntArray, calls: Table | None) -> npt.NDArray[np.bool_]:
+    """Tell in which ranges a CUDA call of their thread begins."""
+    inside = np.zeros(rows.size, dtype=bool)
+    if calls is None or not len(calls):
+        return inside
+    thread, call_thread = events["global_tid"][rows], calls["global_tid"]
+    for key in distinct(thread).tolist():
+        mine = np.flatnonzero(thread == key)
+        at_ns = np.sort(calls["start_ns"][call_thread == key])
+        first, last = (
+            np.searchsorted(at_ns, events[name][rows[mine]]) for name in ("start_ns", "end_ns")
+        )
+        inside[mine] = last > first
+    return inside

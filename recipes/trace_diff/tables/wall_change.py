@@ -1,0 +1,190 @@
+"""Tables of the wall-clock time of a step: the verdict, the way from one to the other, the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.report.columns import Columns, sorted_columns
+from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
+
+from .kernels import test_columns
+from .runs import KernelSide, Run, Runs, kernel_side
+from .step_splits import RunSteps, Split, mean_split, total
+from .step_verdict import StepVerdict
+from .verdicts import compared
+
+#: Kinds of what the host does.
+CALL: Final = "call"
+RANGE: Final = "range"
+#: The host's clock counts nanoseconds.
+_TICK_NS: Final = 1
+#: Kinds of rows of the table waterfall.
+_TOTAL: Final = "total"
+_CHANGE: Final = "change"
+
+
+def verdict_columns(verdict: StepVerdict) -> Columns:
+    """Return the table verdict, of one row."""
+    basis, interval_ns = verdict.yardstick.basis, verdict.interval_ns
+    before, after = verdict.before_ns, verdict.after_ns
+    change = None if before is None or after is None else after - before
+    program_pct = None
+    if verdict.program_ns is not None:
+        program_pct = _percent(verdict.program_ns[1] - verdict.program_ns[0], verdict.program_ns[0])
+    row = {
+        "word": verdict.word,
+        "basis": None if basis is None else basis.kind,
+        "unit": None if basis is None else basis.unit,
+        "baseline_ns": _float(before),
+        "input_ns": _float(after),
+        "change_ns": _float(change),
+        "change_pct": _percent(change, before),
+        "program_change_pct": program_pct,
+        "low_pct": None if interval_ns is None else _percent(interval_ns[0], before),
+        "high_pct": None if interval_ns is None else _percent(interval_ns[1], before),
+        "p_value": verdict.p_value,
+        "noise_ns": _float(verdict.noise_ns),
+        "uncertain": verdict.is_uncertain,
+        "baseline_steps_n": verdict.steps_n[0],
+        "input_steps_n": verdict.steps_n[1],
+        "work": verdict.yardstick.work,
+        "reason": verdict.yardstick.reason,
+    }
+    return {name: [value] for name, value in row.items()}
+
+
+def wall_change_columns(verdict: StepVerdict, before: RunSteps, after: RunSteps) -> Columns:
+    """Return the table wall_change: first the mean of GPUs, then each GPU that both runs have."""
+    names = ("rank", "device_id", "wall_class", "detail", "baseline_ns", "input_ns", "change_ns")
+    basis = verdict.yardstick.basis
+    rows: list[tuple[Any, ...]] = []
+    if basis is not None:
+        splits = [one.splits(basis) for one in (before, after)]
+        rows += _rows((None, None), *map(mean_split, splits))
+        for key in sorted(splits[0].keys() & splits[1].keys()):
+            rows += _rows(key, splits[0][key], splits[1][key])
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
+    """Return the table waterfall: the mean of GPUs, by class and by detail.
+
+    Args:
+        verdict: Says what a step is.
+        changes: The table wall_change.
+    """
+    basis = verdict.yardstick.basis
+    found: list[tuple[str, str, str, float]] = []
+    if basis is not None:
+        rows = list(zip(*(changes[name] for name in ("rank", "wall_class", "detail")), strict=True))
+        mean = [place for place, row in enumerate(rows) if row[0] is None]
+        detailed = {rows[place][1] for place in mean if rows[place][2] is not None}
+        classes = [place for place in mean if rows[place][2] is None]
+        leaves = [
+            place for place in mean if rows[place][2] is not None or rows[place][1] not in detailed
+        ]
+        views = (
+            (f"a {basis.unit}, mean GPU", classes),
+            (f"a {basis.unit}, mean GPU, in detail", leaves),
+        )
+        for view, places in views:
+            found.append((view, "baseline", _TOTAL, float(verdict.before_ns or 0)))
+            for place in places:
+                ns = changes["change_ns"][place]
+                part = ": ".join(one for one in rows[place][1:] if one is not None)
+                if ns:
+                    found.append((view, part, _CHANGE, ns))
+            found.append((view, "input", _TOTAL, float(verdict.after_ns or 0)))
+    names = ("view", "part", "kind", "value_ns")
+    return {name: [row[i] for row in found] for i, name in enumerate(names)}
+
+
+def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
+    """Return the table host: calls and ranges that wait for no GPU, before and after.
+
+    Args:
+        runs: All runs.
+        options: alpha and min_effect.
+    """
+    both = (runs.baseline, runs.input)
+    found: list[Columns] = []
+    for kind in (CALL, RANGE):
+        names = sorted({name for run in both for name in _seen(run, kind)})
+        before, after = (_host_side(run, kind, names) for run in both)
+        tests = test_columns(before, after, compared(before, after, None, options, _TICK_NS))
+        first, second = tests["baseline_p50_ns"], tests["input_p50_ns"]
+        known = (before.launches_n > 0) & (after.launches_n > 0) & (before.twice_p50 > 0)
+        ratio = np.where(known, second / np.where(known, first, 1.0), np.nan)
+        found.append(
+            {
+                "kind": np.full(len(names), kind, dtype=object),
+                "name": np.array(names, dtype=object),
+                "baseline_n": before.launches_n,
+                "input_n": after.launches_n,
+                "baseline_total_ns": before.total_ns,
+                "input_total_ns": after.total_ns,
+                "baseline_p50_ns": first,
+                "input_p50_ns": second,
+                "p50_ratio": ratio,
+                "p_value": tests["p_value"],
+                "q_value": tests["q_value"],
+                "verdict": tests["verdict"],
+            }
+        )
+    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
+
+
+def _rows(
+    key: tuple[int | None, int | None], before: Split, after: Split
+) -> Iterator[tuple[Any, ...]]:
+    """Yield each class, and the details that it is divided into, which add up to it."""
+    for name in WALL_CLASSES:
+        yield (*key, name, None, *_values(total(before, name), total(after, name)))
+        details = {detail for side in (before, after) for own, detail in side if own == name}
+        if details - {None}:
+            sides = {
+                detail: (
+                    before.get((name, detail), Fraction(0)),
+                    after.get((name, detail), Fraction(0)),
+                )
+                for detail in details
+            }
+            for detail in sorted(
+                (one for one in sides if any(sides[one])),
+                key=lambda one: (-abs(sides[one][1] - sides[one][0]), one or ""),
+            ):
+                yield (*key, name, detail or "not known", *_values(*sides[detail]))
+
+
+def _values(before: Fraction, after: Fraction) -> tuple[float, float, float]:
+    return float(before), float(after), float(after - before)
+
+
+def _histogram(run: Run, kind: str) -> Any:
+    return run.part.host.calls if kind == CALL else run.part.host.ranges
+
+
+def _seen(run: Run, kind: str) -> Iterator[str]:
+    own = _histogram(run, kind)
+    yield from (own.names[code] for code in np.unique(own.counts.group).tolist())
+
+
+def _host_side(run: Run, kind: str, names: list[str]) -> KernelSide:
+    own = _histogram(run, kind)
+    place = {name: index for index, name in enumerate(names)}
+    code = np.array([place.get(name, -1) for name in own.names], dtype=np.int64)
+    counts = own.counts.regrouped(code) if code.size else own.counts
+    return kernel_side(counts, counts.moments(len(names)).total)
+
+
+def _float(value: Fraction | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _percent(part: Fraction | float | None, whole: Fraction | None) -> float | None:
+    return None if part is None or not whole else float(100 * part / whole)
