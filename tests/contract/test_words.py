@@ -58,22 +58,6 @@ LEFT = {
         "Categories are told by name",
         "a kernel that no rule knows",
     ),
-    "docs/trace_diff.md": (
-        "is told with its kind",
-        "run more or less often alike",
-        "`differs` is told",
-    ),
-    "docs/findings.md": (
-        "All kernels run less often alike",
-        "All kernels run more often alike",
-        "the late rank is the one to mend",
-    ),
-    "docs/reference/trace_diff.md": ("Whether noise is told by it", "coloured throughout"),
-    "manifests/trace_diff.json": ("Whether noise is told by it", "coloured throughout"),
-    "recipes/trace_diff/findings/texts.py": (
-        "All kernels run less often alike",
-        "the late rank is the one to mend",
-    ),
 }
 SPACE = re.compile(r"\s+")
 FILES = sorted(
