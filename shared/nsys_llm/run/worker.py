@@ -31,6 +31,7 @@ from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.selection import gpu_processes, select_rank
+from nsys_llm.trace.time_limits import refuse_endless
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.
@@ -142,6 +143,7 @@ def _map_ranks(
             ranks.append(RankOutcome(key, (), (), ()))
             continue
         rank_trace, coverage, notes = select_rank(trace, global_pid, options, _FINDERS)
+        refuse_endless(rank_trace, profile.label)
         partial = analysis.map_rank(rank_trace, key, options)
         partials.append(partial)
         if analysis.missing_ranges is not None:
