@@ -54,6 +54,7 @@ MARKS: Final = {
     "report/test_sizes.py": "slow",
     "run/test_lost_worker.py": "cluster",
     "run/test_newer_framework.py": "slow",
+    "run/test_closed_streams.py": "slow",
     "run/test_lost_scheduler.py": "cluster",
     "run/test_remote_worker.py": "cluster",
     "testing/test_demo.py": "slow",
