@@ -19,6 +19,7 @@ from nsys_llm.core.scratch import hold
 from nsys_llm.install import placement
 from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
+from nsys_llm.install.steps import place_recipe_path
 from nsys_llm.install.wheelhouse import pack, unpack
 from nsys_llm.manifest.manifest import recipe_names
 
@@ -198,6 +199,11 @@ def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_pat
     assert_done(done, str(nsight), str(tmp_path / "recipes"))
     assert listing(tmp_path) == before
     assert_done(install("--uninstall", folder=tmp_path, **variables), "found nothing to remove")
+
+
+def test_the_root_is_no_place_for_recipes():
+    with pytest.raises(UsageError, match=r"^/ is no place for recipes"):
+        place_recipe_path(ROOT, "/")
 
 
 def test_the_recipe_path_holds_a_folder_a_recipe_and_keeps_what_is_there(tmp_path):
