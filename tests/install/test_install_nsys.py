@@ -19,6 +19,7 @@ from nsys_llm.core.scratch import hold
 from nsys_llm.install import placement
 from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
+from nsys_llm.install.placement import RECORD
 from nsys_llm.install.steps import place_recipe_path
 from nsys_llm.install.wheelhouse import pack, unpack
 from nsys_llm.manifest.manifest import recipe_names
@@ -241,8 +242,18 @@ def test_a_changed_or_added_file_is_not_replaced_and_is_kept_and_named(nsight, p
     done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
     assert_told(done, 1, "kept", SCRIPT, "nsys_llm/notes.txt")
     left = {path.name for path in packages.rglob("*") if path.is_file()}
-    assert left == {"notes.txt", "llm_hotspots.py", "metadata.json", "data_service.py"}
+    assert left == {"notes.txt", "llm_hotspots.py", "metadata.json", "data_service.py", RECORD}
     assert not (packages / SCRIPT).with_name("metadata.json").exists()
+    # What was kept is not forgotten: it is named again, until it is gone.
+    before = listing(nsight)
+    done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
+    assert_told(done, 1, "kept", SCRIPT, "nsys_llm/notes.txt")
+    assert listing(nsight) == before
+    for name in (SCRIPT, "nsys_llm/notes.txt"):
+        (packages / name).unlink()
+    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
+    assert not (packages / RECORD).exists()
+    assert not (packages / "nsys_llm").exists()
 
 
 def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(

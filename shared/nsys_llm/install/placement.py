@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -144,7 +144,8 @@ def remove(root: Path) -> list[str] | None:
     """Remove what is recorded in a folder, and the caches that Python made below it.
 
     Returns:
-        What was kept: files that somebody changed or added; None where nothing is recorded.
+        What was kept: files that somebody changed or added, which stay recorded; None where
+        nothing is recorded.
 
     Raises:
         NotWritableError: There is no permission.
@@ -164,6 +165,11 @@ def _removed(root: Path) -> list[str] | None:
             _remove_folder(root, folder, record)
     shutil.rmtree(root / STAGING, ignore_errors=True)
     kept = [name for folder in record.folders for name in _content(root, folder)]
+    if kept:
+        # Known until they are gone: else nobody could tell later that a folder was ours.
+        hashes = {name: digest for name in kept if (digest := record.files.get(name))}
+        _write_record(root, replace(record, files=hashes, replaced={}))
+        return kept
     (root / RECORD).unlink()
     if record.made and not any(root.iterdir()):
         root.rmdir()
