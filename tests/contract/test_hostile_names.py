@@ -85,9 +85,6 @@ def test_the_hostile_run_has_findings_that_name_hostile_kernels(hostile_run, rec
     findings = pd.read_parquet(hostile_run[0] / "findings.parquet")
     told = " ".join([*findings["title"], *findings["details"]])
     assert "alert(1)" in told
-    if recipe == "llm_hotspots":
-        # 5,000 of 2 * (5,000 + 24 * 100) on one rank, 100 on the other: 34.5 %.
-        assert set(findings["name"].dropna()) >= set(HOSTILE_NAMES[:2])
 
 
 def test_html_outputs_hold_only_the_elements_of_tables_and_glossaries(notebook):
@@ -111,9 +108,10 @@ def test_nothing_that_is_shown_hides_or_turns_text_around(notebook, report, host
     assert [text[:200] for text in texts if INVISIBLE.search(text)] == []
 
 
-def test_labels_of_figures_hold_no_element_and_no_formula(notebook):
+def test_labels_of_figures_hold_no_element_and_no_formula(notebook, recipe):
     labels = [text for data in shown_by(notebook) for text in strings_in(data.get(PLOTLY))]
-    assert any("script" in label for label in labels)
+    # The overview's own figures have titles of findings, ranks and classes: no name of a kernel.
+    assert recipe == "llm_overview" or any("script" in label for label in labels)
     for label in labels:
         assert re.findall(r"<(?!br>|/?extra>)", label) == [], label
         # Plotly gives to MathJax what stands between two dollars.
@@ -148,7 +146,10 @@ def test_markdown_cells_leave_no_markup_of_a_name(notebook):
 def test_names_in_markdown_cells_are_shown_as_they_are(notebook, recipe):
     # Findings about phases name a range, all others a kernel.
     told = HOSTILE_NAMES[2 if recipe == "nvtx_phase_attribution" else 0]
-    assert told in markdown_text(markdown_cells(notebook)[0])
+    cells = markdown_cells(notebook)
+    # Kernels of 0.0 % of the span are no finding of llm_hotspots, but a remark under Capture.
+    shown = cells if recipe == "llm_hotspots" else cells[:1]
+    assert any(told in markdown_text(cell) for cell in shown)
 
 
 def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):
@@ -165,7 +166,7 @@ def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):
         for section in manifest.sections
         if section.lead and (not section.optional or len(results.table(section.table)))
     }
-    told = {text for text in headings if not text.startswith("Findings: ")}
+    told = {text for text in headings if not text.startswith("Findings")}
     assert {manifest.title, "Capture"} <= told <= {manifest.title, "Capture", *ours}
 
 
@@ -198,8 +199,10 @@ def test_markdown_shows_names_as_they_are(report, hostile_run, recipe):
     shown = {re.sub(" +", " ", one).strip() for one in code}
     clean = (INVISIBLE.sub(" ", name).replace("`", "'") for name in HOSTILE_NAMES)
     wanted = {re.sub(r"\s+", " ", name).strip() for name in clean if len(name) < 60}
-    # Lists of kernels are cut after some rows; most names stand in that of llm_hotspots.
-    assert len(wanted & shown) >= (15 if recipe == "llm_hotspots" else 3)
+    # Lists of kernels are cut after some rows; most names stand in that of llm_hotspots, and the
+    # overview has those that a finding names.
+    least_n = {"llm_hotspots": 15, "llm_overview": 2}
+    assert len(wanted & shown) >= least_n.get(recipe, 3)
 
 
 def test_the_terminal_shows_no_name_that_steers_it(hostile_run):

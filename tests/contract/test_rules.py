@@ -28,12 +28,10 @@ BOOKS = {
 RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]
 #: Rules that fire on a fact, and not from an amount on.
 FACTS = {
-    "api_wait_tail",
     "bandwidth_pattern_unused",
     "clocks_too_uncertain",
     "determinism_atomics",
     "determinism_cascade_merge",
-    "determinism_cublas_heuristic",
     "determinism_split_k",
     "graphs_cut_at_end",
     "missing_ranks",
@@ -41,7 +39,6 @@ FACTS = {
     "not_comparable",
     "opaque_graphs",
     "stored_secrets",
-    "two_kinds_of_work",
 }
 
 RULE = Rule(

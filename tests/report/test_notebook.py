@@ -153,15 +153,15 @@ def test_the_first_cell_holds_question_answer_and_every_finding(result):
     assert report["answer"].replace("`", "") in shown
     assert report["findings"]
     told = [one for one in report["findings"] if one["kind"] != CAPTURE][:MOST_SHOWN]
-    assert told
+    assert told or "Nothing stands out by the rules of this recipe." in shown
     for finding in told:
         assert f"{finding['severity']} {finding['title']}".replace("`", "") in shown
         assert f"Evidence: {finding['details']}".replace("`", "") in shown
         assert finding["recommendation"].replace("`", "") in shown
 
 
-def test_findings_link_to_the_sections_of_their_tables(result):
-    head = read_notebook(result).cells[0].source
+def test_findings_link_to_the_sections_of_their_tables(demo_run):
+    head = read_notebook(demo_run).cells[0].source
     links = {unescape(link) for link in re.findall(r'href="([^"]*)"', head)}
     assert links
     assert links <= {"#" + section.title.replace(" ", "-") for section in MANIFEST.sections}

@@ -1,59 +1,90 @@
-"""What llm_hotspots tells its reader: the answer in two sentences, and findings.
+"""What llm_hotspots says to its reader: the answer in two sentences, and findings.
 
 Made from finished tables alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
+import pandas as pd
 
-from .apis import wait_findings
+from nsys_llm.report.findings import Finding, opportunities, ranked
+from nsys_llm.report.gains import LIMITS_PCT, gain_words
+from nsys_llm.report.records import Tables
+from nsys_llm.report.wall_line import WallLine, wall_lines
+from nsys_llm.taxonomy.categories import UNMATCHED
+from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
+from nsys_llm.view.text import counted, format_percent, listed, quoted
+
 from .balance import balance_findings
 from .bandwidth import bandwidth_findings
 from .categories import category_findings
 from .details import detail_findings
 from .engine_words import in_words_of
-from .launches import launch_findings
+from .levers import lever_findings
 from .memops import copy_findings
 from .secrets import secret_findings
 
-_TOP_CATEGORIES: Final = 3
-_ALSO_SYNC_MEMOP: Final = frozenset({"synchronous_copies", "synchronous_fills"})
+#: Classes beside computation, and kinds of it, that the answer names.
+_TOP_CLASSES: Final = 2
+_TOP_KINDS: Final = 3
+#: Less is not worth a word.
+_LEAST_PCT: Final = min(LIMITS_PCT.values())
+_CAUSES: Final = "`nsys recipe idle_gaps` lists the causes"
 
 
 def answer(tables: Tables) -> str:
-    """Return where the GPU time goes, in two sentences."""
-    devices, categories = tables["devices"], tables["categories"]
-    busy_ns, window_ns = int(devices["kernel_busy_ns"].sum()), int(devices["window_ns"].sum())
-    if not busy_ns or not window_ns:
+    """Return where the GPU time goes and what would gain most of it, in two sentences."""
+    lines = wall_lines(tables)
+    if not lines or not int(tables["devices"]["kernel_busy_ns"].sum()):
         return (
-            "No kernel took any time in what was looked at. `coverage` says what the reports hold, "
-            "and what a filter left of it."
+            "No kernel took any time in what was looked at. `coverage` says what the profiles "
+            "hold, and what a filter left of it."
         )
-    ranks_n, devices_n = devices["rank"].nunique(), len(devices)
-    where = counted(ranks_n, "rank")
-    if devices_n != ranks_n:
-        where += f" with {counted(devices_n, 'device')}"
-    first = (
-        f"At least one kernel ran for {format_percent(100 * busy_ns / window_ns)} of the window "
-        f"({format_ns(busy_ns)} of {format_ns(window_ns)}, {where}"
-        f"{' together' if devices_n > 1 else ''})."
-    )
-    top = categories[categories["exclusive_ns"] > 0].head(_TOP_CATEGORIES)
-    shares = [
-        f"{quoted(name)} {format_percent(share)}"
-        for name, share in zip(top["category"], top["busy_pct"], strict=True)
-    ]
-    heaviest = tables["kernels"].iloc[0]
-    return (
-        f"{first} The largest {'parts' if len(shares) > 1 else 'part'} of that "
-        f"{'are' if len(shares) > 1 else 'is'} {listed(shares)}; the heaviest kernel is "
-        f"{quoted(heaviest['name'])} with {format_percent(heaviest['busy_pct'])}."
-    )
+    shares = {part.label: part.share_pct for part in lines[0].classes}
+    return f"{_split(lines[0], shares, tables)} {_lever(shares, tables)}"
+
+
+def _split(line: WallLine, shares: Mapping[str, float], tables: Tables) -> str:
+    """Return the largest classes of the wall split, and the kinds of computation."""
+    where = "The GPU computes" if line.gpus_n == 1 else f"{counted(line.gpus_n, 'GPU')} compute"
+    computes = f"{where} for {format_percent(shares.get(COMPUTE, 0.0))} of the time"
+    inside = ", ".join(_named_shares(_kinds(tables["wall"]), _TOP_KINDS))
+    rest = _named_shares({name: shares[name] for name in shares if name != COMPUTE}, _TOP_CLASSES)
+    next_is = f"; next {'is' if len(rest) == 1 else 'are'} {listed(rest)}" if rest else ""
+    return f"{computes}{f' ({inside})' if inside else ''}{next_is}."
+
+
+def _kinds(wall: pd.DataFrame) -> dict[str, float]:
+    """Return the share of the known categories of computation in the spans of all GPUs."""
+    span_ns = int(wall.drop_duplicates(["file", "device_id"])["span_ns"].sum())
+    known = wall[(wall["wall_class"] == COMPUTE) & wall["detail"].notna()]
+    known = known[~known["detail"].isin((UNMATCHED, WHOLE_GRAPH))]
+    times = known.groupby("detail", sort=True)["time_ns"].sum()
+    times = times.sort_values(ascending=False, kind="stable")
+    return {quoted(name): 100.0 * int(time_ns) / span_ns for name, time_ns in times.items()}
+
+
+def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
+    """Return the first shares that are worth a word, with their names."""
+    told = [f"{name} {format_percent(pct)}" for name, pct in shares.items() if pct >= _LEAST_PCT]
+    return told[:most_n]
+
+
+def _lever(shares: Mapping[str, float], tables: Tables) -> str:
+    """Return the largest gain, and where to look where idle time is more than that."""
+    found = opportunities(ranked(findings(tables)))
+    gain = found[0].gain if found else None
+    gain_pct, idle_pct = gain.gain_pct if gain else 0.0, shares.get(IDLE, 0.0)
+    told = f"no finding here would gain {format_percent(_LEAST_PCT)}"
+    if gain is not None:
+        told = f"largest gain found here: {found[0].title} ({gain_words(gain)})"
+    if idle_pct >= max(shares.values()):
+        return f"Look at the idle time first, of which {_CAUSES}; {told}."
+    more = f"; idle time is more than that, and {_CAUSES}"
+    return f"{told[0].upper()}{told[1:]}{more if idle_pct >= max(gain_pct, _LEAST_PCT) else ''}."
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -64,12 +95,8 @@ def findings(tables: Tables) -> list[Finding]:
         *category_findings(tables),
         *copy_findings(tables),
         *detail_findings(tables),
-        *launch_findings(tables),
+        *lever_findings(tables),
         *secret_findings(tables),
-        *wait_findings(tables),
     ]
-    # Both are about the same calls; what they cost the host says more than how long they run.
-    if any(one.rule == "sync_memop" for one in found):
-        found = [one for one in found if one.rule not in _ALSO_SYNC_MEMOP]
     engines = tables["categories"]["engine"]
     return in_words_of(str(engines.iloc[0]) if len(engines) else None, found)

@@ -2,61 +2,112 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
 
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.view.text import (
-    format_bytes,
-    format_count,
-    format_ns,
-    format_percent,
-    format_value,
-    quoted,
-)
+import pandas as pd
+
+from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.gains import Walls
+from nsys_llm.report.numbers import Numbers
+from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.view.text import quoted
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT
 from .texts import RULES
-
-#: Rule and severity of each judgement that is told.
-_JUDGED: Final = {
-    "above peak": ("bandwidth_above_peak", "note"),
-    "little headroom": ("bandwidth_little_headroom", "note"),
-    "room": ("bandwidth_room", "medium"),
-}
 
 
 def bandwidth_findings(tables: Tables) -> list[Finding]:
     """Return what is to be said about the kernels of --weights.
 
     Args:
-        tables: Finished tables by name: bandwidth; without rows where the option was not given.
+        tables: Finished tables by name: bandwidth, without rows where the option was not given;
+            rank_kernels, wall.
     """
     rows = records(tables["bandwidth"])
-    judged = [_judged(row) for row in rows if row["judgement"] in _JUDGED]
-    return [*judged, *(_unmatched(row) for row in rows if row["launches_n"] == 0)]
+    if not rows:
+        return []
+    return [
+        *(_above_peak(row) for row in rows if row["judgement"] == "above peak"),
+        *_room(rows, tables),
+        *(_unmatched(row) for row in rows if row["launches_n"] == 0),
+    ]
 
 
-def _judged(row: Record) -> Finding:
-    rule, severity = _JUDGED[row["judgement"]]
-    efficiency_pct = row["efficiency_pct"]
-    # What the launches would save at the efficiency that leaves little headroom.
-    spare = max(0.0, 1.0 - efficiency_pct / LITTLE_HEADROOM_PCT)
-    return RULES[rule].finding(
-        severity=severity,
-        details=f"{format_bytes(row['size_bytes'])} in {format_ns(row['mean_ns'])} (mean "
-        f"of {format_count(row['launches_n'])} launches, {format_ns(row['total_ns'])} in all) are "
-        f"{format_value(row['rate_gb_s'], 'GB/s')} of {format_value(row['peak_gb_s'], 'GB/s')}.",
-        fields={"pattern": quoted(row["pattern"]), "share": format_percent(efficiency_pct)},
+def _room(rows: Iterable[Record], tables: Tables) -> Iterator[Finding]:
+    """Return findings on kernels far below the bandwidth: as fast as it allows, they gain that."""
+    kernels, walls = tables["rank_kernels"], Walls(tables)
+    # A kernel belongs to the first pattern that fits it, as in the table.
+    free = kernels["exclusive_ns"] > 0
+    for row in rows:
+        fits = free & kernels["name"].map(parse_pattern(row["pattern"]).matches).astype(bool)
+        free &= ~fits
+        if row["judgement"] == "room" and fits.any():
+            yield _room_finding(row, kernels[fits], walls)
+
+
+def _room_finding(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
+    times = {
+        gpu: sum(kernel["exclusive_ns"] for kernel in some)
+        for gpu, some in grouped(records(kernels), "rank", "device_id").items()
+    }
+    left = 1.0 - row["efficiency_pct"] / LITTLE_HEADROOM_PCT
+    gains = {
+        (rank, device): walls.gain(rank, device, left * time_ns, (COMPUTE,))
+        for (rank, device), time_ns in times.items()
+    }
+    rank, device = max(gains, key=lambda gpu: gains[gpu].gain_pct)
+    numbers = Numbers()
+    return RULES["bandwidth_room"].finding(
+        gain=gains[rank, device],
+        culprit=f"kernel:{row['pattern']}",
+        details=f"{_rate(row, numbers)} On rank {rank} its launches take "
+        f"{numbers.ns('exclusive_ns', times[rank, device])}; at "
+        f"{numbers.percent('headroom_pct', LITTLE_HEADROOM_PCT)} of the bandwidth they would take "
+        f"{numbers.percent('left_pct', 100.0 * left)} less.",
+        evidence=cells("bandwidth", row, ["pattern"], ["efficiency_pct", "mean_ns"]),
+        numbers=numbers.fields,
+        fields=_fields(row, numbers),
+        rank=rank,
+        device_id=device,
         name=row["example"],
-        impact_ns=int(row["total_ns"] * spare),
+        impact_ns=times[rank, device],
     )
 
 
+def _above_peak(row: Record) -> Finding:
+    numbers = Numbers()
+    return RULES["bandwidth_above_peak"].finding(
+        details=_rate(row, numbers),
+        evidence=cells("bandwidth", row, ["pattern"], ["efficiency_pct", "mean_ns"]),
+        numbers=numbers.fields,
+        fields=_fields(row, numbers),
+        name=row["example"],
+    )
+
+
+def _rate(row: Record, numbers: Numbers) -> str:
+    return (
+        f"{numbers.bytes('size_bytes', row['size_bytes'])} in "
+        f"{numbers.ns('mean_ns', row['mean_ns'])} (mean of "
+        f"{numbers.count('launches_n', row['launches_n'])} launches) are "
+        f"{numbers.value('rate_gb_s', row['rate_gb_s'], 'GB/s')} of "
+        f"{numbers.value('peak_gb_s', row['peak_gb_s'], 'GB/s')}."
+    )
+
+
+def _fields(row: Record, numbers: Numbers) -> dict[str, str]:
+    share = numbers.percent("efficiency_pct", row["efficiency_pct"])
+    return {"pattern": quoted(row["pattern"]), "share": share}
+
+
 def _unmatched(row: Record) -> Finding:
+    numbers = Numbers()
     return RULES["bandwidth_pattern_unused"].finding(
-        severity="low",
-        details=f"{format_count(row['names_n'])} kernel names fit it, with 0 launches in the "
-        "window.",
+        details=f"{numbers.counted('names_n', row['names_n'], 'kernel name')} fit it, with no "
+        "launch in the window.",
+        evidence=cells("bandwidth", row, ["pattern"], ["names_n", "launches_n"]),
+        numbers=numbers.fields,
         fields={"pattern": quoted(row["pattern"])},
     )

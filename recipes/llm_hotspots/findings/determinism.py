@@ -7,21 +7,21 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
+from nsys_llm.view.text import quoted, shortened
 
 from .texts import RULES
 
 #: Kernels named in one finding.
 _NAMED: Final = 3
 
-
-#: Rule and severity by the flag of the kernel rules; see `load_flag_meanings`.
+#: Rule by the flag of the kernel rules; see `load_flag_meanings`. That cuBLAS chooses kernels by
+#: shape is true of every run, and no remark.
 _FLAGS: Final = {
-    "atomics": ("determinism_atomics", "low"),
-    "split_k": ("determinism_split_k", "note"),
-    "cascade_merge": ("determinism_cascade_merge", "note"),
-    "cublas_heuristic": ("determinism_cublas_heuristic", "note"),
+    "atomics": "determinism_atomics",
+    "split_k": "determinism_split_k",
+    "cascade_merge": "determinism_cascade_merge",
 }
 
 
@@ -43,16 +43,19 @@ def determinism_findings(tables: Tables) -> list[Finding]:
 
 
 def _finding(flag: str, own: pd.DataFrame) -> Finding:
-    rule, severity = _FLAGS[flag]
+    numbers = Numbers()
     heaviest = own.sort_values("total_ns", ascending=False, kind="stable").head(_NAMED)
     pairs = zip(heaviest["name"], heaviest["total_ns"], strict=True)
-    named = ", ".join(f"{quoted(shortened(str(name)))} ({format_ns(ns)})" for name, ns in pairs)
-    launches_n, share = int(own["launches_n"].sum()), float(own["total_pct"].sum())
-    return RULES[rule].finding(
-        severity=severity,
-        details=f"Flag {quoted(flag)}: kernels {format_count(len(own))}, launches "
-        f"{format_count(launches_n)}, {format_percent(share)} of kernel time; most of it in "
-        f"{named}.",
+    named = ", ".join(
+        f"{quoted(shortened(str(name)))} ({numbers.ns(f'kernel_{place}_ns', int(ns))})"
+        for place, (name, ns) in enumerate(pairs)
+    )
+    return RULES[_FLAGS[flag]].finding(
+        details=f"Flag {quoted(flag)}: {numbers.counted('kernels_n', len(own), 'kernel')}, "
+        f"{numbers.counted('launches_n', int(own['launches_n'].sum()), 'launch', 'launches')}, "
+        f"{numbers.percent('total_pct', float(own['total_pct'].sum()))} of kernel time; most of it "
+        f"in {named}.",
+        numbers=numbers.fields,
         name=str(heaviest["name"].iloc[0]),
         impact_ns=int(own["total_ns"].sum()),
     )

@@ -21,8 +21,9 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.numeric.effects import split_change
+from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record
-from nsys_llm.view.text import format_count, format_ns, quoted, shortened
+from nsys_llm.view.text import quoted, shortened
 
 #: How often the slowest of equal ranks may be called slow; the usual level.
 _ALPHA: Final = 0.05
@@ -162,25 +163,28 @@ def compute_kernels(imbalance: Sequence[Record]) -> set[str]:
     }
 
 
-def mix_words(split: LaunchSplit, launches_n: int) -> str:
+def mix_words(split: LaunchSplit, launches_n: int, numbers: Numbers) -> str:
     """Return the evidence for a rank with as many launches, of another mix."""
     return (
-        f"It launches about as much ({format_count(launches_n)} launches), but another mix of "
-        f"kernels: {quoted(shortened(split.name))} runs {format_count(split.launches_n)} times, "
-        f"{format_count(split.reference_n)} times on rank {split.reference}."
+        f"It launches about as much ({numbers.count('launches_n', launches_n)} launches), but "
+        f"another mix of kernels: {quoted(shortened(split.name))} runs "
+        f"{numbers.count('kernel_launches_n', split.launches_n)} times, "
+        f"{numbers.count('reference_launches_n', split.reference_n)} times on rank "
+        f"{numbers.count('reference_rank', split.reference)}."
     )
 
 
-def split_words(split: LaunchSplit, ranks_n: int = 1) -> str:
+def split_words(split: LaunchSplit, numbers: Numbers, ranks_n: int = 1) -> str:
     """Return what the difference to the median rank is made of, a rank, with a space before."""
+    parts = {"by_launches_ns": split.count_ns, "by_length_ns": split.per_call_ns}
     count, per_call = (
-        f"{'+' if ns > 0 else ''}{format_ns(round(ns / ranks_n))}"
-        for ns in (split.count_ns, split.per_call_ns)
+        f"{'+' if ns > 0 else ''}{numbers.ns(name, round(ns / ranks_n))}"
+        for name, ns in parts.items()
     )
     each = " a rank" if ranks_n > 1 else ""
     return (
-        f" Kernel by kernel against rank {split.reference}: {count}{each} by the number of "
-        f"launches, {per_call} by their length."
+        f" Kernel by kernel against rank {numbers.count('reference_rank', split.reference)}: "
+        f"{count}{each} by the number of launches, {per_call} by their length."
     )
 
 

@@ -7,8 +7,9 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record
-from nsys_llm.view.text import counted, format_count, quoted, shortened
+from nsys_llm.view.text import quoted, shortened
 
 from .launch_split import LaunchSplit, mix_words
 from .texts import SLOW_RATIO
@@ -31,9 +32,7 @@ def longer_kernels(imbalance: Sequence[Record], rank: int) -> list[Record]:
     ]
     whole_ns = sum(row["total_ns"] for row in own)
     own = [row for row in own if row["total_ns"] >= _TELLING_SHARE * whole_ns]
-    longer = [
-        row for row in own if row["most_rank"] == rank and row["most_over_p50"] >= SLOW_RATIO["low"]
-    ]
+    longer = [row for row in own if row["most_rank"] == rank and row["most_over_p50"] >= SLOW_RATIO]
     if not longer or len(longer) > _MOST_KERNELS * len(own):
         return []
     return sorted(longer, key=lambda row: (row["others_p50_ns"] - row["max_ns"], row["name"]))
@@ -58,7 +57,7 @@ def longer_on_host(
     own = times.index.isin(mine)
     mean, usual = times[own].mean(), times[~own].median()
     telling = (usual > 0) & (times.sum() >= _TELLING_SHARE * float(times.to_numpy().sum()))
-    longer = telling & (mean >= SLOW_RATIO["low"] * usual)
+    longer = telling & (mean >= SLOW_RATIO * usual)
     if not longer.any() or int(longer.sum()) > _MOST_KERNELS * int(telling.sum()):
         return []
     more = (mean - usual)[longer]
@@ -66,7 +65,7 @@ def longer_on_host(
 
 
 def host_words(
-    longer: Sequence[str], split: LaunchSplit, launches_n: float
+    longer: Sequence[str], split: LaunchSplit, launches_n: float, numbers: Numbers
 ) -> tuple[str, str | None]:
     """Return evidence and the case of advice for a machine whose ranks compute longer.
 
@@ -74,43 +73,44 @@ def host_words(
         longer: See `longer_on_host`.
         split: Of its ranks.
         launches_n: Of its median rank.
+        numbers: Takes those of the evidence.
     """
     if split.mixed:
-        return mix_words(split, round(launches_n)), "other_mix"
+        return mix_words(split, round(launches_n), numbers), "other_mix"
     if longer:
-        more = f" and {counted(len(longer) - 1, 'more kernel')}" if len(longer) > 1 else ""
         return (
-            f"{quoted(shortened(longer[0]))}{more} takes longer there; the other kernels are as "
-            "fast as elsewhere, so the machine is not slow.",
+            f"{named(longer, numbers)} takes longer there; the other kernels are as fast as "
+            "elsewhere, so the machine is not slow.",
             "machine",
         )
     return "Its ranks launch as much, so each launch takes longer.", None
 
 
-def named(rows: Sequence[Record]) -> str:
+def named(names: Sequence[str], numbers: Numbers) -> str:
     """Name the first kernel, and say how many more there are."""
-    more = f" and {counted(len(rows) - 1, 'more kernel')}" if len(rows) > 1 else ""
-    return f"{quoted(shortened(rows[0]['name']))}{more}"
+    more_n = len(names) - 1
+    more = f" and {numbers.counted('more_kernels_n', more_n, 'more kernel')}" if more_n else ""
+    return f"{quoted(shortened(names[0]))}{more}"
 
 
-def slow_words(longer: Sequence[Record], launches_n: int, usual: str) -> str:
+def slow_words(longer: Sequence[Record], counts: str, numbers: Numbers) -> str:
     """Return the evidence for a rank with as many launches as the others.
 
     Args:
         longer: See `longer_kernels`.
-        launches_n: Its launches.
-        usual: Those of the others, in words.
+        counts: Its launches and those of the others, in words.
+        numbers: Takes those of the evidence.
     """
-    counts = f"{format_count(launches_n)} launches, {usual}"
     if not longer:
         return f"It launches as much ({counts}), so each launch takes longer."
+    times = numbers.ratio("kernel_over_others", longer[0]["most_over_p50"])
     return (
-        f"It launches as much ({counts}). {named(longer)} takes "
-        f"{longer[0]['most_over_p50']:.2f} times as long as elsewhere; the rank's other kernels "
-        "are as fast as elsewhere, so the GPU is not slow."
+        f"It launches as much ({counts}). {named([row['name'] for row in longer], numbers)} takes "
+        f"{times} times as long as elsewhere; the rank's other kernels are as fast as elsewhere, "
+        "so the GPU is not slow."
     )
 
 
-def more_words(launches_n: int, usual: str) -> str:
+def more_words(counts: str) -> str:
     """Return the evidence for a rank with another number of launches."""
-    return f"It has another number of launches: {format_count(launches_n)} launches, {usual}."
+    return f"It has another number of launches: {counts}."

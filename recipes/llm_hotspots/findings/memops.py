@@ -1,150 +1,187 @@
-"""Findings on copies and fills: exposed, blocking, or inside the device. Reads tables only."""
+"""Findings on copies: beside which no kernel runs, of pageable memory, inside the device.
+
+Reads tables only. A copy that the host waits for costs idle time, and idle_gaps has its cause.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, grouped, records, severity_of, window_of
-from nsys_llm.view.text import (
-    counted,
-    format_bytes,
-    format_count,
-    format_ns,
-    format_percent,
-    format_value,
-    quoted,
-)
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.numbers import Numbers
+from nsys_llm.report.records import Record, Tables, grouped, records, window_of
+from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES
+from nsys_llm.view.text import listed
 
-from .texts import BLOCKING_PCT, DEVICE_COPY_PCT, EXPOSED_COPIES_PCT, RULES
+from .texts import PAGEABLE_BYTES, PINNED_SHARE, RULES
 
 #: Kinds between host and device or between devices, which kernels can hide.
 _HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
 
-#: By the rule of `nsys analyze`.
-_RULES: Final = {
-    "cuda_memcpy_async": "pageable_copies",
-    "cuda_memcpy_sync": "synchronous_copies",
-    "cuda_memset_sync": "synchronous_fills",
-}
+_INSIDE: Final = "DtoD"
+_PAGEABLE: Final = "pageable"
 
-#: Rank and device id. A row of devices or memops has one.
-_Device = tuple[Any, ...]
+_MEMORIES: Final = ("source_memory", "target_memory")
+
+#: Rank and device id.
+_Gpu = tuple[int, int]
 
 
 def copy_findings(tables: Tables) -> list[Finding]:
     """Return what is to be said about copies and fills.
 
     Args:
-        tables: Finished tables by name: memops, blocking_memops, devices.
+        tables: Finished tables by name: memops, wall.
     """
-    devices = {(row["rank"], row["device_id"]): row for row in records(tables["devices"])}
-    memops = records(tables["memops"])
+    memops, walls = records(tables["memops"]), Walls(tables)
+    hideable = [row for row in memops if row["kind"] in _HIDEABLE]
     return [
-        *_exposed(memops, devices),
-        *_blocking(records(tables["blocking_memops"]), devices),
-        *_inside_device(memops, devices),
+        *(_exposed(kind, rows, walls) for (kind,), rows in grouped(hideable, "kind").items()),
+        *_pageable(hideable, walls),
+        *_inside_device([row for row in memops if row["kind"] == _INSIDE], walls),
     ]
 
 
-def _exposed(memops: Iterable[Record], devices: Mapping[_Device, Record]) -> Iterator[Finding]:
-    """One finding a kind of copy and memory, about the device where it is exposed most."""
-    hideable = (row for row in memops if row["kind"] in _HIDEABLE)
-    for (kind, *_), rows in grouped(hideable, "kind", "source_memory", "target_memory").items():
-        shares_pct = [100.0 * row["exposed_ns"] / _window_ns(row, devices) for row in rows]
-        worst = rows[shares_pct.index(max(shares_pct))]
-        severity = severity_of(max(shares_pct), EXPOSED_COPIES_PCT)
-        if severity is None:
-            continue
-        total_ns = _sum(rows, "exposed_ns")
-        yield RULES["exposed_copies"].finding(
-            severity=severity,
-            details=f"No kernel runs during {format_ns(worst['exposed_ns'])} of {_moved(worst)} "
-            f"on device {worst['device_id']} of rank {worst['rank']}, in a window of "
-            f"{format_ns(_window_ns(worst, devices))}. Over all ranks {format_ns(total_ns)}.",
-            fields={"kind": kind, "share": format_percent(max(shares_pct)), "rank": worst["rank"]},
-            rank=worst["rank"],
-            device_id=worst["device_id"],
-            name=kind,
-            window_ns=window_of(worst, "exposed_start_ns", "exposed_end_ns"),
-            impact_ns=total_ns,
+def _exposed(kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
+    """Return the finding on copies that computation could hide: at most what there is of it."""
+    gains = {
+        gpu: walls.gain(
+            *gpu, min(_sum(some, "exposed_ns"), walls.class_ns(*gpu, COMPUTE)), (COPIES,)
         )
-
-
-def _blocking(blocking: Iterable[Record], devices: Mapping[_Device, Record]) -> Iterator[Finding]:
-    """One finding a rule of `nsys analyze`, over all ranks."""
-    windows_ns = _sum(devices.values(), "window_ns")
-    for (rule,), rows in grouped(blocking, "rule").items():
-        total_ns, ops_n = _sum(rows, "total_ns"), _sum(rows, "ops_n")
-        by_rank = {rank: _sum(own, "total_ns") for (rank,), own in grouped(rows, "rank").items()}
-        most = max(by_rank, key=by_rank.__getitem__)
-        # The window is on the rank that the words name.
-        own = [row for row in rows if row["rank"] == most]
-        longest = max(own, key=lambda row: row["max_ns"])
-        share_pct = 100.0 * total_ns / max(windows_ns, 1)
-        apis = ", ".join(quoted(name) for name in sorted({row["api"] for row in rows}))
-        kinds = ", ".join(sorted({row["kind"] for row in rows}))
-        yield RULES[_RULES[rule]].finding(
-            severity=severity_of(share_pct, BLOCKING_PCT) or "note",
-            details=f"{format_count(ops_n)} operations ({kinds}) by {apis}, "
-            f"{format_bytes(_sum(rows, 'size_bytes'))}, {format_ns(total_ns)} on the GPU, "
-            f"{format_percent(share_pct)} of the windows; ranks with them: "
-            f"{format_count(len(by_rank))}, most on rank {most}. "
-            f"The longest there takes {format_ns(longest['max_ns'])}. Rule {rule} of nsys analyze.",
-            fields={"times": counted(ops_n, "time")},
-            rank=longest["rank"],
-            device_id=longest["device_id"],
-            name=longest["api"],
-            window_ns=window_of(longest, "window_start_ns", "window_end_ns"),
-            impact_ns=total_ns,
-        )
-
-
-def _inside_device(
-    memops: Iterable[Record], devices: Mapping[_Device, Record]
-) -> Iterator[Finding]:
-    """Return the finding on copies inside a device, about the device that they keep busy most."""
-    copies = grouped((row for row in memops if row["kind"] == "DtoD"), "rank", "device_id")
-    shares_pct = {
-        one: 100.0 * _sum(rows, "union_ns") / max(devices[one]["busy_ns"], 1)
-        for one, rows in copies.items()
+        for gpu, some in _by_gpu(rows).items()
     }
-    if not shares_pct:
-        return
-    worst = max(shares_pct, key=shares_pct.__getitem__)
-    severity = severity_of(shares_pct[worst], DEVICE_COPY_PCT)
-    if severity is None:
-        return
-    rank, device = worst
-    most = max(copies[worst], key=lambda row: row["union_ns"])
-    yield RULES["device_copies"].finding(
-        severity=severity,
-        details=f"DtoD copies run for {format_ns(_sum(copies[worst], 'union_ns'))} on device "
-        f"{device} of rank {rank}, which is busy for {format_ns(devices[worst]['busy_ns'])}; most "
-        f"of it by {_moved(most)}.",
-        fields={"share": format_percent(shares_pct[worst]), "rank": rank},
+    (rank, device), some, gain = _best(rows, gains)
+    numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
+    computes_ns = walls.class_ns(rank, device, COMPUTE)
+    return RULES["exposed_copies"].finding(
+        gain=gain,
+        culprit=f"copies:{kind}",
+        details=f"No kernel runs during {numbers.ns('exposed_ns', exposed_ns)} of "
+        f"{_moved(some, numbers)} on device {device} of rank {rank}, in "
+        f"{numbers.ns('span_ns', gain.span_ns)}; the GPU computes for "
+        f"{numbers.ns('compute_ns', computes_ns)}, and no more than that can hide them.",
+        evidence=_cells(some),
+        numbers=numbers.fields,
+        fields={
+            "kind": kind,
+            "share": numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1)),
+            "rank": rank,
+        },
         rank=rank,
         device_id=device,
-        name="DtoD",
-        impact_ns=sum(_sum(rows, "union_ns") for rows in copies.values()),
+        name=kind,
+        window_ns=_longest(some),
+        impact_ns=exposed_ns,
     )
 
 
-def _window_ns(row: Record, devices: Mapping[_Device, Record]) -> int:
-    """Return the length of the window of a row's device; 1 where there is none to divide by."""
-    return max(int(devices[row["rank"], row["device_id"]]["window_ns"]), 1)
+def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
+    """Return the finding on large copies of pageable memory: pinned, they are twice as fast."""
+    large = [
+        row
+        for row in rows
+        if row["pageable"] and (row["size_bytes"] or 0) >= PAGEABLE_BYTES * max(row["ops_n"], 1)
+    ]
+    if not large:
+        return
+    gains = {
+        gpu: walls.gain(
+            *gpu, (1.0 - PINNED_SHARE) * _sum(some, "exposed_ns"), (COPIES,), is_bound=False
+        )
+        for gpu, some in _by_gpu(large).items()
+    }
+    (rank, device), some, gain = _best(large, gains)
+    numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
+    yield RULES["pageable_copies"].finding(
+        gain=gain,
+        culprit=f"copies:{_PAGEABLE}",
+        details=f"{_moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
+        f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
+        "beside them. The driver stages pageable memory through a pinned buffer; from pinned "
+        "memory copies are typically twice as fast.",
+        evidence=_cells(some),
+        numbers=numbers.fields,
+        fields={
+            "share": numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1)),
+            "rank": rank,
+        },
+        rank=rank,
+        device_id=device,
+        name=_PAGEABLE,
+        window_ns=_longest(some),
+        impact_ns=exposed_ns,
+    )
 
 
-def _moved(row: Record) -> str:
+def _inside_device(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
+    """Return the finding on copies inside a device beside which no kernel runs."""
+    if not rows:
+        return
+    gains = {
+        gpu: walls.gain(*gpu, _sum(some, "exposed_ns"), (COPIES,))
+        for gpu, some in _by_gpu(rows).items()
+    }
+    (rank, device), some, gain = _best(rows, gains)
+    numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
+    yield RULES["device_copies"].finding(
+        gain=gain,
+        culprit=f"copies:{_INSIDE}",
+        details=f"{_moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
+        f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
+        "beside them.",
+        evidence=_cells(some),
+        numbers=numbers.fields,
+        fields={
+            "share": numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1)),
+            "rank": rank,
+        },
+        rank=rank,
+        device_id=device,
+        name=_INSIDE,
+        window_ns=_longest(some),
+        impact_ns=exposed_ns,
+    )
+
+
+def _by_gpu(rows: Sequence[Record]) -> dict[_Gpu, list[Record]]:
+    groups = grouped(rows, "rank", "device_id").items()
+    return {(rank, device): some for (rank, device), some in groups}
+
+
+def _best(rows: Sequence[Record], gains: Mapping[_Gpu, Gain]) -> tuple[_Gpu, list[Record], Gain]:
+    """Return the GPU with the largest gain, its rows, and the gain."""
+    gpu = max(gains, key=lambda one: gains[one].gain_pct)
+    return gpu, _by_gpu(rows)[gpu], gains[gpu]
+
+
+def _moved(rows: Sequence[Record], numbers: Numbers) -> str:
     """Return how many copies moved how much, between which memories, how fast."""
-    source, target = (
-        row[name] or "memory not recorded" for name in ("source_memory", "target_memory")
-    )
-    size = "" if row["size_bytes"] is None else f", {format_bytes(row['size_bytes'])}"
-    rate = "" if row["rate_gb_s"] is None else f" at {format_value(row['rate_gb_s'], 'GB/s')}"
-    return f"{format_count(row['ops_n'])} {row['kind']} copies ({source} to {target}{size}{rate})"
+    ops = numbers.count("ops_n", _sum(rows, "ops_n"))
+    kinds = listed(list(dict.fromkeys(row["kind"] for row in rows)))
+    memories = {
+        " to ".join(row[name] or "memory not recorded" for name in _MEMORIES) for row in rows
+    }
+    told = [listed(sorted(memories))]
+    if all(row["size_bytes"] is not None for row in rows):
+        told.append(numbers.bytes("size_bytes", _sum(rows, "size_bytes")))
+    largest = max(rows, key=lambda row: row["total_ns"])
+    rate = largest["rate_gb_s"]
+    at = "" if rate is None else f" at {numbers.value('rate_gb_s', rate, 'GB/s')}"
+    return f"{ops} {kinds} copies ({', '.join(told)}{at})"
 
 
-def _sum(rows: Iterable[Record], column: str) -> int:
+def _cells(rows: Sequence[Record]) -> tuple[Evidence, ...]:
+    keys = ("rank", "device_id", "kind", *_MEMORIES)
+    return tuple(cell for row in rows for cell in cells("memops", row, keys, ["exposed_ns"]))
+
+
+def _longest(rows: Sequence[Record]) -> tuple[int, int] | None:
+    """Return the longest stretch of the rows without a kernel; None where there is none."""
+    windows = [window_of(row, "exposed_start_ns", "exposed_end_ns") for row in rows]
+    return max((one for one in windows if one), key=lambda one: one[1] - one[0], default=None)
+
+
+def _sum(rows: Sequence[Record], column: str) -> int:
     return sum(row[column] for row in rows)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, quoted
+from nsys_llm.view.text import quoted
 
 from .texts import RULES
 
@@ -21,14 +22,17 @@ def secret_findings(tables: Tables) -> list[Finding]:
         return []
     listed = with_secrets["secret_variables"].str.split(", ").explode()
     names = sorted(set(listed))
+    numbers = Numbers()
     shown = ", ".join(quoted(name) for name in names[:_MOST_NAMED])
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    rest_n = max(len(names) - _MOST_NAMED, 0)
+    more = f" and {numbers.count('more_n', rest_n)} more" if rest_n else ""
     return [
         RULES["stored_secrets"].finding(
-            severity="medium",
-            details=f"In {counted(len(with_secrets), 'rank or report', 'ranks or reports')} of "
-            f"{len(files)}: {shown}{more}. A report keeps the whole environment of the profiled "
-            "command, in two places; these results hold the names alone.",
-            fields={"variables": counted(len(names), "variable")},
+            details=f"In {numbers.counted('profiles_n', len(with_secrets), 'profile')} of "
+            f"{numbers.count('all_n', len(files))}: {shown}{more}. A profile keeps the whole "
+            "environment of the profiled command, in two places; these results hold the names "
+            "alone.",
+            numbers=numbers.fields,
+            fields={"variables": numbers.counted("variables_n", len(names), "variable")},
         )
     ]

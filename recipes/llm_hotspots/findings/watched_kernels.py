@@ -7,8 +7,9 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.view.text import format_bytes, format_count, format_ns, quoted, shortened
+from nsys_llm.view.text import format_bytes, quoted, shortened
 
 from .texts import LEAST_LAUNCHES, RULES, SHAPE_RATIO
 
@@ -35,15 +36,16 @@ def _changed_configuration(tables: Tables) -> list[Finding]:
         return []
     chosen = changed["total_ns"].astype("int64").idxmax()
     before, after = records(configs.loc[chosen - 1 : chosen])
-    ranks_n = changed["rank"].nunique()
+    numbers, ranks = Numbers(), tuple(sorted(set(changed["rank"].tolist())))
     return [
         RULES["configuration_change"].finding(
-            severity="low",
-            details=f"On rank {after['rank']}: {_shape(before)} until "
-            f"{before['last_start_ns']} ns ({_how_often(before)}), {_shape(after)} from "
-            f"{after['first_start_ns']} ns on ({_how_often(after)}). "
-            f"Ranks with such a change: {ranks_n}.",
+            details=f"On rank {after['rank']}: {_shape(before)} "
+            f"({_how_often(before, 'before', numbers)}), then {_shape(after)} "
+            f"({_how_often(after, 'after', numbers)}). "
+            f"{numbers.counted('ranks_n', len(ranks), 'rank')} affected.",
+            numbers=numbers.fields,
             fields={"kernel": quoted(shortened(str(after["name"])))},
+            ranks=ranks,
             rank=int(after["rank"]),
             name=str(after["name"]),
             window_ns=(int(before["last_start_ns"]), int(after["first_start_ns"]) + 1),
@@ -60,13 +62,17 @@ def _mixed_configurations(tables: Tables) -> list[Finding]:
         low, high = (records(group.loc[[one]])[0] for one in _ends(group["p50_ns"]))
         if len(group) < 2 or high["p50_ns"] < SHAPE_RATIO * low["p50_ns"]:
             continue
+        numbers = Numbers()
+        configurations = numbers.count("configurations_n", len(group))
         found.append(
             RULES["mixed_configurations"].finding(
-                severity="note",
-                details=f"Median {format_ns(low['p50_ns'])} with {_shape(low)} "
-                f"({format_count(low['launches_n'])} launches), {format_ns(high['p50_ns'])} with "
-                f"{_shape(high)} ({format_count(high['launches_n'])} launches).",
-                fields={"kernel": quoted(shortened(str(name))), "configurations_n": len(group)},
+                details=f"{_shape(low)} ({_how_often(low, 'low', numbers)}); {_shape(high)} "
+                f"({_how_often(high, 'high', numbers)}).",
+                numbers=numbers.fields,
+                fields={
+                    "kernel": quoted(shortened(str(name))),
+                    "configurations_n": configurations,
+                },
                 name=str(name),
                 impact_ns=int(group["total_ns"].sum()),
             )
@@ -80,8 +86,9 @@ def _ends(values: pd.Series[Any]) -> tuple[Any, Any]:
     return ordered.index[0], ordered.index[-1]
 
 
-def _how_often(config: Record) -> str:
-    return f"{format_count(config['launches_n'])} launches, p50 {format_ns(config['p50_ns'])}"
+def _how_often(config: Record, name: str, numbers: Numbers) -> str:
+    launches = numbers.count(f"{name}_launches_n", config["launches_n"])
+    return f"{launches} launches, median {numbers.ns(f'{name}_p50_ns', config['p50_ns'])}"
 
 
 def _shape(config: Record) -> str:
@@ -89,4 +96,4 @@ def _shape(config: Record) -> str:
     sizes = ["?" if config[name] is None else str(config[name]) for name in _CONFIG]
     shared = config["dynamic_shared_bytes"]
     memory = "" if not shared else f", {format_bytes(shared)} shared"
-    return f"grid {'x'.join(sizes[:3])}, block {'x'.join(sizes[3:])}{memory}"
+    return quoted(f"grid {'x'.join(sizes[:3])}, block {'x'.join(sizes[3:])}{memory}")

@@ -2,88 +2,178 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from dataclasses import dataclass
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted, shortened
+from nsys_llm.report.gains import LIMITS_PCT, Gain, Walls, gain_words
+from nsys_llm.report.records import Record, Tables
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
 
-from .apis import api_findings
-from .collectives import collective_findings, waiting_words
-from .kernels import UNEVEN_RATIO, tail_findings
-from .ranks import rank_findings
-from .shapes import shape_findings
+from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
+from .kernels import SlowLaunches, slow_launches, tail_findings
+from .late_causes import Reason, late_reason
+from .pipelines import find_pipelines
+from .profiler import profiler_findings
+from .ranks import burst_findings, slow_rank_findings
+from .stages import pipeline_findings
+from .stragglers import (
+    Gpu,
+    gpu_of,
+    late_ranks,
+    straggler_findings,
+    sure_members,
+    when_late,
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the tables say, before it is put into words.
+
+    Attributes:
+        walls: Of the tables.
+        blamed: Rows of stragglers, of the ranks that others wait for.
+        late: All ranks that come last beyond chance, and stages of pipelines.
+        waits: Longest waits for nobody's fault, the largest gain first.
+        slow: Configurations with slow launches, likewise; not those of late ranks.
+    """
+
+    walls: Walls
+    blamed: list[Record]
+    late: frozenset[Gpu]
+    waits: list[Wait]
+    slow: list[SlowLaunches]
+
+
+def _judged(tables: Tables) -> Judged:
+    walls, members = Walls(tables), sure_members(tables)
+    blamed, late = late_ranks(members)
+    stages = frozenset(stage for one in find_pipelines(tables) for stage in one.stages)
+    waits = collective_waits(tables, walls, members, late)
+    to_blame = frozenset(map(gpu_of, blamed))
+    slow = slow_launches(tables, walls, to_blame)
+    return Judged(walls, blamed, late | stages, waits, slow)
 
 
 def answer(tables: Tables) -> str:
-    """Return what makes the tail, in two sentences."""
-    tails = tables["tails"]
-    launches_n = int(tails["launches_n"].sum())
+    """Return who waits for whom and what slow launches cost, each of one GPU."""
+    launches_n = int(tables["tails"]["launches_n"].sum())
     if not launches_n:
         return (
-            "No kernel starts in what was looked at. `coverage` says what the reports hold, and "
+            "No kernel starts in what was looked at. `coverage` says what the profiles hold, and "
             "what a filter left of it."
         )
-    excess_ns, total_ns = int(tails["excess_ns"].sum()), int(tails["total_ns"].sum())
-    share = f" ({format_percent(100 * excess_ns / total_ns)})" if total_ns else ""
-    first = (
-        f"{counted(launches_n, 'launch', 'launches')} spent {format_ns(excess_ns)}{share} of "
-        f"{format_ns(total_ns)} beyond the medians of their launch configurations"
-    )
-    waits = waiting_words(tables)
-    if not excess_ns:
-        return f"{first}. No launch is slower than any other of its kind{waits and f'; {waits}'}."
-    apart, rest = _apart(tails)
-    if not int(rest["excess_ns"].sum()):
-        second = f" {waits[0].upper()}{waits[1:]}." if waits else ""
-        return f"{first}: {' and '.join(apart)}, none in tails.{second}"
-    tail = _tail(rest, tables["rank_tails"])
-    worst = rest.iloc[0]
+    judged = _judged(tables)
+    waits = "; ".join([*_waiting(tables, judged), *_bubbles(tables)])
+    first = f"{waits[0].upper()}{waits[1:]}. " if waits else ""
+    return first + _slow(judged)
+
+
+def _waiting(tables: Tables, judged: Judged) -> list[str]:
+    """Return clauses: who is late, or who waits for whom; none where nothing is matched."""
+    late = [(row, late_reason(tables, judged.walls, row)) for row in judged.blamed[:2]]
+    costly = [_late_words(row, reason) for row, reason in late if reason.gain.severity]
+    waits = judged.waits[:1]
+    if costly or (late and not any(wait.gain.severity for wait in waits)):
+        return costly or [_late_words(*late[0])]
+    return [_wait_words(wait) for wait in waits]
+
+
+def _late_words(row: Record, reason: Reason) -> str:
+    when = when_late(row)
+    when = "" if when == "throughout" else f" {when}"
     return (
-        f"{first}: {', '.join([*apart, tail])}. The worst tail is that of "
-        f"{quoted(shortened(str(worst['name'])))} with {format_ns(worst['excess_ns'])}"
-        f"{waits and f'; {waits}'}."
+        f"rank {row['rank']} is a straggler{when}: {reason.title}; a fix gains "
+        f"{_gain_words(reason.gain)}"
     )
 
 
-def _apart(tails: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
-    """Return what of the excess is no tail of a kernel, in words, and the rows of the rest."""
-    waits, heap = tails["communication"], tails["second_heap"] & ~tails["communication"]
-    waiting_ns = int(tails.loc[waits, "excess_ns"].sum())
-    heap_ns = int(tails.loc[heap, "excess_ns"].sum())
-    apart = []
-    if waiting_ns:
-        apart.append(f"{format_ns(waiting_ns)} in communication")
-    if heap_ns:
-        n = counted(int(heap.sum()), "configuration")
-        apart.append(f"{format_ns(heap_ns)} in {n} with two kinds of work")
-    return apart, tails[~waits & ~heap]
+def _wait_words(wait: Wait) -> str:
+    row, share = wait.row, format_percent(wait.gain.gain_pct)
+    return (
+        f"{wait.verdict}; rank {row['rank']} waits {format_ns(wait.waiting_ns)} {wait.whom} in "
+        f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span)"
+    )
 
 
-def _tail(rest: pd.DataFrame, rank_tails: pd.DataFrame) -> str:
-    """Return what is the tail of kernels, and where it is, in words."""
-    outliers_n = int(rest["outliers_n"].sum())
-    slow = f"{counted(outliers_n, 'launch', 'launches')} over twice their median"
-    where = _where(rank_tails, rest) or slow
-    return f"{format_ns(int(rest['excess_ns'].sum()))} in tails ({where})"
+def _bubbles(tables: Tables) -> list[str]:
+    return [
+        f"the bubble of the pipeline of ranks {one.ranks} is {format_percent(one.bubble_pct)} of "
+        "its window"
+        for one in find_pipelines(tables)[:1]
+    ]
 
 
-def _where(rank_tails: pd.DataFrame, rest: pd.DataFrame) -> str:
-    """Return which rank has far more of the time beyond the medians than the others, if any."""
-    own = rank_tails.merge(rest[["name", "config", "communication"]])
-    by_rank = own.groupby("rank", sort=True)["excess_ns"].sum()
-    if len(by_rank) < 2 or by_rank.max() <= UNEVEN_RATIO * by_rank.mean():
-        return ""
-    share = format_percent(100 * by_rank.max() / by_rank.sum())
-    return f"{share} of it on rank {by_rank.idxmax()}"
+def _slow(judged: Judged) -> str:
+    """Return what launches over twice their median cost, of the configuration that loses most."""
+    least = min(LIMITS_PCT.values())
+    if not judged.slow:
+        return (
+            "No kernel has launches over twice its median (first launches and second modes aside)."
+        )
+    worst = judged.slow[0]
+    name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]
+    if worst.gain.gain_pct < least:
+        return (
+            f"Slow launches cost less than {least:g} % of a GPU in every kernel: the most is "
+            f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
+        )
+    return (
+        f"Launches over twice their median cost rank {rank} {_gain_words(worst.gain)}, in {name}."
+    )
+
+
+def _gain_words(gain: Gain) -> str:
+    return f"{gain_words(gain)} of {format_ns(gain.span_ns)}"
 
 
 def findings(tables: Tables) -> list[Finding]:
-    """Return all findings of the recipe, in no order."""
-    return [
-        *tail_findings(tables),
-        *shape_findings(tables),
-        *rank_findings(tables),
-        *api_findings(tables),
-        *collective_findings(tables),
+    """Return all findings of the recipe, in no order; a rank stands in one of them."""
+    judged, members = _judged(tables), sure_members(tables)
+    walls = judged.walls
+    ranks = [
+        *straggler_findings(tables, walls, judged.blamed),
+        *pipeline_findings(tables, walls),
+        *slow_rank_findings(tables, walls, members, judged.late),
     ]
+    by_outliers = [one for one in ranks if one.rule == "outliers_on_one_rank"]
+    named = _gpus_at_fault([one for one in ranks if one not in by_outliers])
+    bursts = [one for one in burst_findings(tables, walls, named) if one.severity is not None]
+    # A burst says more than how many there are, if it is most of it.
+    ranks = [one for one in ranks if one not in by_outliers or not _is_burst(one, bursts)]
+    named = _gpus_at_fault(ranks)
+    bursts = [one for one in bursts if (one.rank, one.device_id) not in named]
+    told = {(one.rank, one.name) for one in bursts}
+    slow = [
+        one
+        for one in judged.slow
+        if gpu_of(one.row) not in named and (one.row["rank"], one.row["name"]) not in told
+    ]
+    return [
+        *ranks,
+        *wait_findings(judged.waits),
+        *bursts,
+        *tail_findings(tables, slow),
+        *profiler_findings(members),
+        *remarks_on_collectives(tables, members),
+    ]
+
+
+def _gpus_at_fault(findings: list[Finding]) -> frozenset[Gpu]:
+    """Return the GPUs that findings with a severity are about, because of what they do."""
+    return frozenset(
+        (one.rank, one.device_id)
+        for one in findings
+        if one.rank is not None
+        and one.device_id is not None
+        and one.severity is not None
+        and one.culprit == f"rank:{one.rank}"
+    )
+
+
+def _is_burst(finding: Finding, bursts: list[Finding]) -> bool:
+    """Tell whether bursts on the same GPU are most of what a finding is about."""
+    alike = (
+        one for one in bursts if (one.rank, one.device_id) == (finding.rank, finding.device_id)
+    )
+    return 2 * sum(one.impact_ns for one in alike) >= finding.impact_ns

@@ -1,79 +1,193 @@
-"""Why a rank comes last: its GPU, its work, or its host. Reads finished tables only."""
+"""Why a rank comes last, its GPU, its work or its host, and what a fix gains. From tables alone."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Final
 
-import pandas as pd
-
+from nsys_llm.report.findings import Evidence, cells
+from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import format_ns, format_percent
 
 from .paces import Pace, pace_of
-from .texts import SLOW_RATIO
 
-#: What a cause says: for the title, ahead of the evidence, and what to look at.
-Cause = tuple[str, str, str]
-
-#: Part of a rank's lateness that its GPU is idle longer than the others', from which its host is
-#: late; ours.
-_IDLE_SHARE: Final = 0.5
+#: Part of a rank's lateness that explains it: idle time of its GPU beyond the others', or time in
+#: kernels; ours.
+_EXPLAINS: Final = 0.5
+_PLACE: Final = ("rank", "device_id")
+_GPU: Final = "the clock, power limit and temperature of its GPU, and another process on it"
 _ANYTHING: Final = (
-    "what it runs there instead: longer kernels (a throttled or shared GPU, more work than the "
-    "others), a synchronisation or a copy, or a host that launches late"
+    "what it runs before its collectives while the others wait: a copy, a synchronization, a host "
+    "that launches late"
 )
 
 
-def late_cause(tables: Tables, row: Record) -> Cause:
-    """Return what the tables show about a row of stragglers.
+@dataclass(frozen=True)
+class Reason:
+    """Why a rank is late.
+
+    Attributes:
+        title: What stands after `Rank 2 is a straggler: `.
+        details: A sentence with its numbers.
+        look: What to look at.
+        gain: On the GPU of the late rank.
+        evidence: Cells that title and details name.
+        numbers: Other numbers that they name.
+        kernel: Where it is the work of one.
+    """
+
+    title: str
+    details: str
+    look: str
+    gain: Gain
+    evidence: tuple[Evidence, ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    kernel: str | None = None
+
+
+def late_reason(tables: Tables, walls: Walls, row: Record) -> Reason:
+    """Return what the tables show about a rank that is late.
 
     Args:
-        tables: tail_ranks and rank_tails.
-        row: A rank that the others wait for.
+        tables: tail_ranks, rank_tails and stragglers.
+        walls: Of them.
+        row: Its row of stragglers.
     """
-    pace = pace_of(tables, row)
+    pace, late_ns = pace_of(tables, row), int(row["late_by_ns"])
+    # Nobody gains more than somebody waits, whatever the rank does longer.
+    most_ns = _longest_communication_ns(tables, walls, row)
     if pace.uneven:
-        return _uneven(pace)
+        return _uneven(walls, row, pace, most_ns)
     if pace.slow:
-        more = format_percent(100.0 * (pace.ratio - 1))
-        return (
-            "",
-            f"The medians of its own kernels are {more} above those of the other ranks. ",
-            "the clock, power limit and temperature of its GPU, and another process on it",
-        )
-    return _late_host(tables, row) or ("", "", _ANYTHING)
+        return _slow(tables, walls, row, pace, most_ns)
+    host = _late_host(tables, walls, row)
+    if host is not None:
+        return host
+    if pace.excess_ns >= _EXPLAINS * late_ns > 0:
+        return _slow_at_times(walls, row, pace, most_ns)
+    return _more_work(tables, walls, row, most_ns) or _unknown(walls, row)
 
 
-def _uneven(pace: Pace) -> Cause:
-    times = pace.uneven[0][1]
-    return (
-        f", with more work in {pace.words()}",
-        f"{pace.words()} takes {times:.2f} times as long as on the other ranks; its other kernels "
-        "are as fast as theirs. ",
-        "what decides how much that kernel has to do (experts that get most tokens, the longer "
-        "sequences of a batch)",
+def _longest_communication_ns(tables: Tables, walls: Walls, row: Record) -> int:
+    members = tables["stragglers"]
+    members = members[members["communicator"] == row["communicator"]]
+    return max(
+        walls.class_ns(one["rank"], one["device_id"], COMMUNICATION)
+        for one in records(members)
+        if (one["rank"], one["device_id"]) != (row["rank"], row["device_id"])
     )
 
 
-def _late_host(tables: Tables, row: Record) -> Cause | None:
-    """Return the cause where the GPU of the late rank has nothing to run while the others wait."""
+def _gain(walls: Walls, row: Record, gain_ns: float) -> Gain:
+    return walls.gain(int(row["rank"]), int(row["device_id"]), gain_ns, (COMPUTE,))
+
+
+def _uneven(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
+    name, times = pace.uneven[0]
+    # Spread over all ranks, its own share of the rest comes back.
+    even_ns = pace.uneven_ns * (row["ranks_n"] - 1) / row["ranks_n"]
+    return Reason(
+        f"it has more work in {pace.words()}",
+        f"{pace.words()} takes {times:.2f} times as long as on the other ranks, "
+        f"{format_ns(pace.uneven_ns)} more; its other kernels are as fast as theirs.",
+        "what decides how much that kernel has to do (experts that get most tokens, the longer "
+        "sequences of a batch), and spread it over the ranks",
+        _gain(walls, row, min(even_ns, most_ns)),
+        numbers={
+            "times": times,
+            "uneven_ns": pace.uneven_ns,
+            "more_kernels_n": len(pace.uneven) - 1,
+        },
+        kernel=name,
+    )
+
+
+def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
+    return Reason(
+        f"its kernels take {format_percent(pace.more_pct)} longer than on the other ranks",
+        f"In the same kernels it takes {format_ns(pace.excess_ns)} more than the median of the "
+        "other ranks.",
+        _GPU,
+        _gain(walls, row, min(pace.excess_ns, most_ns)),
+        numbers={"more_pct": pace.more_pct, "excess_ns": pace.excess_ns},
+    )
+
+
+def _slow_at_times(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
+    return Reason(
+        f"its kernels take {format_ns(pace.excess_ns)} longer than on the other ranks, not "
+        "throughout",
+        "Their medians are those of the other ranks.",
+        f"{_GPU}, in the window below",
+        _gain(walls, row, min(pace.excess_ns, most_ns)),
+        numbers={"excess_ns": pace.excess_ns},
+    )
+
+
+def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
+    """Return the reason where the GPU of the late rank has nothing to run while the others wait."""
+    own, others = _devices(tables, row)
+    if own is None or not others or not own["window_ns"]:
+        return None
+    usual = median(one["idle_ns"] / one["window_ns"] for one in others)
+    more_ns = own["idle_ns"] - usual * own["window_ns"]
+    work_ns = median(one["total_ns"] for one in others)
+    late_ns = int(row["late_by_ns"])
+    if own["total_ns"] - work_ns >= _EXPLAINS * late_ns or more_ns < _EXPLAINS * late_ns:
+        return None
+    rank, device_id = int(row["rank"]), int(row["device_id"])
+    idle_pct = 100.0 * own["idle_ns"] / own["window_ns"]
+    return Reason(
+        "its host launches late",
+        f"Its GPU is idle for {format_percent(idle_pct)} of its window, "
+        f"{format_percent(100.0 * usual)} on the median of the others: {format_ns(more_ns)} more, "
+        "while its kernels are as fast as theirs.",
+        "what its host does while its GPU is idle (idle_gaps lists the causes): cores shared with "
+        "other threads, data loading, garbage collection, synchronization",
+        walls.gain(rank, device_id, min(late_ns, more_ns), (IDLE,), basis="idle", is_bound=False),
+        numbers={"idle_pct": idle_pct, "usual_idle_pct": 100.0 * usual, "more_idle_ns": more_ns},
+    )
+
+
+def _more_work(tables: Tables, walls: Walls, row: Record, most_ns: int) -> Reason | None:
+    own, others = _devices(tables, row)
+    if own is None or not others:
+        return None
+    usual_ns = median(one["total_ns"] for one in others)
+    more_ns = own["total_ns"] - usual_ns
+    if more_ns < _EXPLAINS * int(row["late_by_ns"]) or more_ns <= 0:
+        return None
+    even_ns = more_ns * (row["ranks_n"] - 1) / row["ranks_n"]
+    return Reason(
+        f"it runs kernels for {format_ns(more_ns)} more than the other ranks",
+        f"Kernels other than communication take {format_ns(own['total_ns'])} on it and "
+        f"{format_ns(usual_ns)} on the median of the others.",
+        "which kernels only this rank launches, or more often than the others (`rank_tails`), and "
+        "spread them over the ranks",
+        _gain(walls, row, min(even_ns, most_ns)),
+        cells("tail_ranks", own, _PLACE, ("total_ns",)),
+        {"more_ns": more_ns, "usual_ns": usual_ns},
+    )
+
+
+def _unknown(walls: Walls, row: Record) -> Reason:
+    rank, device_id = int(row["rank"]), int(row["device_id"])
+    late_ns, classes = int(row["late_by_ns"]), (COMPUTE, COPIES, IDLE)
+    return Reason(
+        f"it comes last by {format_ns(late_ns)} in all",
+        "Neither longer kernels nor an idle GPU explain it.",
+        _ANYTHING,
+        walls.gain(rank, device_id, late_ns, classes, is_bound=False),
+    )
+
+
+def _devices(tables: Tables, row: Record) -> tuple[Record | None, list[Record]]:
+    """Return the row of tail_ranks of a device, and those of the others that ran anything."""
     devices = records(tables["tail_ranks"])
     place = (row["rank"], row["device_id"])
     own = next((one for one in devices if (one["rank"], one["device_id"]) == place), None)
-    others = [one for one in devices if one is not own and one["window_ns"]]
-    if own is None or not others or not own["window_ns"]:
-        return None
-    usual = float(pd.Series([one["idle_ns"] / one["window_ns"] for one in others]).median())
-    work_ns = float(pd.Series([one["total_ns"] for one in others]).median())
-    more_ns = own["idle_ns"] - usual * own["window_ns"]
-    late_ns = row["caused_wait_ns"] / max(row["ranks_n"] - 1, 1)
-    if own["total_ns"] > SLOW_RATIO["low"] * work_ns or more_ns < _IDLE_SHARE * late_ns:
-        return None
-    return (
-        ": its host launches late",
-        f"Its GPU is idle for {format_percent(100.0 * own['idle_ns'] / own['window_ns'])} of its "
-        f"window, {format_percent(100.0 * usual)} on the median of the others: "
-        f"{format_ns(more_ns)} more, while its kernels are as fast as theirs. ",
-        "what its host does while its GPU is idle (idle_gaps lists the causes): cores shared with "
-        "other threads, data loading, garbage collection, synchronization",
-    )
+    return own, [one for one in devices if one is not own and one["window_ns"]]

@@ -10,6 +10,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.records import Record, Tables
 from nsys_llm.view.text import counted, quoted, shortened
 
@@ -29,17 +30,26 @@ class Pace:
             one with most time beyond them first; else empty.
         kernels_n: Kernels that were compared.
         uneven_ns: Time of the uneven ones beyond the others' medians.
+        excess_ns: Time of all its launches beyond those of the others in the same configurations:
+            launches times what the mean of one takes beyond the median over the others' means.
+            Below 0 where they are shorter. Communication is left out.
     """
 
     ratio: float
     uneven: tuple[tuple[str, float], ...]
     kernels_n: int
     uneven_ns: int
+    excess_ns: int
 
     @property
     def slow(self) -> bool:
         """Whether most of its kernels are longer."""
-        return self.ratio >= SLOW_RATIO["low"] and not self.uneven
+        return self.ratio >= SLOW_RATIO and not self.uneven
+
+    @property
+    def more_pct(self) -> float:
+        """By how much its kernels are longer, in percent."""
+        return 100.0 * (self.ratio - 1)
 
     def words(self) -> str:
         """Name the uneven kernels."""
@@ -55,9 +65,12 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
         tables: tail_ranks and rank_tails.
         rank: Which.
     """
-    ratio = _ratio(_rows(tables["tail_ranks"], rank)["p50_others_p50"])
-    own = _rows(tables["rank_tails"], rank)
-    own = own[~own["communication"] & (own["others_p50_ns"] > 0).fillna(False)]
+    devices, every = tables["tail_ranks"], tables["rank_tails"]
+    ratio = _ratio(devices[_is_of(devices, rank)]["p50_others_p50"])
+    every = every[~every["communication"].astype(bool)]
+    chosen = _is_of(every, rank)
+    excess_ns = _excess_ns(every[chosen], every[~chosen])
+    own = every[chosen & (every["others_p50_ns"] > 0).fillna(False)]
     sums = own.assign(
         own_ns=own["launches_n"] * own["p50_ns"],
         usual_ns=own["launches_n"] * own["others_p50_ns"],
@@ -66,17 +79,33 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     kernels = kernels[kernels["own_ns"] >= _TELLING_SHARE * kernels["own_ns"].sum()]
     times = kernels["own_ns"] / kernels["usual_ns"]
     # Half of what is more in the mean: every kernel of a slow GPU has it.
-    longer = times[(times >= (1 + ratio) / 2) & (times >= SLOW_RATIO["low"])]
-    if ratio < SLOW_RATIO["low"] or longer.empty or len(longer) > MOST_KERNELS * len(kernels):
-        return Pace(ratio, (), len(kernels), 0)
+    longer = times[(times >= (1 + ratio) / 2) & (times >= SLOW_RATIO)]
+    if ratio < SLOW_RATIO or longer.empty or len(longer) > MOST_KERNELS * len(kernels):
+        return Pace(ratio, (), len(kernels), 0, excess_ns)
     more_ns = (kernels["own_ns"] - kernels["usual_ns"])[longer.index]
     names = more_ns.sort_values(ascending=False, kind="stable").index.tolist()
     uneven = tuple((str(name), float(times[name])) for name in names)
-    return Pace(ratio, uneven, len(kernels), round(float(more_ns.sum())))
+    return Pace(ratio, uneven, len(kernels), round(float(more_ns.sum())), excess_ns)
 
 
-def _rows(table: pd.DataFrame, rank: Record) -> pd.DataFrame:
-    return table[(table["rank"] == rank["rank"]) & (table["device_id"] == rank["device_id"])]
+def _excess_ns(own: pd.DataFrame, others: pd.DataFrame) -> int:
+    keys = ["name", "config"]
+    usual = others[keys].assign(usual_ns=_usual_means(others))
+    usual_ns = usual.groupby(keys)["usual_ns"].median().reset_index()
+    both = own[[*keys, "launches_n"]].assign(own_ns=_usual_means(own)).merge(usual_ns, on=keys)
+    return round(float(((both["own_ns"] - both["usual_ns"]) * both["launches_n"]).sum()))
+
+
+def _usual_means(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return the mean launch of each row, as if a slow first one had been like the others."""
+    first_ns, later_ns = (rows[name].astype("float64") for name in ("first_ns", "later_p50_ns"))
+    slow_ns = (first_ns - later_ns).where(first_ns > OUTLIER_RATIO * later_ns, 0.0)
+    launches_n = rows["launches_n"].astype("float64").clip(lower=1.0)
+    return rows["mean_ns"].astype("float64") - slow_ns / launches_n
+
+
+def _is_of(table: pd.DataFrame, rank: Record) -> pd.Series[bool]:
+    return (table["rank"] == rank["rank"]) & (table["device_id"] == rank["device_id"])
 
 
 def _ratio(values: pd.Series) -> float:

@@ -16,20 +16,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 from typing import Final
 
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables, records, severity_of
+from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent
-
-from .texts import BUBBLE_PCT, LATE_STAGE_PCT, RULES, SLOW_STAGE_RATIO
 
 #: Rank and device.
-_Stage = tuple[int, int]
+Stage = tuple[int, int]
 
-_LEAST_STAGES: Final = 3
+LEAST_STAGES: Final = 3
 #: Two ranks are stages if so much of their kernels is launched in turn, in percent; with 16
 #: microbatches a step it is 8; ours.
 _TURNS_PCT: Final = 4.0
@@ -48,26 +43,26 @@ class Pipeline:
         transfers_n: Matched sends with their receives.
         window_ns: The longest window of its devices.
         compute_ns: Of each stage, kernels but communication.
-        bubble_ns: Summed over the stages, what of the window is neither that nor other
-            communication nor transfer. Of kernels that send or receive while the stage computes,
-            transfer and waiting are taken to be hidden alike.
+        bubbles_ns: Of each stage, what of the window is neither that nor other communication nor
+            transfer. Of kernels that send or receive while the stage computes, transfer and
+            waiting are taken to be hidden alike.
         idle_ns: Of each stage, time in which its GPU ran nothing at all.
         turns_pct: Of two stages, kernels that they launch in turn; None for more stages.
     """
 
-    stages: tuple[_Stage, ...]
+    stages: tuple[Stage, ...]
     pairs: frozenset[str]
     transfers_n: int
     window_ns: int
     compute_ns: tuple[int, ...]
-    bubble_ns: int
+    bubbles_ns: tuple[int, ...]
     idle_ns: tuple[int, ...]
     turns_pct: float | None = None
 
     @property
     def bubble_pct(self) -> float:
         """Share of the stages' windows, 0 to 100."""
-        return 100.0 * self.bubble_ns / max(self.window_ns * len(self.stages), 1)
+        return 100.0 * sum(self.bubbles_ns) / max(self.window_ns * len(self.stages), 1)
 
     @property
     def ranks(self) -> str:
@@ -115,16 +110,7 @@ def _couples(tables: Tables) -> list[Pipeline]:
     ]
 
 
-def pipeline_findings(tables: Tables) -> list[Finding]:
-    """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
-    return [
-        finding
-        for one in find_pipelines(tables)
-        for finding in (_bubble(one), *_slow_stage(one), *_late_hosts(one))
-    ]
-
-
-def _pairs(tables: Tables) -> dict[str, tuple[_Stage, _Stage]]:
+def _pairs(tables: Tables) -> dict[str, tuple[Stage, Stage]]:
     """Return the communicators of two devices that do nothing but send and receive."""
     sequences = tables["communicators"]
     mine = sequences[(sequences["ranks_n"] == 2) & (sequences["collectives_n"] > 0)]
@@ -132,20 +118,20 @@ def _pairs(tables: Tables) -> dict[str, tuple[_Stage, _Stage]]:
     return _ends(set(mine["communicator"]) - others, tables)
 
 
-def _ends(names: set[str], tables: Tables) -> dict[str, tuple[_Stage, _Stage]]:
+def _ends(names: set[str], tables: Tables) -> dict[str, tuple[Stage, Stage]]:
     """Return the two devices of each communicator."""
     members = tables["stragglers"]
-    stages: dict[str, list[_Stage]] = {name: [] for name in sorted(names)}
+    stages: dict[str, list[Stage]] = {name: [] for name in sorted(names)}
     for row in records(members[members["communicator"].isin(names)]):
         stages[row["communicator"]].append((row["rank"], row["device_id"]))
     return {name: (min(two), max(two)) for name, two in stages.items() if len(set(two)) == 2}
 
 
 def _chains(
-    pairs: Mapping[str, tuple[_Stage, _Stage]],
-) -> list[tuple[tuple[_Stage, ...], bool]]:
+    pairs: Mapping[str, tuple[Stage, Stage]],
+) -> list[tuple[tuple[Stage, ...], bool]]:
     """Return sets of stages of which each has two neighbors at most, in order, and if closed."""
-    near: dict[_Stage, set[_Stage]] = {}
+    near: dict[Stage, set[Stage]] = {}
     for one, other in pairs.values():
         near.setdefault(one, set()).add(other)
         near.setdefault(other, set()).add(one)
@@ -158,12 +144,12 @@ def _chains(
             ahead = sorted(near[walk[-1]] - set(walk))
         every = _joined(walk[0], near)
         left -= every
-        if len(walk) == len(every) >= _LEAST_STAGES and all(len(near[s]) <= 2 for s in every):
+        if len(walk) == len(every) >= LEAST_STAGES and all(len(near[s]) <= 2 for s in every):
             found.append((tuple(walk), walk[0] in near[walk[-1]]))
     return sorted(found)
 
 
-def _joined(stage: _Stage, near: Mapping[_Stage, set[_Stage]]) -> set[_Stage]:
+def _joined(stage: Stage, near: Mapping[Stage, set[Stage]]) -> set[Stage]:
     """Return all stages that are linked with one."""
     found, ahead = {stage}, [stage]
     while ahead:
@@ -185,8 +171,8 @@ def _is_staggered(along: Sequence[str], tables: Tables) -> bool:
 
 
 def _pipeline(
-    stages: tuple[_Stage, ...],
-    pairs: Mapping[str, tuple[_Stage, _Stage]],
+    stages: tuple[Stage, ...],
+    pairs: Mapping[str, tuple[Stage, Stage]],
     tables: Tables,
     turns_pct: float | None = None,
 ) -> Pipeline:
@@ -196,28 +182,28 @@ def _pipeline(
     idle_ns = tuple(int(devices[stage]["idle_ns"]) for stage in stages)
     transfer_ns, transfers_n = _transfers(pairs, tables)
     other_ns, p2p_ns = _communication(tables)
-    bubble_ns = 0
+    bubbles_ns = []
     for stage, own_ns in zip(stages, compute_ns, strict=True):
         left_ns = max(int(window_ns) - own_ns - other_ns.get(stage, 0), 0)
         # Where kernels that wait run beside computation, as much of the transfers does.
         exposed_ns = transfer_ns[stage] * min(left_ns, p2p_ns[stage]) // max(p2p_ns[stage], 1)
-        bubble_ns += max(left_ns - exposed_ns, 0)
+        bubbles_ns.append(max(left_ns - exposed_ns, 0))
     return Pipeline(
         stages,
         frozenset(pairs),
         transfers_n,
         int(window_ns),
         compute_ns,
-        bubble_ns,
+        tuple(bubbles_ns),
         idle_ns,
         turns_pct,
     )
 
 
-def _communication(tables: Tables) -> tuple[dict[_Stage, int], dict[_Stage, int]]:
+def _communication(tables: Tables) -> tuple[dict[Stage, int], dict[Stage, int]]:
     """Return the time of each device in collectives, and in sends and receives."""
-    other_ns: dict[_Stage, int] = {}
-    p2p_ns: dict[_Stage, int] = {}
+    other_ns: dict[Stage, int] = {}
+    p2p_ns: dict[Stage, int] = {}
     for row in records(tables["collective_coverage"]):
         own_ns = p2p_ns if row["operation"] == SEND_RECV else other_ns
         stage = row["rank"], row["device_id"]
@@ -226,12 +212,12 @@ def _communication(tables: Tables) -> tuple[dict[_Stage, int], dict[_Stage, int]
 
 
 def _transfers(
-    pairs: Mapping[str, tuple[_Stage, _Stage]], tables: Tables
-) -> tuple[dict[_Stage, int], int]:
+    pairs: Mapping[str, tuple[Stage, Stage]], tables: Tables
+) -> tuple[dict[Stage, int], int]:
     """Return how long each stage transfers, and how many transfers there are."""
     sequences = tables["communicators"]
     sequences = sequences[sequences["operation"] == SEND_RECV]
-    transfer_ns: dict[_Stage, int] = {}
+    transfer_ns: dict[Stage, int] = {}
     transfers_n = 0
     for name, ends in pairs.items():
         mine = sequences[sequences["communicator"] == name]
@@ -240,102 +226,3 @@ def _transfers(
             before = transfer_ns.get(stage, 0)
             transfer_ns[stage] = before + int(mine["transfer_ns"].sum())
     return transfer_ns, transfers_n
-
-
-def _bubble(one: Pipeline) -> Finding:
-    stages_n = len(one.stages)
-    each_ns = one.bubble_ns // stages_n
-    least, most = min(one.compute_ns), max(one.compute_ns)
-    return RULES["pipeline_bubble"].finding(
-        severity=severity_of(one.bubble_pct, BUBBLE_PCT) or "note",
-        details=f"{_seen(one)} A stage computes for "
-        f"{format_ns(least)} to {format_ns(most)} of {format_ns(one.window_ns)}; on average it "
-        f"neither computes nor communicates for {format_ns(each_ns)} of that.",
-        fields={"stages_n": stages_n, "share": format_percent(one.bubble_pct)},
-        impact_ns=one.bubble_ns,
-    )
-
-
-def _seen(one: Pipeline) -> str:
-    """Say what shows that it is a pipeline."""
-    if one.turns_pct is not None:
-        return (
-            f"Ranks {one.ranks} send and receive ({format_count(one.transfers_n)} matched "
-            f"transfers), and launch {format_percent(one.turns_pct)} of their kernels in turn: "
-            "between two transfers one computes while the other waits."
-        )
-    return (
-        f"Ranks {one.ranks} send and receive in a chain ({counted(len(one.pairs), 'pair')}, "
-        f"{format_count(one.transfers_n)} matched transfers), and down the chain each pair begins "
-        "later and ends earlier."
-    )
-
-
-def _others(others_n: int) -> str:
-    return f"the median of the {others_n} other stages" if others_n > 1 else "the other stage"
-
-
-def _slow_stage(one: Pipeline) -> list[Finding]:
-    at = max(range(len(one.stages)), key=lambda place: (one.compute_ns[place], -place))
-    others = [ns for place, ns in enumerate(one.compute_ns) if place != at]
-    usual_ns = median(others)
-    ratio = one.compute_ns[at] / max(usual_ns, 1)
-    severity = severity_of(ratio, SLOW_STAGE_RATIO)
-    if severity is None:
-        return []
-    rank, device_id = one.stages[at]
-    return [
-        RULES["slow_stage"].finding(
-            severity=severity,
-            details=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
-            f"{format_ns(usual_ns)} on {_others(len(others))}.",
-            fields={
-                "rank": rank,
-                "more": format_percent(100 * (ratio - 1)),
-                "others": "others" if len(others) > 1 else "other",
-            },
-            rank=rank,
-            device_id=device_id,
-            impact_ns=round((one.compute_ns[at] - usual_ns) * len(others)),
-        )
-    ]
-
-
-def _late_hosts(one: Pipeline) -> list[Finding]:
-    """Return the stages whose GPUs ran nothing for longer than the schedule leaves them idle.
-
-    Where no kernel waits for the next step's first microbatch, a stage is idle from its last one
-    on: the longer, the later it is in the chain, by as much from stage to stage. Of two stages
-    nothing says how much that is.
-    """
-    found = []
-    for at in range(len(one.stages) if len(one.stages) >= _LEAST_STAGES else 0):
-        usual_ns = _idle_by_schedule(one.idle_ns, at)
-        more_ns = one.idle_ns[at] - usual_ns
-        severity = severity_of(100.0 * more_ns / max(one.window_ns, 1), LATE_STAGE_PCT)
-        if severity is not None:
-            found.append(_late_host(one, at, usual_ns, severity))
-    return found
-
-
-def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
-    """Return for how long the stages beside one say that it is idle at most."""
-    if 0 < at < len(idle_ns) - 1:
-        return max(idle_ns[at - 1], idle_ns[at + 1])
-    near, next_ns = (idle_ns[1], idle_ns[2]) if at == 0 else (idle_ns[-2], idle_ns[-3])
-    return max(near, 2 * near - next_ns)
-
-
-def _late_host(one: Pipeline, at: int, usual_ns: int, severity: str) -> Finding:
-    rank, device_id = one.stages[at]
-    more_ns = one.idle_ns[at] - usual_ns
-    return RULES["late_stage"].finding(
-        severity=severity,
-        details=f"It ran nothing at all for {format_ns(one.idle_ns[at])} of "
-        f"{format_ns(one.window_ns)}; by the schedule, as the stages beside it have it, that would "
-        f"be {format_ns(usual_ns)} at most.",
-        fields={"rank": rank, "more": format_ns(more_ns)},
-        rank=rank,
-        device_id=device_id,
-        impact_ns=more_ns * (len(one.stages) - 1),
-    )

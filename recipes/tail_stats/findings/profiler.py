@@ -6,12 +6,12 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import Finding
+from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, records
-from nsys_llm.view.text import format_ns
+from nsys_llm.view.text import format_ns, quoted
 
 from ..tables.collective_classes import PERSISTENT, TRANSIENT
-from .texts import RULES, WAIT_PCT
+from .texts import PROFILER_PCT, RULES
 
 #: Share of the waiting from which the profiler's part is said, in percent; ours.
 WORTH_A_WORD_PCT: Final = 1.0
@@ -24,33 +24,45 @@ def program_ns(row: Record) -> int:
 
 def of_the_profiler(row: Record) -> str:
     """Say which part of the waiting that a rank caused is the profiler's, if it is worth it."""
-    if 100 * int(row["profiler_ns"] or 0) < WORTH_A_WORD_PCT * int(row["caused_wait_ns"]):
+    if 100 * int(row["profiler_ns"] or 0) < WORTH_A_WORD_PCT * max(int(row["caused_wait_ns"]), 1):
         return ""
     return (
-        f" {format_ns(row['profiler_ns'])} of that waiting is the profiler's own work, which held "
-        f"rank {row['rank']}; what is judged here, and the worst one, is without it."
+        f" The profiler's own work held rank {row['rank']} too: {format_ns(row['profiler_ns'])} "
+        "of the waiting of all other ranks is left out here."
     )
 
 
 def profiler_findings(ranks: pd.DataFrame) -> list[Finding]:
     """Name each rank that is late because the profiler held it, and is no straggler otherwise."""
-    found = []
-    for row in records(ranks[~ranks["pattern"].isin([PERSISTENT, TRANSIENT])]):
-        profiler_ns = int(row["profiler_ns"] or 0)
-        others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
-        if not profiler_ns or 100 * profiler_ns < WAIT_PCT["low"] * others_ns:
-            continue
-        found.append(
-            RULES["profiler_wait"].finding(
-                severity="note",
-                details=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that "
-                f"the other ranks of {row['communicator']} waited for it: the profiler did its own "
-                "work (it writes its buffers), held a CUDA call of the rank, and the GPU was idle "
-                "meanwhile.",
-                fields={"rank": row["rank"], "waiting": format_ns(profiler_ns)},
-                rank=int(row["rank"]),
-                device_id=int(row["device_id"]),
-                impact_ns=profiler_ns,
-            )
-        )
-    return found
+    return [
+        _profiler_wait(row)
+        for row in records(ranks[~ranks["pattern"].isin([PERSISTENT, TRANSIENT])])
+        if _is_worth_it(row)
+    ]
+
+
+def _is_worth_it(row: Record) -> bool:
+    profiler_ns = int(row["profiler_ns"] or 0)
+    others_ns = int(row["span_ns"]) * (int(row["ranks_n"]) - 1)
+    return profiler_ns > 0 and 100 * profiler_ns >= PROFILER_PCT * others_ns
+
+
+def _profiler_wait(row: Record) -> Finding:
+    profiler_ns = int(row["profiler_ns"])
+    return RULES["profiler_wait"].finding(
+        details=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that the "
+        f"other ranks of {quoted(row['communicator'])} waited for it: the profiler did its own "
+        "work (it writes its buffers), held a CUDA call of the rank, and the GPU was idle "
+        "meanwhile.",
+        fields={"rank": row["rank"], "waiting": format_ns(profiler_ns)},
+        evidence=cells(
+            "stragglers",
+            row,
+            ("communicator", "rank", "device_id"),
+            ("profiler_ns", "caused_wait_ns"),
+        ),
+        culprit="profiler",
+        rank=int(row["rank"]),
+        device_id=int(row["device_id"]),
+        impact_ns=profiler_ns,
+    )

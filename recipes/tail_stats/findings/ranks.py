@@ -1,14 +1,19 @@
-"""Findings on where and when tails are: one rank, or a short time. Reads finished tables only."""
+"""Findings on ranks that are slow without others waiting for them beyond chance, and on bursts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
+from typing import Any, Final
 
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, grouped, records, severity_of, window_of
+import pandas as pd
+
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.records import Record, Tables, grouped, records, window_of
+from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import (
     counted,
     format_count,
@@ -19,171 +24,233 @@ from nsys_llm.view.text import (
     shortened,
 )
 
+from .gains import with_steps
 from .paces import Pace, pace_of
+from .stragglers import Gpu, gpu_of
 from .texts import (
-    BURSTS_TITLE,
     CONCENTRATED_PCT,
     CONCENTRATED_RATIO,
     LEAST_OUTLIERS,
     MOST,
-    RANK_COST_PCT,
     RECURS,
     REGULAR,
-    REGULAR_ADVICE,
     RULES,
     SLOW_RATIO,
 )
 
+_PLACE: Final = ("rank", "device_id")
 
-def rank_findings(tables: Tables) -> list[Finding]:
-    """Return the findings on tail_ranks and outlier_clusters."""
+
+def slow_rank_findings(
+    tables: Tables, walls: Walls, members: pd.DataFrame, named: Collection[Gpu]
+) -> list[Finding]:
+    """Return ranks whose kernels take longer than the others': slow GPUs, and uneven work.
+
+    Args:
+        tables: tail_ranks and rank_tails.
+        walls: Of them.
+        members: Rows of stragglers, see `sure_members`: a rank that meets others gains no more
+            than what it came after the second last.
+        named: Ranks that other findings are about.
+    """
     ranks = records(tables["tail_ranks"])
-    slow = _longer(tables, ranks)
-    slow_ones = {(one.rank, one.device_id) for one in slow}
-    return [*slow, *_concentrated(ranks, slow_ones), *_clusters(tables)]
-
-
-def _longer(tables: Tables, ranks: Sequence[Record]) -> list[Finding]:
-    """Return ranks whose launches are longer than the others': slow GPUs, and uneven work."""
     if len(ranks) < 2:
         return []
-    found = []
-    for row in sorted(ranks, key=lambda one: -(one["p50_others_p50"] or 0.0)):
-        severity = severity_of(row["p50_others_p50"] or 0.0, SLOW_RATIO)
-        if severity is None or not row["launches_n"]:
-            continue
-        pace = pace_of(tables, row)
-        found.append((_uneven if pace.uneven else _slow_throughout)(row, pace, severity))
-    return found[:MOST]
+    late_ns: dict[Gpu, int] = {}
+    for row in records(members):
+        late_ns[gpu_of(row)] = late_ns.get(gpu_of(row), 0) + int(row["late_by_ns"])
+    rows = [row for row in ranks if row["launches_n"] and gpu_of(row) not in named]
+    slow = [row for row in rows if (row["p50_others_p50"] or 0.0) >= SLOW_RATIO]
+    slow.sort(key=lambda row: -row["p50_others_p50"])
+    found = [
+        _slow(tables, walls, row, pace_of(tables, row), late_ns.get(gpu_of(row)))
+        for row in slow[:MOST]
+    ]
+    others = [row for row in rows if row not in slow]
+    return [*found, *_concentrated(tables, walls, ranks, others, late_ns)]
 
 
-def _slow_throughout(row: Record, pace: Pace, severity: str) -> Finding:
-    more = format_percent(100.0 * (pace.ratio - 1))
+def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
+    if pace.uneven:
+        return _uneven(tables, walls, row, pace, most_ns)
     return RULES["slow_throughout"].finding(
-        severity=severity,
-        details="Weighted by time, over "
-        f"{counted(row['launches_n'], 'launch', 'launches')}, each against its "
-        f"configuration on the other ranks. It has {format_percent(row['excess_pct'])} of all "
-        f"time beyond the medians ({format_ns(row['excess_ns'])}) with "
-        f"{format_percent(row['launches_pct'])} of the launches; communication is left "
-        "out.",
-        fields={"rank": row["rank"], "more": more},
-        rank=row["rank"],
-        device_id=row["device_id"],
-        window_ns=window_of(row, "window_start_ns", "window_end_ns"),
-        impact_ns=row["excess_ns"],
+        gain=_gain(tables, walls, row, pace.excess_ns, most_ns),
+        details="In the same configurations it takes "
+        f"{format_ns(pace.excess_ns)} more than the median of the other ranks, in "
+        f"{counted(row['launches_n'], 'launch', 'launches')}; communication is left out.",
+        fields={"rank": row["rank"], "more": format_percent(pace.more_pct)},
+        evidence=cells("tail_ranks", row, _PLACE, ("launches_n",)),
+        numbers={"more_pct": pace.more_pct, "excess_ns": pace.excess_ns},
+        **_where(row),
+        impact_ns=max(pace.excess_ns, 0),
     )
 
 
-def _uneven(row: Record, pace: Pace, severity: str) -> Finding:
+def _uneven(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
     name, times = pace.uneven[0]
     others_n = pace.kernels_n - len(pace.uneven)
+    ranks_n = len(tables["tail_ranks"])
+    even_ns = pace.uneven_ns * (ranks_n - 1) / ranks_n
     return RULES["uneven_work"].finding(
-        severity=severity,
+        gain=_gain(tables, walls, row, even_ns, most_ns),
         details=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
         f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
         f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
         f"{'is' if others_n == 1 else 'are'} as fast as elsewhere, so its GPU is not slow.",
         fields={"rank": row["rank"], "kernels": pace.words()},
-        rank=row["rank"],
-        device_id=row["device_id"],
-        name=name,
-        window_ns=window_of(row, "window_start_ns", "window_end_ns"),
+        numbers={
+            "times": times,
+            "uneven_ns": pace.uneven_ns,
+            "other_kernels_n": others_n,
+            "more_kernels_n": len(pace.uneven) - 1,
+        },
+        **_where(row),
         impact_ns=pace.uneven_ns,
     )
 
 
+def _where(row: Record) -> dict[str, Any]:
+    rank, device_id = gpu_of(row)
+    return {
+        "culprit": f"rank:{rank}",
+        "rank": rank,
+        "device_id": device_id,
+        "window_ns": window_of(row, "window_start_ns", "window_end_ns"),
+    }
+
+
+def _gain(tables: Tables, walls: Walls, row: Record, gain_ns: float, most_ns: int | None) -> Gain:
+    rank, device_id = gpu_of(row)
+    gain_ns = gain_ns if most_ns is None else min(gain_ns, most_ns)
+    return with_steps(tables, rank, walls.gain(rank, device_id, gain_ns, (COMPUTE,)))
+
+
 def _concentrated(
-    ranks: Sequence[Record], slow: set[tuple[int | None, int | None]]
+    tables: Tables,
+    walls: Walls,
+    ranks: Sequence[Record],
+    others: Sequence[Record],
+    late_ns: dict[Gpu, int],
 ) -> list[Finding]:
+    """Return the rank that has most of all slow launches, if one of `others` does."""
     outliers_n = sum(row["outliers_n"] for row in ranks)
-    worst = max(ranks, key=lambda row: (row["outliers_n"], -row["rank"]), default=None)
-    if worst is None or len(ranks) < 2 or outliers_n < LEAST_OUTLIERS:
+    worst = max(ranks, key=lambda row: (row["outliers_n"], -row["rank"]))
+    least_pct = max(CONCENTRATED_PCT, CONCENTRATED_RATIO * (worst["launches_pct"] or 0.0))
+    if worst not in others or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
         return []
-    if (worst["rank"], worst["device_id"]) in slow:
-        return []
-    usual_pct = worst["launches_pct"]
-    if worst["outliers_pct"] < max(CONCENTRATED_PCT, CONCENTRATED_RATIO * usual_pct):
-        return []
-    cost_pct = 100.0 * worst["outlier_excess_ns"] / max(worst["total_ns"], 1)
+    lost_ns = worst["outlier_excess_ns"]
     return [
         RULES["outliers_on_one_rank"].finding(
-            severity=severity_of(cost_pct, RANK_COST_PCT) or "low",
+            gain=_gain(tables, walls, worst, lost_ns, late_ns.get(gpu_of(worst))),
             details=f"{format_count(worst['outliers_n'])} of "
-            f"{counted(outliers_n, 'launch', 'launches')} longer than twice the median of their "
-            f"configuration, with {format_percent(usual_pct)} of the launches. They cost it "
-            f"{format_ns(worst['outlier_excess_ns'])}; communication is left out.",
+            f"{counted(outliers_n, 'launch', 'launches')} over twice the median of their "
+            f"configuration, with {format_percent(worst['launches_pct'])} of all launches. They "
+            f"take {format_ns(lost_ns)} beyond it; communication is left out.",
             fields={"rank": worst["rank"], "share": format_percent(worst["outliers_pct"])},
-            rank=worst["rank"],
-            device_id=worst["device_id"],
-            window_ns=window_of(worst, "window_start_ns", "window_end_ns"),
-            impact_ns=worst["outlier_excess_ns"],
+            evidence=cells(
+                "tail_ranks",
+                worst,
+                _PLACE,
+                ("outliers_n", "outliers_pct", "launches_pct", "outlier_excess_ns"),
+            ),
+            numbers={"all_outliers_n": outliers_n},
+            **_where(worst),
+            impact_ns=lost_ns,
         )
     ]
 
 
-def _clusters(tables: Tables) -> list[Finding]:
+def burst_findings(tables: Tables, walls: Walls, named: Collection[Gpu]) -> list[Finding]:
     """Return the costliest bursts; those that recur on the same ranks are one finding."""
-    total_ns = int(tables["tail_ranks"]["total_ns"].sum())
-    alike = grouped(records(tables["outlier_clusters"]), "ranks").values()
+    rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
     found = [
         finding
-        for rows in alike
+        for alike in grouped(rows, "ranks", "rank", "device_id").values()
         for finding in (
-            [_recurring(rows, total_ns)]
-            if len(rows) >= RECURS
-            else [_cluster(row, total_ns) for row in rows]
+            [_recurring(tables, walls, alike)]
+            if len(alike) >= RECURS
+            else [_burst(tables, walls, row) for row in alike]
         )
     ]
     return sorted(found, key=lambda one: -one.impact_ns)[:MOST]
 
 
-def _recurring(rows: Sequence[Record], total_ns: int) -> Finding:
-    """Return one finding about bursts on the same ranks, the costliest first."""
-    worst = rows[0]
-    one = _cluster(worst, total_ns)
-    starts = sorted(row["window_start_ns"] for row in rows if row["rank"] == worst["rank"])
-    apart = sorted(later - before for before, later in pairwise(starts))
-    usual_ns = median(apart) if apart else 0
-    regular = apart and apart[-1] - apart[0] <= REGULAR * usual_ns
-    when = f", one every {format_ns(usual_ns)}" if regular else ""
-    where = f"rank {worst['rank']}" if worst["ranks_n"] == 1 else counted(worst["ranks_n"], "rank")
-    outliers_n = sum(row["outliers_n"] for row in rows)
-    excess_ns = sum(row["excess_ns"] for row in rows)
-    lasting = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
-    return replace(
-        one,
-        severity=severity_of(100.0 * excess_ns / max(total_ns, 1), RANK_COST_PCT) or "low",
-        title=BURSTS_TITLE.format(bursts=counted(len(rows), "burst"), where=where, when=when),
-        details=f"{format_count(outliers_n)} outliers in bursts of {format_ns(lasting)} in the "
-        f"median take {format_ns(excess_ns)} beyond their medians. The costliest has "
-        f"{format_count(worst['outliers_n'])}. {one.details}",
-        recommendation=REGULAR_ADVICE.format(advice=one.recommendation)
-        if regular
-        else one.recommendation,
-        impact_ns=excess_ns,
+def _listed_gain(tables: Tables, walls: Walls, row: Record, gain_ns: float) -> Gain:
+    """Return what a burst costs: no bound, as only the longest launches are known one by one."""
+    return replace(_gain(tables, walls, row, gain_ns, None), is_bound=False)
+
+
+def _burst(tables: Tables, walls: Walls, row: Record) -> Finding:
+    lasting_ns = row["window_end_ns"] - row["window_start_ns"]
+    return RULES["outlier_cluster"].finding(
+        gain=_listed_gain(tables, walls, row, row["device_excess_ns"]),
+        details=f"Chance would put {row['expected']:.2g} there. {_burst_words(row)}",
+        fields={
+            "outliers": counted(row["outliers_n"], "launch", "launches"),
+            "where": _ranks_words(row),
+            "duration": format_ns(lasting_ns),
+        },
+        case="beside" if row["likely_cause"].startswith("shared") else None,
+        evidence=_cells(row, "outliers_n", "expected"),
+        numbers={"lasting_ns": lasting_ns},
+        name=row["name"],
+        **_where(row),
+        impact_ns=row["device_excess_ns"],
     )
 
 
-def _cluster(row: Record, total_ns: int) -> Finding:
-    where = f"rank {row['rank']}" if row["ranks_n"] == 1 else counted(row["ranks_n"], "rank")
-    lasting = format_ns(row["window_end_ns"] - row["window_start_ns"])
-    kernels = f"{counted(row['kernels_n'], 'kernel')}, {quoted(shortened(row['name']))} the most"
-    together = "" if row["ranks_n"] == 1 else f" (ranks {row['ranks']})"
+def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
+    """Return one finding about bursts on the same ranks, the costliest first."""
+    worst = rows[0]
+    starts = sorted(row["window_start_ns"] for row in rows)
+    apart = sorted(later - before for before, later in pairwise(starts))
+    usual_ns = median(apart)
+    regular = apart[-1] - apart[0] <= REGULAR * usual_ns
+    lost_ns = sum(row["device_excess_ns"] for row in rows)
+    lasting_ns = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
     return RULES["outlier_cluster"].finding(
-        severity=severity_of(100.0 * row["excess_ns"] / max(total_ns, 1), RANK_COST_PCT) or "low",
-        details=f"Chance would put {row['expected']:.2g} there. They are of {kernels}{together}, "
-        f"and take {format_ns(row['excess_ns'])} beyond their medians. Most of them: "
-        f"{row['likely_cause']}. From {format_instant(row['window_start_ns'])} to "
-        f"{format_instant(row['window_end_ns'])} in the report of rank {row['rank']}.",
+        gain=_listed_gain(tables, walls, worst, lost_ns),
+        details=f"They last {format_ns(lasting_ns)} in the median, and cost rank {worst['rank']} "
+        f"{format_ns(lost_ns)} in all. The costliest has {format_count(worst['outliers_n'])} such "
+        f"launches; chance would put {worst['expected']:.2g} there. {_burst_words(worst)}",
         fields={
-            "outliers": counted(row["outliers_n"], "outlier"),
-            "where": where,
-            "duration": lasting,
+            "bursts": counted(len(rows), "burst"),
+            "where": _ranks_words(worst),
+            "when": f", one every {format_ns(usual_ns)}" if regular else "",
         },
-        case="beside" if row["likely_cause"].startswith("shared") else None,
-        rank=row["rank"],
-        name=row["name"],
-        window_ns=(row["window_start_ns"], row["window_end_ns"]),
-        impact_ns=row["excess_ns"],
+        case="recurring",
+        evidence=_cells(worst, "outliers_n", "expected"),
+        numbers={
+            "bursts_n": len(rows),
+            "apart_ns": usual_ns,
+            "lasting_ns": lasting_ns,
+            "lost_ns": lost_ns,
+        },
+        name=worst["name"],
+        **_where(worst),
+        impact_ns=lost_ns,
+    )
+
+
+def _cells(row: Record, *columns: str) -> tuple[Evidence, ...]:
+    return cells(
+        "outlier_clusters",
+        row,
+        ("rank", "window_start_ns"),
+        (*columns, "kernels_n", "ranks_n", "device_excess_ns", "window_end_ns"),
+    )
+
+
+def _ranks_words(row: Record) -> str:
+    return f"rank {row['rank']}" if row["ranks_n"] == 1 else counted(row["ranks_n"], "rank")
+
+
+def _burst_words(row: Record) -> str:
+    together = "" if row["ranks_n"] == 1 else f" (ranks {quoted(row['ranks'])})"
+    return (
+        f"They are of {counted(row['kernels_n'], 'kernel')}, {quoted(shortened(row['name']))} the "
+        f"most{together}, and take {format_ns(row['device_excess_ns'])} beyond their medians on "
+        f"rank {row['rank']}. Most of them: {row['likely_cause']}. From "
+        f"{format_instant(row['window_start_ns'])} to {format_instant(row['window_end_ns'])} in "
+        f"the profile of rank {row['rank']}."
     )

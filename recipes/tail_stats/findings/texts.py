@@ -1,33 +1,28 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-Limits by severity are percentages unless they say otherwise, and stand highest first.
+Severities follow from the gain (see `nsys_llm.report.gains`), so thresholds say only when a rule
+applies.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.numeric.tails import OUTLIER_RATIO, SYSTEMATIC_RATIO
-from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
+from nsys_llm.numeric.tails import OUTLIER_RATIO
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 
-#: What a tail costs, of all kernel time.
-KERNEL_COST_PCT: Final = {"high": 2.0, "medium": 0.2, "low": 0.01}
-#: What a host thread loses in a tail, of the window, over all ranks.
-API_COST_PCT: Final = {"medium": 1.0, "low": 0.1}
-#: What outliers cost, of a device's kernel time.
-RANK_COST_PCT: Final = {"high": 2.0, "medium": 0.2}
 #: So many bursts on the same ranks are one finding; and they are regular where the times between
 #: them differ by this part of the usual one at most.
 RECURS: Final = 3
 REGULAR: Final = 0.5
 #: Findings of one rule.
 MOST: Final = 3
-#: Share of a configuration's outlier time in first launches from which they are what it is.
-FIRST_SHARE: Final = 0.5
 
 #: How much longer a rank's launches are than those of the others that makes it slow; as
 #: llm_hotspots has it for the time of ranks.
-SLOW_RATIO: Final = {"high": 1.25, "medium": 1.10, "low": 1.05}
+SLOW_RATIO: Final = 1.05
 #: A GPU is slow where more than this share of its kernels are longer than elsewhere (a lower clock
 #: leaves those alone that wait for memory).
 MOST_KERNELS: Final = 0.5
@@ -38,135 +33,156 @@ LEAST_OUTLIERS: Final = 10
 CONCENTRATED_PCT: Final = 50.0
 CONCENTRATED_RATIO: Final = 1.6
 
-#: What waiting for one rank costs, of the other ranks' time; less is not worth a line.
-WAIT_PCT: Final = {"high": 5.0, "medium": 1.0, "low": 0.1}
+#: What the profiler made others wait for one rank, of their time, from which it is worth a line.
+PROFILER_PCT: Final = 0.1
 #: Communication kernels that found no partner, from which the waits say too little.
 UNMATCHED_PCT: Final = 10.0
-#: Share of a communicator's time in transfer from which its amount is what to look at.
-TRANSFER_PCT: Final = 10.0
-#: Share of the window that is bubble.
-BUBBLE_PCT: Final = {"medium": 10.0, "low": 3.0, "note": 0.0}
+#: Waiting of a communicator, of its ranks' time, from which it matters who causes it.
+WAITING_PCT: Final = 1.0
+#: A stage computes so many times longer than the median of the others: llm_hotspots' slow rank.
+SLOW_STAGE_RATIO: Final = 1.10
 #: A stage's GPU is idle so much longer than the stages beside it say, in percent of the window,
 #: that its host is late. Without a late host it is less than 1.
-LATE_STAGE_PCT: Final = {"high": 10.0, "medium": 3.0}
-#: A stage computes so many times longer than the median of the others: llm_hotspots' slow rank.
-SLOW_STAGE_RATIO: Final = {"high": 1.25, "medium": 1.10}
+LATE_STAGE_PCT: Final = 3.0
 
-#: What a finding on bursts says that recur on the same ranks.
-BURSTS_TITLE: Final = "{bursts} of outliers on {where}{when}"
-REGULAR_ADVICE: Final = (
-    "What comes again and again at the same distance belongs to a step or to a timer. {advice}"
-)
-
+_SHOWN: Final = f"shown from {LIMITS_PCT['low']:g} % of the GPU's span"
 _CLOCKS: Final = "--gpu-metrics-device=all"
-_LATE: Final = f"it caused waiting of: {limits_text(WAIT_PCT)} of the others' time"
-_API_COST: Final = f"{limits_text(API_COST_PCT)} of the windows of all ranks"
-_STRAGGLER_TITLE: Final = "Rank {rank} makes the other ranks of {communicator} wait {when}{cause}"
-_STRAGGLER_ADVICE: Final = (
-    "Look at rank {rank} before its collectives, not at the ranks that spend most time in them: "
-    "{look}."
-)
-_STRAGGLER_TABLES: Final = ("stragglers", "collectives", "wait_map", "tail_ranks", "rank_tails")
-_OUTLIERS: Final = f"launches longer than {OUTLIER_RATIO:g} times the median of their configuration"
-_TAIL: Final = f"{_OUTLIERS} cost: {limits_text(KERNEL_COST_PCT)} of all kernel time"
-_BESIDE: Final = Case(
-    recommendation="It slows down when something runs beside it: move the copies or kernels of "
-    "`outliers.beside` to another time, or give them fewer SMs, and see whether the tail goes."
+_STRAGGLER_ADVICE: Final = "Look at {look}."
+_STRAGGLER_TABLES: Final = ("stragglers", "tail_ranks", "rank_tails")
+_STRAGGLER_GAIN: Final = (
+    "last beyond chance, and the others wait for it (table `stragglers`); the gain is its time in "
+    "the same kernels beyond the median of the other ranks, or where its host is late the idle "
+    f"time of its GPU beyond theirs, or else what it came after the second last rank; {_SHOWN}"
 )
 
 RULES: Final = rules_by_id(
     Rule(
-        "slow_first_call",
-        scope="api",
-        title="The first {api} takes {duration}",
-        threshold="a note where first calls beyond the median of later ones take "
-        f"{API_COST_PCT['low']:g} % of the windows of all ranks",
+        "persistent_straggler",
+        scope="rank",
+        title="Rank {rank} is a straggler: {reason}",
+        threshold=f"throughout the run {_STRAGGLER_GAIN}",
         source=OURS,
-        recommendation="The first calls make the context and load libraries. Leave them out of "
-        "what is measured: --filter-time from later on, or --skip-warmup.",
-        tables=("rank_api_tails",),
+        recommendation=_STRAGGLER_ADVICE,
+        record=_CLOCKS,
+        tables=_STRAGGLER_TABLES,
     ),
     Rule(
-        "kernel_loading",
-        scope="api",
-        title="First launches of kernels hold the host for {lost}",
-        threshold=f"first launches of kernels beyond later ones: {_API_COST}",
+        "transient_straggler",
+        scope="rank",
+        title="Rank {rank} is a straggler {when}: {reason}",
+        threshold=f"for a part of the run, or again and again, {_STRAGGLER_GAIN}",
         source=OURS,
-        recommendation="The driver loads a kernel's code when it is first launched. Run every "
-        "shape once before serving or timing, or load all at the start with "
-        "CUDA_MODULE_LOADING=EAGER.",
-        tables=("api_tails", "rank_api_tails"),
+        recommendation=_STRAGGLER_ADVICE,
+        record=_CLOCKS,
+        tables=_STRAGGLER_TABLES,
     ),
     Rule(
-        "shared_skew",
-        scope="run",
-        title="Ranks {communicator} wait for each other in turn",
-        threshold=f"no rank stands out; waiting takes: high from {WAIT_PCT['high']:g} %, medium "
-        f"from {WAIT_PCT['medium']:g} % of the ranks' time",
+        "collective_waits",
+        scope="rank",
+        title="Rank {rank} waits {waiting} {whom} in {collectives}",
+        threshold="waiting in the collectives of a communicator in which no rank is late beyond "
+        "chance; of the rank that waits longest, without what the profiler caused; "
+        f"{_SHOWN}",
         source=OURS,
-        recommendation="Look for what varies from step to step on every rank: sequence lengths, "
-        "routing of experts, garbage collection, host threads that share cores. Fewer and larger "
+        recommendation="Look for what varies from step to step on each rank: sequence lengths, "
+        "routing of experts, host threads that share cores, garbage collection. Fewer and larger "
         "collectives meet less often.",
-        tables=("stragglers", "communicators"),
+        tables=("stragglers", "collectives"),
     ),
     Rule(
-        "clocks_too_uncertain",
-        scope="run",
-        title="Who is late among ranks {communicator} cannot be told",
-        threshold="a note where most latenesses of a rank are below what the clocks agree to",
+        "slow_throughout",
+        scope="rank",
+        title="Rank {rank} is slower: its kernels take {more} longer than on the other ranks",
+        threshold=f"medians from {SLOW_RATIO:g} times those of the other ranks in the same "
+        f"configurations, in more than {MOST_KERNELS:.0%} of its kernels, on a rank that is no "
+        "straggler; the gain is its time beyond the median of the other ranks, and where "
+        "collectives couple the ranks at most what it came after the second last",
         source=OURS,
-        recommendation="Take waits below that as noise, and name no rank. One nsys for all ranks "
-        "of a host gives them one clock.",
-        tables=("stragglers", "rank_clocks"),
+        recommendation="Compare clock, power limit and temperature of its GPU with the others "
+        "(nvidia-smi -q -d CLOCK,PERFORMANCE), and look for another process on it.",
+        record=_CLOCKS,
+        tables=("tail_ranks", "rank_tails"),
     ),
     Rule(
-        "transfer_bound_collectives",
+        "uneven_work",
+        scope="rank",
+        title="Rank {rank} has more work than the others in {kernels}",
+        threshold=f"as slow_throughout, in {MOST_KERNELS:.0%} of its kernels or fewer; the gain is "
+        "what an even share takes away",
+        source=OURS,
+        recommendation="Look at what decides how much this kernel has to do (experts that get most "
+        "tokens, the longer sequences of a batch), and spread it over the ranks.",
+        tables=("rank_tails", "tail_ranks"),
+    ),
+    Rule(
+        "outliers_on_one_rank",
+        scope="rank",
+        title="Rank {rank} has {share} of all launches over twice their median",
+        threshold=f"from {LEAST_OUTLIERS} launches longer than {OUTLIER_RATIO:g} times the median "
+        f"of their configuration, {CONCENTRATED_PCT:g} % of them on one device and "
+        f"{CONCENTRATED_RATIO:g} times its share of the launches; the gain is their time beyond "
+        "the medians",
+        source=OURS,
+        recommendation="Its usual launches are as fast as elsewhere, so something disturbs this "
+        "GPU now and then: another process, copies, a clock that drops under load, or uneven work "
+        "such as hot experts. `outliers` lists what ran beside.",
+        record=_CLOCKS,
+        tables=("tail_ranks", "outliers"),
+    ),
+    Rule(
+        "slow_launches",
         scope="kernel",
-        title="{operation} of {where} is transfer, not waiting",
-        threshold=f"transfer from {TRANSFER_PCT:g} % of the time from the first to the last of "
-        "them",
+        title="{kernel} takes over twice its median in {share} of its launches on rank {rank}",
+        threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
+        "configuration, first launches and a second mode left out; the gain is their time beyond "
+        "the median on the rank that has most of it",
         source=OURS,
-        recommendation="Send less (types, sharding, fusion), overlap it with computation, or see "
-        "whether NCCL took the fast links (`NCCL_DEBUG=INFO`).",
-        tables=("communicators",),
+        recommendation="Look at these launches (table `outliers`) in the timeline: the clock of "
+        "the GPU, another process on it, or data that only these launches have.",
+        cases={
+            "beside": Case(
+                recommendation="They run beside other work: move the copies or kernels of "
+                "`outliers.beside` to another time, or give them fewer SMs, and see whether the "
+                "tail goes."
+            ),
+            "varying": Case(
+                recommendation="So many of one configuration point at different amounts of work: "
+                "lengths of sequences, tokens of an expert (`outliers.range` has the phase). Even "
+                "batches shorten the longest."
+            ),
+        },
+        record="--trace=cuda,nvtx",
+        tables=("rank_tails", "outliers"),
     ),
     Rule(
-        "unmatched_collectives",
-        scope="run",
-        title="{share} of the communication kernels found no partner on another rank",
-        threshold=f"from {UNMATCHED_PCT:g} % of the communication kernels, on two devices or more",
+        "outlier_cluster",
+        scope="rank",
+        title="{outliers} over twice their median on {where} within {duration}",
+        threshold="more of them within a short time than chance gives (table `outlier_clusters`); "
+        f"the gain is their time beyond the medians on the rank that has most of them; {_SHOWN}",
         source=OURS,
-        recommendation="See that all ranks of the job are among the inputs and were captured at "
-        "the same time, with the same --capture-range or --delay and --duration; kernels that do "
-        "not wait for their peer cannot be matched by time.",
-        tables=("collective_coverage",),
-    ),
-    Rule(
-        "slow_first_launches",
-        scope="kernel",
-        title="First launches of {configurations} take more than twice the median of later ones",
-        threshold=f"first launches longer than {OUTLIER_RATIO:g} times the median cost: "
-        f"{limits_text(KERNEL_COST_PCT)} of all kernel time; medium at most",
-        source=OURS,
-        recommendation="Leave the start out of measurements (--skip-warmup, or --filter-time from "
-        "later on), and run each shape once before the server takes requests.",
-        tables=("rank_tails",),
-    ),
-    Rule(
-        "hidden_tails",
-        scope="kernel",
-        title="{configurations} with a tail {take} less than 1 % of the kernel time{each}",
-        threshold="a tail in a configuration with less than 1 % of the kernel time",
-        source=OURS,
-        recommendation="A cheap kernel that now and then takes long delays everything behind it on "
-        "its stream: look in `outliers` at when its slow launches are.",
-        tables=("tails",),
+        recommendation="Something held the GPU up for a moment: look in that window for a clock "
+        "that drops, another process on the GPU, or a step with other work.",
+        cases={
+            "beside": Case(
+                recommendation="Look at what runs beside them in that window; move it, or limit it."
+            ),
+            "recurring": Case(
+                title="{bursts} of launches over twice their median on {where}{when}",
+                recommendation="What comes again and again belongs to a step or to a timer: look "
+                "in these windows for a clock that drops, another process on the GPU, or a step "
+                "with other work.",
+            ),
+        },
+        record=_CLOCKS,
+        tables=("outlier_clusters", "outliers"),
     ),
     Rule(
         "pipeline_bubble",
         scope="run",
         title="Pipeline of {stages_n} stages: its bubble is {share} of the window",
-        threshold=f"{limits_text(BUBBLE_PCT)} of the stages' windows",
+        threshold="ranks that send and receive in a chain, or in turn; the gain is the bubble of "
+        f"the stage that has the shortest one, the title has the mean of all stages; {_SHOWN}",
         source=OURS,
         recommendation="Waiting between stages is part of the schedule. More microbatches per step "
         "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
@@ -178,8 +194,8 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="The host of stage rank {rank} launches late: its GPU is idle {more} longer than the "
         "schedule leaves it",
-        threshold=f"idle beyond what the stages beside it say: {limits_text(LATE_STAGE_PCT)} of "
-        "the window, of three stages or more",
+        threshold=f"idle beyond what the stages beside it say, from {LATE_STAGE_PCT:g} % of the "
+        "window, of three stages or more",
         source=OURS,
         recommendation="See in idle_gaps what the host of rank {rank} does meanwhile: cores shared "
         "with other threads, data loading, garbage collection, synchronization. The other stages "
@@ -191,191 +207,76 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="The stage of rank {rank} computes {more} longer than the {others} and sets the pace "
         "of the pipeline",
-        threshold="compute over the median of the other stages: "
-        f"{limits_text(SLOW_STAGE_RATIO, ' times')}",
+        threshold=f"compute from {SLOW_STAGE_RATIO:g} times the median of the other stages; the "
+        "gain is the time beyond it where the same kernels take longer, else what an even share "
+        "takes away",
         source=OURS,
-        recommendation="As many launches as elsewhere: compare clocks and power of that GPU. More "
-        "launches: move layers to other stages (embedding and output layers count).",
+        recommendation="It launches more than the others: move layers to other stages (embedding "
+        "and output layers count).",
+        cases={
+            "slow": Case(
+                recommendation="The same kernels take longer than elsewhere: compare clocks, power "
+                "limit and temperature of that GPU, and look for another process on it."
+            )
+        },
         record=_CLOCKS,
         tables=("tail_ranks", "stragglers"),
     ),
     Rule(
         "profiler_wait",
         scope="rank",
+        kind=CAPTURE,
         title="The profiler makes rank {rank} late: {waiting} of waiting",
-        threshold=f"a note from {WAIT_PCT['low']:g} % of the others' time, on a rank that is no "
-        "straggler otherwise",
+        threshold=f"from {PROFILER_PCT:g} % of the others' time, on a rank that is no straggler "
+        "otherwise",
         source=OURS,
         recommendation="An unprofiled run does not have it: look for no cause in the program. "
         "Shorter captures and fewer traced APIs make the profiler's pauses rarer.",
         tables=("stragglers", "collectives"),
     ),
     Rule(
-        "slow_throughout",
-        scope="device",
-        title="Rank {rank} is slower throughout: its medians are {more} above those of the other "
-        "ranks",
-        threshold="medians over those of the other ranks in the same configurations: "
-        f"{limits_text(SLOW_RATIO, ' times')}; in more than {MOST_KERNELS:.0%} of its kernels",
+        "clocks_too_uncertain",
+        scope="run",
+        kind=CAPTURE,
+        title="The clocks of ranks {communicator} agree too little to say who is late",
+        threshold="most latenesses of a rank are below what the clocks agree to",
         source=OURS,
-        recommendation="This is no tail but a slow GPU, or more work in the same configurations. "
-        "Compare its clock, power limit and temperature with the others (nvidia-smi -q -d "
-        "CLOCK,PERFORMANCE), and look for another process on it.",
-        record=_CLOCKS,
-        tables=("tail_ranks", "rank_tails"),
+        recommendation="Take waits below that as noise, and name no rank. One nsys for all ranks "
+        "of a host gives them one clock.",
+        tables=("stragglers", "rank_clocks"),
     ),
     Rule(
-        "uneven_work",
-        scope="kernel",
-        title="Rank {rank} has more work than the others in {kernels}",
-        threshold=f"as slow_throughout, in {MOST_KERNELS:.0%} of its kernels or fewer",
+        "few_collectives",
+        scope="run",
+        kind=CAPTURE,
+        title="Too few collectives of ranks {communicator} to say whether a rank is late",
+        threshold=f"fewer than 15 collectives, with waiting from {WAITING_PCT:g} % of the ranks' "
+        "time",
         source=OURS,
-        recommendation="Look at what decides how much this kernel has to do (experts that get most "
-        "tokens, the longer sequences of a batch), and spread it over the ranks.",
-        tables=("rank_tails", "tail_ranks"),
+        recommendation="Capture more steps.",
+        tables=("stragglers",),
     ),
     Rule(
-        "outliers_on_one_rank",
-        scope="device",
-        title="Rank {rank} has {share} of all outliers",
-        threshold=f"from {LEAST_OUTLIERS} outliers, {CONCENTRATED_PCT:g} % of them on one device "
-        f"and {CONCENTRATED_RATIO:g} times its share of the launches; {limits_text(RANK_COST_PCT)} "
-        "of its kernel time, low below",
+        "uncertain_matches",
+        scope="run",
+        kind=CAPTURE,
+        title="Which collectives belong together is uncertain for {share} of their time",
+        threshold=f"confidence is low for {UNMATCHED_PCT:g} % of the time in collectives or more",
         source=OURS,
-        recommendation="Its usual launches are as fast as elsewhere, so something disturbs this "
-        "GPU now and then: another process, copies, a clock that drops under load, or uneven work "
-        "such as hot experts. `outliers` says what ran beside.",
-        record=_CLOCKS,
-        tables=("tail_ranks", "outliers"),
+        recommendation="Capture all ranks of the job at the same time, and more steps. One nsys "
+        "for all ranks of a host gives them one clock.",
+        tables=("communicators",),
     ),
     Rule(
-        "two_kinds_of_work",
-        scope="kernel",
-        title="{kernel} does two kinds of work in one configuration",
-        threshold="a note where outliers are a mode of their own, with nothing between them and "
-        "the rest",
+        "unmatched_collectives",
+        scope="run",
+        kind=CAPTURE,
+        title="{share} of the communication kernels have no partner on another rank",
+        threshold=f"from {UNMATCHED_PCT:g} % of the communication kernels, on two devices or more",
         source=OURS,
-        recommendation="Read it as two shapes, not as a tail: persistent kernels launch as many "
-        "blocks as the GPU holds whatever the size of the work, and attention works longer in "
-        "prefill. NVTX ranges around the layers tell the two apart.",
-        tables=("tails", "tail_durations", "outliers"),
-    ),
-    Rule(
-        "shape_mix",
-        scope="kernel",
-        title="{kernel} is a mix of shapes, not a tail",
-        threshold=f"a note where pooled durations look like a tail (max above {OUTLIER_RATIO:g}, "
-        f"p99 above {SYSTEMATIC_RATIO:g} times the median) and no configuration has one",
-        source=OURS,
-        recommendation="Compare durations within one configuration. The pooled percentiles say how "
-        "often each shape runs.",
-        tables=("tails",),
-    ),
-    Rule(
-        "api_tail",
-        scope="api",
-        title="{api} takes up to {longest}, {times} times its median",
-        threshold=f"calls longer than {OUTLIER_RATIO:g} times the median lose: {_API_COST}",
-        source=OURS,
-        recommendation="See in the timeline what the other threads and the GPU do during the "
-        "longest of these calls.",
-        cases={
-            "alloc": Case(
-                recommendation="Allocate once and keep it: a caching allocator, cudaMallocAsync "
-                "with a memory pool that keeps its memory (cudaMemPoolAttrReleaseThreshold), "
-                "buffers that fit the largest batch."
-            ),
-            "free": Case(
-                recommendation="Freeing may wait for the GPU: keep buffers, or free them in stream "
-                "order (cudaFreeAsync)."
-            ),
-            "launch": Case(
-                recommendation="A launch takes long when the launch queue is full, or when another "
-                "thread holds the lock of the context: see what the GPU and the other threads do "
-                "at that time. CUDA graphs need fewer launches."
-            ),
-            "graph_launch": Case(
-                recommendation="The first launches of a graph upload it (cudaGraphUpload does so "
-                "before); later ones wait while an earlier launch of the same graph still runs."
-            ),
-            "memcpy": Case(
-                recommendation="Asynchronous copies from or to pageable memory are staged by the "
-                "host: pin the memory."
-            ),
-        },
-        record="--cudabacktrace=all:100000 --sample=process-tree",
-        tables=("api_tails", "rank_api_tails"),
-    ),
-    Rule(
-        "api_wait_tail",
-        scope="api",
-        title="{api} takes up to {longest}, {times} times its median",
-        threshold="as api_tail, of calls that wait; low at most",
-        source=OURS,
-        recommendation="Its duration is that of what it waits for: see which kernel or copy ends "
-        "the longest wait, and whether the host could have queued the next work before.",
-        tables=("api_tails", "rank_api_tails"),
-    ),
-    Rule(
-        "persistent_straggler",
-        scope="rank",
-        title=_STRAGGLER_TITLE,
-        threshold=f"late throughout the run (table `stragglers`); {_LATE}",
-        source=OURS,
-        recommendation=_STRAGGLER_ADVICE,
-        tables=_STRAGGLER_TABLES,
-    ),
-    Rule(
-        "transient_straggler",
-        scope="rank",
-        title=_STRAGGLER_TITLE,
-        threshold=f"late for a part of the run (table `stragglers`); {_LATE}",
-        source=OURS,
-        recommendation=_STRAGGLER_ADVICE,
-        record=_CLOCKS,
-        tables=_STRAGGLER_TABLES,
-    ),
-    Rule(
-        "systematic_tail",
-        scope="kernel",
-        title="{kernel} keeps having launches of up to {times} times its median",
-        threshold=f"p99 above {SYSTEMATIC_RATIO:g} times the median, in 100 launches or more; "
-        f"{_TAIL}",
-        source=OURS,
-        recommendation="So many of one configuration point at different amounts of work: lengths "
-        "of sequences, tokens of an expert, the phase in which the long launches are "
-        "(`outliers.range`). Compare durations within one of them.",
-        cases={"beside": _BESIDE},
-        record="--trace=cuda,nvtx",
-        tables=("tails", "rank_tails", "outliers"),
-    ),
-    Rule(
-        "rare_outliers",
-        scope="kernel",
-        title="{kernel} has launches of up to {times} times its median",
-        threshold=_TAIL,
-        source=OURS,
-        recommendation="Look at the launches in `outliers` at their time in the timeline: the "
-        "clock of the GPU, another process on it, or data that only these launches have.",
-        cases={"beside": _BESIDE},
-        record="--trace=cuda,nvtx",
-        tables=("tails", "rank_tails", "outliers"),
-    ),
-    Rule(
-        "outlier_cluster",
-        scope="rank",
-        title="{outliers} on {where} within {duration}",
-        threshold="more outliers within a short time than chance gives (table `outlier_clusters`); "
-        f"{limits_text(RANK_COST_PCT)} of the kernel time, low below",
-        source=OURS,
-        recommendation="Something held the GPU up for a moment: look in that window for a clock "
-        "that drops, another process on the GPU, or a step with other work.",
-        cases={
-            "beside": Case(
-                recommendation="Look at what runs beside them in that window; move it, or limit it."
-            )
-        },
-        record=_CLOCKS,
-        tables=("outlier_clusters", "outliers"),
+        recommendation="See that all ranks of the job are among the inputs and were captured at "
+        "the same time, with the same --capture-range or --delay and --duration; kernels that do "
+        "not wait for their peer cannot be matched by time.",
+        tables=("collective_coverage",),
     ),
 )

@@ -37,6 +37,7 @@ _USUAL_SHARE: Final = 0.1
 _COLUMNS: Final = (
     "rank",
     "file",
+    "device_id",
     "ranks_n",
     "ranks",
     "window_start_ns",
@@ -47,6 +48,7 @@ _COLUMNS: Final = (
     "kernels_n",
     "name",
     "excess_ns",
+    "device_excess_ns",
     "likely_cause",
 )
 
@@ -218,11 +220,13 @@ def _row(one: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> 
     who, counts = np.unique(owner[one.rows], return_counts=True)
     rank = ranks[int(who[counts.argmax()])]
     own = frame[frame["rank"] == rank.number]
+    by_device = own.groupby("device_id", sort=True)["excess_ns"].sum()
     excess_ns = frame.groupby("name", sort=True)["excess_ns"].sum()
     numbers = sorted(int(number) for number in frame["rank"].unique())
     return {
         "rank": rank.number,
         "file": rank.file,
+        "device_id": int(by_device.idxmax()),
         "ranks_n": len(numbers),
         "ranks": ", ".join(map(str, numbers[:_MOST_RANKS]))
         + (", ..." if len(numbers) > _MOST_RANKS else ""),
@@ -234,10 +238,19 @@ def _row(one: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> 
         "kernels_n": len(excess_ns),
         "name": str(excess_ns.idxmax()),
         "excess_ns": int(frame["excess_ns"].sum()),
+        "device_excess_ns": int(by_device.max()),
         "likely_cause": str(frame["likely_cause"].value_counts().sort_index().idxmax()),
     }
 
 
-_USED: Final = ("rank", "name", "start_ns", "end_ns", "excess_ns", "likely_cause")
+_USED: Final = (
+    "rank",
+    "device_id",
+    "name",
+    "start_ns",
+    "end_ns",
+    "excess_ns",
+    "likely_cause",
+)
 #: Ranks that are listed by number.
 _MOST_RANKS: Final = 16

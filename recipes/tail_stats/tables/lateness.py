@@ -32,6 +32,7 @@ from .collective_classes import (
 
 #: Fewer collectives than these in each third of the run show no pattern.
 _LEAST_PER_THIRD: Final = 5
+LEAST_COLLECTIVES: Final = THIRDS * _LEAST_PER_THIRD
 #: A collective waits long from so many times the median waiting on, and so many times longer yet.
 _LONG: Final = 2
 _LONGER: Final = 4
@@ -84,7 +85,7 @@ class Lasts:
 def lateness_patterns(lasts: Lasts) -> list[Lateness]:
     """Return how each rank of a communicator is late."""
     n, ranks = lasts.rank.size, range(lasts.ranks_n)
-    if n < THIRDS * _LEAST_PER_THIRD:
+    if n < LEAST_COLLECTIVES:
         return [Lateness(INCONCLUSIVE)] * lasts.ranks_n
     every = np.ones(n, dtype=bool)
     throughout = [_is_throughout(lasts, rank, every) for rank in ranks]

@@ -167,6 +167,8 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
             **_member(one, common, wait_ns),
             "pattern": INCONCLUSIVE if untold and how.pattern == NONE else how.pattern,
             "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
+            "late_by_ns": mine.avoidable_ns // (len(group.owners) - 1),
+            "suffered_profiler_ns": max(one.suffered_ns - mine.suffered_ns, 0),
             **_worst(mine, net, group, place),
             "burst_start_ns": None,
             "burst_end_ns": None,

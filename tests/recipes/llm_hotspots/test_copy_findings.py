@@ -35,105 +35,83 @@ def busy(end_ns=1000):
 
 
 @pytest.mark.parametrize(
-    ("copy_ns", "severity"), [(40, None), (60, "low"), (300, "medium"), (900, "high")]
+    ("copy_ns", "severity"), [(5, None), (20, "low"), (40, "medium"), (900, "high")]
 )
-def test_copies_without_a_kernel_beside_them_are_exposed(found_in, copy_ns, severity):
-    # 40, 60, 300 and 900 ns of 1040 (3.8 %), 1060 (5.7 %), 1300 (23 %) and 1900 (47 %).
+def test_copies_that_computation_could_hide_gain_as_much(found_in, copy_ns, severity):
+    # 5, 20, 40 and 900 ns of 1005 (0.5 %), 1020 (2.0 %), 1040 (3.8 %) and 1900 (47 %).
     trace = busy().memcpy("HtoD", start_ns=1000, duration_ns=copy_ns, size_bytes=8)
-    found = found_in(trace)
-    assert ("exposed_copies" in found) == (severity is not None)
-    if severity is not None:
-        one = found["exposed_copies"]
-        assert (one.severity, one.rank, one.device_id, one.name) == (severity, 0, 0, "HtoD")
-        assert (one.window_ns, one.impact_ns) == ((1000, 1000 + copy_ns), copy_ns)
-        assert "1 HtoD copies (pinned to device, 8 B" in one.details
+    one = found_in(trace)["exposed_copies"]
+    assert (one.severity, one.rank, one.device_id, one.name) == (severity, 0, 0, "HtoD")
+    assert (one.gain.gain_ns, one.gain.span_ns) == (copy_ns, 1000 + copy_ns)
+    assert (one.gain.is_bound, one.gain.wall_classes) == (True, ("copies",))
+    assert one.window_ns == (1000, 1000 + copy_ns)
+    assert "1 HtoD copies (pinned to device, 8 B" in one.details
 
 
-def test_a_copy_that_a_kernel_hides_is_no_finding(found_in):
-    assert found_in(busy().memcpy("HtoD", start_ns=0, end_ns=900, size_bytes=8)) == {}
+def test_computation_hides_no_more_than_there_is_of_it(found_in):
+    # 100 ns of kernels and 10 us of copies: an overlap gains 1 % of 10.1 us, not 99 %.
+    one = found_in(busy(100).memcpy("HtoD", start_ns=100, end_ns=10_100, size_bytes=8))
+    assert one["exposed_copies"].gain.gain_ns == 100
+    assert "the GPU computes for 100 ns" in one["exposed_copies"].details
 
 
-def test_the_rank_with_the_largest_share_is_named_and_all_count(found_in):
+def test_a_copy_that_a_kernel_hides_gains_nothing(found_in):
+    found = found_in(busy().memcpy("HtoD", start_ns=0, end_ns=900, size_bytes=8))
+    assert found["exposed_copies"].severity is None
+
+
+def test_the_rank_with_the_largest_share_is_named(found_in):
     # 200 of 1200 ns on rank 0, 400 of 1400 ns on rank 1.
     ranks = [
         busy().memcpy("DtoH", start_ns=1000, duration_ns=duration, size_bytes=8)
         for duration in (200, 400)
     ]
     one = found_in(*ranks)["exposed_copies"]
-    assert (one.rank, one.severity, one.impact_ns) == (1, "medium", 600)
-    assert "28.6 % of the window on rank 1" in one.title
+    assert (one.rank, one.severity, one.gain.gain_ns) == (1, "high", 400)
+    assert one.title == "DtoH copies without a kernel: 28.6 % of rank 1's span"
 
 
 def test_copies_inside_the_device_are_not_called_exposed(found_in):
     found = found_in(busy().memcpy("DtoD", start_ns=1000, end_ns=1200, size_bytes=8))
     assert set(found) == {"device_copies"}
-    # 200 of 1200 ns busy.
-    assert (found["device_copies"].severity, found["device_copies"].impact_ns) == ("medium", 200)
-    assert "16.7 % of busy time on rank 0" in found["device_copies"].title
-    assert found_in(busy().memcpy("DtoD", start_ns=1000, end_ns=1040, size_bytes=8)) == {}
+    # 200 of 1200 ns.
+    one = found["device_copies"]
+    assert (one.severity, one.gain.gain_ns, one.culprit) == ("high", 200, "copies:DtoD")
+    assert one.title == "Copies inside the device: 16.7 % of rank 0's span"
+    beside = found_in(busy().memcpy("DtoD", start_ns=500, end_ns=900, size_bytes=8))
+    assert beside["device_copies"].severity is None
+
+
+def pageable(size_bytes, memory="pageable", start_ns=1_000_000):
+    """Return a rank with four copies of 1 ms, two each way, behind a kernel of 1 ms."""
+    trace = busy(1_000_000)
+    for nth in range(4):
+        there = {"src_memory": memory} if nth < 2 else {"dst_memory": memory}
+        trace.memcpy(
+            "HtoD" if nth < 2 else "DtoH",
+            start_ns=start_ns + nth * 1_000_000,
+            duration_ns=1_000_000,
+            size_bytes=size_bytes,
+            **there,
+        )
+    return trace
+
+
+def test_large_pageable_copies_gain_half_of_their_time_pinned(found_in):
+    one = found_in(pageable(6_000_000))["pageable_copies"]
+    # 4 of 5 ms, both ways in one finding: the fix is the same.
+    assert (one.gain.gain_ns, one.gain.span_ns) == (2_000_000, 5_000_000)
+    assert (one.severity, one.gain.is_bound, one.culprit) == ("high", False, "copies:pageable")
+    assert one.title == "Copies of pageable memory: 80.0 % of rank 0's span"
+    assert "4 DtoH and HtoD copies" in one.details
+    assert "24 MB" in one.details
 
 
 @pytest.mark.parametrize(
-    ("launch_name", "source", "rule"),
-    [
-        ("cudaMemcpyAsync_v3020", "pageable", "pageable_copies"),
-        ("cudaMemcpy_v3020", "pinned", "synchronous_copies"),
-    ],
+    ("size_bytes", "memory"), [(6_000_000, "pinned"), (60_000, "pageable"), (0, "pageable")]
 )
-@pytest.mark.parametrize(
-    ("end_ns", "severity"), [(1, "note"), (10, "low"), (60, "medium"), (500, "high")]
-)
-def test_blocking_copies_are_told_and_weighed_by_their_time(
-    found_in, launch_name, source, rule, end_ns, severity
-):
-    # 1, 10, 60 and 500 ns of a window of 1000, hidden behind the kernel.
-    trace = busy().memcpy(
-        "HtoD",
-        start_ns=0,
-        end_ns=end_ns,
-        size_bytes=70_000,
-        src_memory=source,
-        launch=(0, 1),
-        launch_name=launch_name,
-    )
-    found = found_in(trace)
-    assert set(found) == {rule}
-    one = found[rule]
-    assert (one.severity, one.rank, one.window_ns, one.impact_ns) == (
-        severity,
-        0,
-        (0, end_ns),
-        end_ns,
-    )
-    assert f"(HtoD) by `{launch_name.partition('_v')[0]}`, 70 kB" in one.details
-
-
-def test_the_window_is_on_the_rank_that_blocks_most(found_in):
-    # One copy of 50 ns on rank 0, two of 40 on rank 1.
-    def rank(*spans):
-        trace = busy()
-        for start_ns, end_ns in spans:
-            trace.memcpy(
-                "HtoD",
-                start_ns=start_ns,
-                end_ns=end_ns,
-                size_bytes=70_000,
-                src_memory="pinned",
-                launch=(start_ns, start_ns + 1),
-                launch_name="cudaMemcpy_v3020",
-            )
-        return trace
-
-    one = found_in(rank((0, 50)), rank((100, 140), (200, 240)))["synchronous_copies"]
-    assert (one.rank, one.window_ns, one.impact_ns) == (1, (100, 140), 130)
-    assert "most on rank 1" in one.details
-
-
-def test_a_blocking_fill_is_told(found_in):
-    trace = busy().api("cudaMemset_v3020", start_ns=1, end_ns=2, correlation_id=50)
-    trace.raw("CUPTI_ACTIVITY_KIND_MEMSET", start=3, end=9, bytes=9, memKind=4, correlationId=50)
-    one = found_in(trace)["synchronous_fills"]
-    assert (one.name, one.impact_ns) == ("cudaMemset", 6)
+def test_pinned_and_small_copies_are_not_slow_for_their_memory(found_in, size_bytes, memory):
+    assert "pageable_copies" not in found_in(pageable(size_bytes, memory))
 
 
 def test_nothing_is_found_where_nothing_is(found_in, tmp_path):

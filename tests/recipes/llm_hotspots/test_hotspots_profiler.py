@@ -1,4 +1,4 @@
-"""Flushes of the profiler in llm_hotspots: shown, and no finding's cause; planted."""
+"""Flushes of the profiler in llm_hotspots: shown apart from what they held; planted."""
 
 from __future__ import annotations
 
@@ -69,12 +69,9 @@ def test_a_launch_that_a_flush_holds_is_no_slow_launch(tmp_path, seed, flushed):
     assert row["blocked_launch_ns"] == held_ns + 6 * 5 * US
     assert row["blocked_profiler_idle_ns"] == (held_ns if flushed else 0)
     assert (row["longest_launch_ns"] == 5 * US) == flushed
-    found = tables["findings"].set_index("rule")
-    assert ("slow_launches" in found.index) is not flushed
     wait = tables["os_waits"].iloc[0]
     assert wait["launching_exposed_ns"] == held_ns
     assert wait["launching_profiler_ns"] == (held_ns if flushed else 0)
-    assert ("os_wait" in found.index) is not flushed
     classes = tables["api_classes"].set_index("class")
     assert classes.loc["launch", "profiler_ns"] == (held_ns if flushed else 0)
     assert classes.loc["launch", "total_ns"] == held_ns + 60 * 5 * US
@@ -88,6 +85,3 @@ def test_a_wait_that_a_flush_holds_is_no_wait_in_the_loop(tmp_path, seed, flushe
     tables = quick("llm_hotspots", tmp_path / "rank0.sqlite")
     row = tables["api_classes"].set_index("class").loc["host_block"]
     assert row["profiler_ns"] == (held_ns if flushed else 0)
-    rules = tables["findings"].set_index("rule")
-    severe = rules["severity"].get("sync_in_loop") in ("high", "medium")
-    assert severe is not flushed

@@ -190,10 +190,22 @@ def test_the_finding_names_the_kernel_that_runs_more_often():
         "imbalance": kernels,
         "host_imbalance": empty,
         "rank_kernels": rank_kernels(calls, totals),
+        "wall": pd.DataFrame(
+            {
+                "rank": range(4),
+                "device_id": 0,
+                "wall_class": "compute",
+                "time_ns": totals.sum(axis=1),
+                "span_ns": 20_000_000,
+            }
+        ),
     }
     (one,) = [one for one in balance_findings(tables) if one.rule == "slow_rank"]
     assert "`heavy` runs 85 times, 65 times on rank" in one.details
     assert "+1.8 ms by the number of launches, 0 ns by their length" in one.details
-    assert "longer" not in one.details.split("Kernel by kernel")[0].split("kernels take")[1]
+    # 1,800 of 7,450 us.
+    assert one.title == "Rank 2 has 24.2 % more to compute"
     assert "clocks" not in one.recommendation.lower()
     assert one.record is None
+    # 20 launches of 100 us more, 20 of 10 us less, of 20 ms.
+    assert (one.gain.gain_ns, one.severity) == (1_800_000, "medium")

@@ -199,8 +199,8 @@ def test_what_the_capture_does_not_have_is_said_with_the_flag_that_would_show_it
     for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
         assert found[table].empty
     told = " ".join(read_report(tmp_path / "t-out")["report"]["unrecorded"])
-    assert "`--cuda-memory-usage=true` records it" in told
-    assert "`--gpu-metrics-device=all` records it" in told
+    assert "device memory over time and who allocates it: `--cuda-memory-usage=true`" in told
+    assert "in each category and kernel: `--gpu-metrics-device=all`" in told
 
 
 def test_parquet_says_the_same_as_sqlite(tmp_path):

@@ -25,13 +25,13 @@ BLAME = {
     "tail_stats": {
         "persistent_straggler",
         "transient_straggler",
-        "shared_skew",
+        "collective_waits",
         "clocks_too_uncertain",
         "slow_throughout",
         "slow_stage",
     },
-    "llm_hotspots": {"late_rank", "slow_rank", "slow_host", "uneven_kernel"},
-    "idle_gaps": {"late_rank", "idle_imbalance"},
+    "llm_hotspots": {"late_rank", "slow_rank", "slow_host", "uneven_work"},
+    "idle_gaps": {"late_rank", "host_work"},
 }
 #: Kernels of a step that all ranks launch, and of one expert.
 COMMON_N, EXPERT_N = 6, 3
@@ -86,6 +86,7 @@ def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
         answer = load_analysis(recipe).answer(tables)
         assert "bubble" in answer
         assert "for rank" not in answer
+        assert "straggler" not in answer
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -138,9 +139,9 @@ def test_two_stages_compute_in_turn(seed, schedule, tmp_path):
     assert "for rank" not in load_analysis("tail_stats").answer(tables)
     assert not rules("llm_hotspots", folder) & BLAME["llm_hotspots"]
     idle = quick("idle_gaps", folder)["findings"]
-    more = idle[idle["rule"].isin(["idle_imbalance", "host_work"])]
-    assert set(more["severity"]) <= {"low"}
-    assert more["recommendation"].str.startswith("The two ranks send and receive").all()
+    host = idle[idle["rule"] == "host_work"]
+    assert host["title"].str.startswith("Host gaps or a pipeline bubble").all()
+    assert host["recommendation"].str.startswith("The two ranks send and receive").all()
 
 
 @pytest.mark.parametrize(("stages", "late"), [(3, 1), (4, 0), (4, 2), (6, 5)])
@@ -151,7 +152,7 @@ def test_a_stage_whose_host_launches_late_is_named(stages, late, tmp_path):
     assert mine["rank"].tolist() == [late]
     # What the schedule may leave it idle is not counted.
     planted_ns = 300_000 * 2 * world.microbatches_n * world.steps_n
-    told_ns = mine["impact_ns"].iloc[0] / (stages - 1)
+    told_ns = mine["gain_ns"].iloc[0]
     assert planted_ns / 3 < told_ns < 1.05 * planted_ns
     assert not set(found["rule"]) & BLAME["tail_stats"]
 
@@ -216,7 +217,9 @@ def test_the_late_rank_of_an_all_to_all_of_sends_and_receives_is_still_named(tmp
     late = found[found["rule"] == "persistent_straggler"]
     assert late["rank"].tolist() == [2]
     hot = quick("llm_hotspots", folder)["findings"]
-    assert hot.loc[hot["rule"] == "late_rank", "rank"].tolist() == [2]
+    # It computes longer, which is the reason: one finding, and no second one on its lateness.
+    blamed = hot[hot["rule"].isin(BLAME["llm_hotspots"])]
+    assert blamed["culprit"].tolist() == ["rank:2"]
 
 
 def test_transfers_that_cannot_be_told_apart_are_said_and_have_no_sum(tmp_path):
@@ -237,9 +240,10 @@ def test_transfers_that_cannot_be_told_apart_are_said_and_have_no_sum(tmp_path):
     assert tables["communicators"]["class"].tolist() == ["inconclusive"]
     assert tables["communicators"]["wait_ns"].tolist() == [0]
     assert tables["communicators"]["communicator"].tolist() == ["0-5"]
-    answer = load_analysis("tail_stats").answer(tables)
-    assert "1,600 of 1,600 sends and receives could not be matched" in answer
-    assert "is waiting" not in answer
+    said = tables["findings"].set_index("rule").loc["unmatched_collectives"]
+    assert said["kind"] == "capture"
+    assert said["details"].startswith("1,600 of 1,600;")
+    assert "waits" not in load_analysis("tail_stats").answer(tables)
 
 
 def test_ends_of_chains_send_and_receive_less_often():

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
+from finding_numbers import unexplained_numbers
+from planted import frame_of
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.tail_stats.findings.collectives import collective_findings, waiting_words
+from nsys_llm.recipes.tail_stats.findings.answer import answer, findings
+from nsys_llm.report.findings import CAPTURE, finding_record
 
 MS = 1_000_000
-
-
-def table(name, *rows):
-    """Return a table of the recipe with these cells, the others null."""
-    columns = [column.name for column in load_manifest("tail_stats").table(name).columns]
-    return pd.DataFrame([{**dict.fromkeys(columns), **row} for row in rows], columns=columns)
+SPAN_NS = 100 * MS
+TABLES = [table.file for table in load_manifest("tail_stats").writes]
 
 
 def rank(number, **cells):
-    """Return a rank of four that wait 30 ms in a communicator of 100 ms."""
+    """Return a rank of four that meet 90 times, and wait 30 ms in all."""
     usual = {
         "communicator": "0-3", "rank": number, "file": f"rank{number}", "device_id": 0,
         "ranks_n": 4, "collectives_n": 90, "late_n": 10, "late_pct": 11.1, "unclear_n": 0,
-        "pattern": "none", "caused_wait_ns": 3 * MS, "caused_pct": 10.0,
-        "suffered_wait_ns": 9 * MS, "wait_ns": 30 * MS, "span_ns": 100 * MS, "residual_ns": 0,
-        "late_first_third_pct": 10.0, "late_second_third_pct": 12.0, "late_last_third_pct": 11.0,
+        "pattern": "none", "caused_wait_ns": 3 * MS, "caused_pct": 10.0, "profiler_ns": 0,
+        "late_by_ns": MS, "suffered_wait_ns": 9 * MS, "suffered_profiler_ns": 0,
+        "wait_ns": 30 * MS, "span_ns": SPAN_NS, "residual_ns": 0,
         "caused_first_third_pct": 80.0, "caused_second_third_pct": 90.0,
         "caused_last_third_pct": 70.0,
         "worst_late_by_ns": 700, "window_start_ns": 5_000, "window_end_ns": 9_000,
@@ -32,156 +30,237 @@ def rank(number, **cells):
     return {**usual, **cells}
 
 
-LATE = {"pattern": "persistent", "caused_wait_ns": 24 * MS, "caused_pct": 80.0, "late_n": 80}
+LATE = {
+    "pattern": "persistent",
+    "caused_wait_ns": 24 * MS,
+    "late_n": 80,
+    "late_by_ns": 7 * MS,
+    "suffered_wait_ns": MS,
+}
 
 
 def sequence(**cells):
     usual = {
-        "sequence_id": 0, "communicator": "0-3", "operation": "all_reduce", "kernel": "nccl",
-        "ranks_n": 4, "collectives_n": 90, "class": "skew", "total_ns": 40 * MS,
-        "wait_ns": 30 * MS, "wait_pct": 75.0, "transfer_ns": 2 * MS, "transfer_rank_ns": 8 * MS,
-        "confidence": "high",
-        "span_ns": 100 * MS,
+        "communicator": "0-3", "operation": "all_reduce", "kernel": "nccl", "ranks_n": 4,
+        "collectives_n": 90, "class": "skew", "total_ns": 40 * MS, "wait_ns": 30 * MS,
+        "confidence": "high", "span_ns": SPAN_NS,
     }  # fmt: skip
     return {**usual, **cells}
 
 
-def cover(**cells):
-    usual = {"rank": 0, "file": "rank0", "device_id": 0, "operation": "all_reduce"}
-    return {**usual, "kernels_n": 90, "unmatched_n": 0, "over_limit_n": 0, **cells}
+def device(number, **cells):
+    """Return a device of which half computes, a fifth communicates, and the rest is idle."""
+    usual = {
+        "rank": number, "file": f"rank{number}", "launches_n": 900, "total_ns": 50 * MS,
+        "window_ns": SPAN_NS, "idle_ns": 30 * MS, "p50_others_p50": 1.0,
+    }  # fmt: skip
+    return {**usual, **cells}
 
 
-def tables(*ranks, sequences=(), coverage=(), paces=()):
-    devices = [{"rank": number, "device_id": 0, "p50_others_p50": one} for number, one in paces]
-    return {
-        "rank_tails": table("rank_tails"),
-        "tail_ranks": table("tail_ranks", *devices),
-        "stragglers": table("stragglers", *ranks),
-        "communicators": table("communicators", *(sequences or [sequence()])),
-        "collective_coverage": table("collective_coverage", *(coverage or [cover()])),
+def wall(number, waiting_ns=15 * MS):
+    parts = [
+        ("compute", None, 50 * MS),
+        ("communication", "waiting", waiting_ns),
+        ("communication", "transfer", 20 * MS - waiting_ns),
+        ("idle", None, 30 * MS),
+    ]
+    common = {"rank": number, "file": f"rank{number}", "span_ns": SPAN_NS}
+    return [
+        {**common, "wall_class": name, "detail": detail, "time_ns": time_ns}
+        for name, detail, time_ns in parts
+    ]
+
+
+def tables(*ranks, sequences=None, coverage=(), devices=None, walls=None, own=()):
+    members = {one["rank"] for one in ranks}
+    rows = {
+        "tails": [{"name": "gemm", "launches_n": 900}],
+        "stragglers": ranks,
+        "communicators": [sequence()] if sequences is None else sequences,
+        "collective_coverage": coverage,
+        "tail_ranks": [device(one) for one in members] if devices is None else devices,
+        "rank_tails": own,
+        "wall": [part for one in members for part in wall(one)] if walls is None else walls,
     }
+    return {name: frame_of(name, rows.get(name, []), "tail_stats") for name in TABLES}
 
 
 def found(given):
-    return {one.rule: one for one in collective_findings(given)}
+    told = findings(given)
+    assert all(unexplained_numbers(finding_record(one)) == [] for one in told)
+    return {one.rule: one for one in told if one.kind == CAPTURE or one.severity is not None}
 
 
-def test_a_persistent_straggler_is_named_with_what_it_costs_and_where_to_look():
-    (one,) = found(tables(rank(2, **LATE), rank(0), rank(1), rank(3))).values()
-    # 24 ms of the others' 3 x 100 ms.
-    assert (one.rule, one.severity, one.rank) == ("persistent_straggler", "high", 2)
+def pace(number, mean_ns):
+    """Return a kernel of 1,000 launches of one length on one rank; the usual is 50 us."""
+    return {
+        "rank": number, "name": "gemm", "config": "1", "launches_n": 1_000, "p50_ns": mean_ns,
+        "mean_ns": mean_ns, "total_ns": int(1_000 * mean_ns), "others_p50_ns": 50_000.0,
+        "communication": False,
+    }  # fmt: skip
+
+
+def test_a_slow_gpu_gains_its_time_beyond_the_median_of_the_others():
+    devices = [device(one, p50_others_p50=1.2 if one == 2 else 1.0) for one in range(4)]
+    own = [pace(one, 60_000.0 if one == 2 else 50_000.0) for one in range(4)]
+    given = tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices, own=own)
+    (one,) = found(given).values()
+    assert (one.rule, one.severity, one.rank, one.culprit) == (
+        "persistent_straggler", "high", 2, "rank:2",
+    )  # fmt: skip
+    assert (
+        one.title == "Rank 2 is a straggler: its kernels take 20.0 % longer than on the other ranks"
+    )
+    # 1,000 launches of 10 us more, of a span of 100 ms.
+    assert (one.gain.gain_ns, one.gain.is_bound, one.gain.basis) == (10 * MS, True, "device")
+    assert one.gain.wall_classes == ("compute",)
     assert one.window_ns == (5_000, 9_000)
-    assert one.impact_ns == 24 * MS
-    assert "8.0 %" in one.details
-    assert "24 ms" in one.details
-    assert "rank 2" in one.recommendation
+    # Nobody gains more than the others are in communication.
+    walls = [part for one in range(4) for part in wall(one)]
+    for part in walls:
+        part["time_ns"] //= 4 if part["wall_class"] == "communication" and part["rank"] != 2 else 1
+    given = tables(
+        rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices, own=own, walls=walls
+    )
+    assert found(given)["persistent_straggler"].gain.gain_ns == 5 * MS
+
+
+def test_a_late_host_gains_the_idle_time_of_its_gpu_beyond_the_others():
+    devices = [device(one, idle_ns=36 * MS if one == 2 else 30 * MS) for one in range(4)]
+    (one,) = found(tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices)).values()
+    assert one.title == "Rank 2 is a straggler: its host launches late"
+    assert (one.gain.gain_ns, one.gain.is_bound, one.gain.basis) == (6 * MS, False, "idle")
+    assert one.gain.wall_classes == ("idle",)
+    # No more than what it came late by.
+    late = {**LATE, "late_by_ns": 4 * MS}
+    given = tables(rank(2, **late), rank(0), rank(1), rank(3), devices=devices)
+    assert found(given)["persistent_straggler"].gain.gain_ns == 4 * MS
+
+
+def test_more_kernels_gain_what_an_even_share_takes_away():
+    devices = [device(one, total_ns=(58 if one == 2 else 50) * MS) for one in range(4)]
+    (one,) = found(tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices)).values()
+    assert one.title == "Rank 2 is a straggler: it runs kernels for 8 ms more than the other ranks"
+    assert one.gain.gain_ns == 6 * MS
 
 
 @pytest.mark.parametrize(
-    ("caused_ns", "severity"), [(15 * MS, "high"), (14 * MS, "medium"), (2 * MS, "low")]
+    ("late_ns", "severity"), [(10 * MS, "high"), (3 * MS, "medium"), (MS, "low"), (MS - 1, None)]
 )
-def test_its_severity_follows_the_others_lost_time(caused_ns, severity):
-    # 5, 4.7 and 0.67 % of 300 ms.
-    (one,) = found(tables(rank(2, **{**LATE, "caused_wait_ns": caused_ns}))).values()
-    assert one.severity == severity
+def test_a_straggler_without_a_reason_gains_what_it_came_after_the_second_last(late_ns, severity):
+    told = found(tables(rank(2, **{**LATE, "late_by_ns": late_ns}), rank(0)))
+    assert [one.severity for one in told.values()] == [severity] * (severity is not None)
+    assert all(one.gain.gain_ns == late_ns and not one.gain.is_bound for one in told.values())
 
 
-def test_a_straggler_that_costs_nothing_is_no_finding():
-    assert found(tables(rank(2, **{**LATE, "caused_wait_ns": 200_000}))) == {}
-
-
-@pytest.mark.parametrize(
-    ("last_third_pct", "when"), [(44.0, "again and again"), (43.0, "for a part of the run")]
-)
-def test_a_transient_straggler_is_told_as_such(last_third_pct, when):
+@pytest.mark.parametrize(("last_third_pct", "again"), [(44.0, True), (43.0, False)])
+def test_a_transient_straggler_is_told_as_such(last_third_pct, again):
     # Of 4 ranks, one stands out from 43.75 % on.
     shares = {"pattern": "transient", "caused_last_third_pct": last_third_pct}
-    (one,) = found(tables(rank(1, **{**LATE, **shares}))).values()
-    assert one.rule == "transient_straggler"
-    assert one.title == f"Rank 1 makes the other ranks of 0-3 wait {when}"
-    assert f"with 80.0 %, 90.0 %, {last_third_pct:.1f} % of the waiting" in one.details
+    burst = {"burst_start_ns": 10**9, "burst_end_ns": 2 * 10**9}
+    one = found(tables(rank(1, **LATE, **burst) | shares, rank(0)))["transient_straggler"]
+    when = "again and again" if again else "from 1.000000000 s to 2.000000000 s"
+    assert one.title == f"Rank 1 is a straggler {when}: it comes last by 7 ms in all"
+    assert one.window_ns == ((5_000, 9_000) if again else (10**9, 2 * 10**9))
 
 
-@pytest.mark.parametrize(("pace", "told"), [(1.2, True), (1.04, False), (None, False)])
-def test_slow_kernels_of_a_straggler_are_told_with_it(pace, told):
-    (one,) = found(tables(rank(2, **LATE), paces=[(2, pace), (1, 1.9)])).values()
-    assert ("its own kernels are 20.0 % above" in one.details) == told
+def test_a_rank_that_waited_for_a_late_one_elsewhere_is_not_to_blame():
+    # Rank 0 is slow; rank 1 waits for it in one group, and comes late to rank 5 by that.
+    first = [rank(0, **LATE), rank(1, suffered_wait_ns=8 * MS)]
+    second = [
+        rank(1, communicator="1, 5", ranks_n=2, **LATE),
+        rank(5, communicator="1, 5", ranks_n=2),
+    ]
+    sequences = [sequence(), sequence(communicator="1, 5", ranks_n=2)]
+    given = tables(*first, *second, sequences=sequences)
+    assert [one.rank for one in found(given).values()] == [0]
+    # Without that waiting, it is its own lateness.
+    first[1]["suffered_wait_ns"] = MS
+    given = tables(*first, *second, sequences=sequences)
+    late = [one.rank for one in findings(given) if one.rule == "persistent_straggler"]
+    assert sorted(late) == [0, 1]
 
 
-def test_skew_that_no_rank_stands_out_in_is_told_of_the_communicator():
-    given = tables(rank(0), rank(1), rank(2), rank(3))
-    # 30 ms of 4 x 100 ms.
-    assert found(given)["shared_skew"].severity == "high"
-    assert found(tables(rank(0), sequences=[sequence(**{"class": "mixed"})])) == {}
-    assert "shared_skew" not in found(tables(rank(2, **LATE), rank(0)))
+def test_waiting_that_nobody_is_to_blame_for_is_that_of_the_rank_that_waits_longest():
+    ranks = [rank(one, suffered_wait_ns=(5 + one) * MS) for one in range(4)]
+    (one,) = found(tables(*ranks)).values()
+    assert (one.rule, one.rank, one.severity) == ("collective_waits", 3, "medium")
+    assert one.title == "Rank 3 waits 8 ms for other ranks in 90 all-reduces"
+    assert (one.gain.gain_ns, one.gain.is_bound) == (8 * MS, True)
+    assert one.culprit == "communicator:0-3"
+    # The profiler's part is left out, and what runs beside computation.
+    ranks[3] |= {"suffered_wait_ns": 12 * MS, "suffered_profiler_ns": 3 * MS}
+    assert found(tables(*ranks))["collective_waits"].gain.gain_ns == 9 * MS
+    hidden = [part for one in range(4) for part in wall(one, waiting_ns=2 * MS)]
+    assert found(tables(*ranks, walls=hidden))["collective_waits"].gain.gain_ns == 2 * MS
+    # Who meets a late rank waits for it.
+    told = found(tables(rank(2, **LATE), *ranks[:2]))
+    assert "collective_waits" not in told
+
+
+def test_of_two_ranks_one_waits_for_the_other_and_no_straggler_is_named():
+    two = {"ranks_n": 2, "collectives_n": 33}
+    first = rank(0, **two, suffered_wait_ns=11 * MS)
+    second = rank(1, **two, suffered_wait_ns=2 * MS, caused_wait_ns=11 * MS, late_n=22)
+    given = tables(first, second)
+    (one,) = found(given).values()
+    assert one.title == "Rank 0 waits 11 ms for rank 1 in 33 all-reduces"
+    assert (one.culprit, one.rank) == ("rank:1", 0)
+    assert answer(given).startswith(
+        "No rank is late beyond chance; rank 0 waits 11 ms for rank 1 in 33 all-reduces (11.0 % of "
+        "its span)."
+    )
 
 
 def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():
-    unclear = {"pattern": "inconclusive", "unclear_n": 60, "residual_ns": 900}
+    unclear = {"pattern": "inconclusive", "unclear_n": 60, "residual_ns": 90_000}
     given = tables(rank(0, **unclear), rank(1, **unclear))
     (one,) = found(given).values()
-    assert (one.rule, one.severity, one.rank) == ("clocks_too_uncertain", "note", None)
-    assert "900 ns" in one.details
-    assert "for rank" not in waiting_words(given)
+    assert (one.rule, one.kind, one.rank) == ("clocks_too_uncertain", CAPTURE, None)
+    assert "90 us" in one.details
+    assert "waits" not in answer(given)
     # On one clock, ranks that come together are no matter of clocks.
     same = {**unclear, "residual_ns": 0}
-    assert found(tables(rank(0, **same), rank(1, **same))) == {}
+    assert set(found(tables(rank(0, **same), rank(1, **same)))) == {"collective_waits"}
 
 
-def test_collectives_that_transfer_for_long_blame_nobody():
-    heavy = sequence(**{"class": "transfer", "transfer_ns": 10 * MS, "wait_pct": 5.0})
-    one = found(tables(rank(0), sequences=[heavy]))["transfer_bound_collectives"]
-    assert (one.scope, one.name, one.rank) == ("kernel", "nccl", None)
-    # Many communicators that run the same kernel are one finding, the costliest in front.
-    more = {**heavy, "sequence_id": 1, "communicator": "4-7", "transfer_rank_ns": 90 * MS}
-    one = found(tables(rank(0), sequences=[heavy, more]))["transfer_bound_collectives"]
-    assert one.title == "all_reduce of ranks 4-7 and 1 more communicator is transfer, not waiting"
-    assert one.impact_ns == 98 * MS
-    # One collective that may have been matched by chance says nothing.
-    unsure = {**heavy, "confidence": "low"}
-    assert found(tables(rank(0), sequences=[unsure])) == {}
-    light = sequence(**{"class": "transfer", "transfer_ns": 9 * MS})
-    assert found(tables(rank(0), sequences=[light])) == {}
+def test_few_collectives_are_said_where_ranks_wait_in_them():
+    few = {"pattern": "inconclusive", "collectives_n": 14}
+    told = found(tables(rank(0, **few), rank(1, **few)))
+    assert set(told) == {"few_collectives", "collective_waits"}
+    assert told["collective_waits"].details.startswith("There are too few collectives")
+    little = {**few, "wait_ns": 3 * MS}
+    assert "few_collectives" not in found(tables(rank(0, **little), rank(1, **little)))
 
 
-def test_kernels_without_a_partner_are_told_from_a_tenth_on():
-    def rules(lost_n, ranks_n=2):
-        rows = [cover(rank=number) for number in range(ranks_n)]
-        rows[0] |= {"kernels_n": 100 - 90 * (ranks_n - 1), "unmatched_n": lost_n}
-        return set(found(tables(rank(0, **LATE), coverage=rows)))
+def test_low_confidence_names_nobody_and_is_said():
+    unsure = sequence(confidence="low", communicator="4-7", total_ns=60 * MS)
+    ranks = [rank(2, **LATE), rank(0), rank(5, **LATE, communicator="4-7")]
+    ranks[2]["communicator"] = "4-7"
+    told = found(tables(*ranks, sequences=[sequence(), unsure]))
+    assert told["persistent_straggler"].rank == 2
+    # 60 of 100 ms.
+    assert told["uncertain_matches"].title.endswith("uncertain for 60.0 % of their time")
+    little = {**unsure, "total_ns": 4 * MS}
+    assert "uncertain_matches" not in found(tables(*ranks, sequences=[sequence(), little]))
 
-    assert "unmatched_collectives" in rules(10)
-    assert "unmatched_collectives" not in rules(9)
+
+def cover(number, kernels_n, unmatched_n):
+    cells = {"rank": number, "file": f"rank{number}", "operation": "all_reduce"}
+    return {**cells, "kernels_n": kernels_n, "unmatched_n": unmatched_n}
+
+
+@pytest.mark.parametrize(
+    ("lost_n", "ranks_n", "told"), [(10, 2, True), (9, 2, False), (50, 1, False)]
+)
+def test_kernels_without_a_partner_are_said_from_a_tenth_on(lost_n, ranks_n, told):
     # A capture of one rank has no partners to offer.
-    assert "unmatched_collectives" not in rules(50, ranks_n=1)
+    rows = [cover(number, 100 // ranks_n, 0 if number else lost_n) for number in range(ranks_n)]
+    given = tables(rank(0), rank(1), coverage=rows)
+    assert ("unmatched_collectives" in found(given)) == told
 
 
-def test_the_answer_tells_how_much_is_waiting_and_for_whom_where_that_can_be_told():
-    told = waiting_words(tables(rank(0), rank(2, **LATE)))
-    assert told.startswith("30 ms of 40 ms in collectives (75.0 %) is waiting for the last rank, ")
-    assert told.endswith("24 ms of it for rank 2 (throughout)")
-    assert waiting_words(tables(rank(0))).endswith("is waiting for the last rank")
-    # What was matched with low confidence is in no sum, names no rank, and is said.
-    unsure = sequence(confidence="low", total_ns=60 * MS, wait_ns=50 * MS, communicator="4-7")
-    both = tables(
-        rank(2, **LATE), rank(5, **LATE, communicator="4-7"), sequences=[sequence(), unsure]
-    )
-    told = waiting_words(both)
-    assert told.startswith("30 ms of 40 ms in collectives")
-    assert "for rank 2 (throughout); how much of 60 ms in collectives is waiting" in told
-    assert {one.rank for one in collective_findings(both)} == {2}
-    alone = tables(rank(5, **LATE, communicator="4-7"), sequences=[unsure])
-    assert waiting_words(alone).startswith("how much of 60 ms in collectives is waiting is incon")
-    assert collective_findings(alone) == []
-    little = sequence(confidence="low", total_ns=4 * MS, wait_ns=3 * MS)
-    told = waiting_words(tables(rank(0), sequences=[sequence(), little]))
-    assert "inconclusive" not in told
-    nothing = {
-        "stragglers": table("stragglers"),
-        "tail_ranks": table("tail_ranks"),
-        "rank_tails": table("rank_tails"),
-        "communicators": table("communicators"),
-        "collective_coverage": table("collective_coverage"),
-    }
-    assert waiting_words(nothing) == ""
-    assert collective_findings(nothing) == []
+def test_no_collectives_give_no_finding_and_no_word():
+    given = tables(sequences=[], devices=[device(0)], walls=wall(0))
+    assert findings(given) == []
+    assert answer(given).startswith("No kernel has launches over twice its median")

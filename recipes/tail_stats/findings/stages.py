@@ -1,0 +1,169 @@
+"""Findings on pipelines: the bubble, a slow stage, a stage whose host launches late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.gains import Walls
+from nsys_llm.report.records import Tables, records
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, IDLE
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+
+from .gains import with_steps
+from .paces import pace_of
+from .pipelines import LEAST_STAGES, Pipeline, Stage, find_pipelines
+from .texts import LATE_STAGE_PCT, RULES, SLOW_STAGE_RATIO
+
+#: Part of the time by which a stage is slower that the same kernels take longer, from which its
+#: GPU is slow; ours.
+_SLOW_GPU: Final = 0.5
+_PLACE: Final = ("rank", "device_id")
+
+
+def pipeline_findings(tables: Tables, walls: Walls) -> list[Finding]:
+    """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
+    return [
+        finding
+        for one in find_pipelines(tables)
+        for finding in (
+            _bubble(tables, walls, one),
+            *_slow_stage(tables, walls, one),
+            *_late_hosts(tables, walls, one),
+        )
+    ]
+
+
+def _bubble(tables: Tables, walls: Walls, one: Pipeline) -> Finding:
+    # The stage with the shortest bubble sets the pace: with less work than it has nothing ends.
+    at = min(range(len(one.stages)), key=lambda place: (one.bubbles_ns[place], place))
+    rank, device_id = one.stages[at]
+    least, most = min(one.compute_ns), max(one.compute_ns)
+    gain = walls.gain(rank, device_id, one.bubbles_ns[at], (COMMUNICATION, IDLE), basis="idle")
+    return RULES["pipeline_bubble"].finding(
+        gain=with_steps(tables, rank, gain),
+        details=f"{_seen(one)} A stage computes for {format_ns(least)} to {format_ns(most)} of "
+        f"{format_ns(one.window_ns)}. Rank {rank} has the shortest bubble, "
+        f"{format_ns(one.bubbles_ns[at])}.",
+        fields={"stages_n": len(one.stages), "share": format_percent(one.bubble_pct)},
+        numbers={
+            "stages_n": len(one.stages),
+            "bubble_pct": one.bubble_pct,
+            "bubble_ns": one.bubbles_ns[at],
+            "least_compute_ns": least,
+            "most_compute_ns": most,
+            "window_ns": one.window_ns,
+            "pairs_n": len(one.pairs),
+            "transfers_n": one.transfers_n,
+            "turns_pct": one.turns_pct or 0.0,
+        },
+        culprit=f"pipeline:{one.ranks}",
+        ranks=tuple(stage[0] for stage in one.stages),
+        rank=rank,
+        device_id=device_id,
+        impact_ns=one.bubbles_ns[at],
+    )
+
+
+def _seen(one: Pipeline) -> str:
+    """Say what shows that it is a pipeline."""
+    if one.turns_pct is not None:
+        return (
+            f"Ranks {quoted(one.ranks)} send and receive ({format_count(one.transfers_n)} matched "
+            f"transfers), and launch {format_percent(one.turns_pct)} of their kernels in turn: "
+            "between two transfers one computes while the other waits."
+        )
+    return (
+        f"Ranks {quoted(one.ranks)} send and receive in a chain "
+        f"({counted(len(one.pairs), 'pair')}, {format_count(one.transfers_n)} matched transfers), "
+        "and down the chain each pair begins later and ends earlier."
+    )
+
+
+def _slow_stage(tables: Tables, walls: Walls, one: Pipeline) -> list[Finding]:
+    at = max(range(len(one.stages)), key=lambda place: (one.compute_ns[place], -place))
+    others = [ns for place, ns in enumerate(one.compute_ns) if place != at]
+    usual_ns = median(others)
+    ratio = one.compute_ns[at] / max(usual_ns, 1)
+    if ratio < SLOW_STAGE_RATIO:
+        return []
+    rank, device_id = one.stages[at]
+    more_ns = one.compute_ns[at] - usual_ns
+    slow = pace_of(tables, {"rank": rank, "device_id": device_id}).excess_ns >= _SLOW_GPU * more_ns
+    # Layers that move to the others come back with an even share.
+    gain_ns = more_ns if slow else more_ns * len(others) / len(one.stages)
+    several = len(others) > 1
+    whom = f"the median of the {len(others)} other stages" if several else "the other stage"
+    return [
+        RULES["slow_stage"].finding(
+            gain=with_steps(tables, rank, walls.gain(rank, device_id, gain_ns, (COMPUTE,))),
+            details=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
+            f"{format_ns(usual_ns)} on {whom}.",
+            fields={
+                "rank": rank,
+                "more": format_percent(100 * (ratio - 1)),
+                "others": "others" if several else "other",
+            },
+            evidence=_cells(tables, one.stages[at], "total_ns"),
+            numbers={
+                "more_pct": 100 * (ratio - 1),
+                "usual_ns": usual_ns,
+                "others_n": len(others),
+            },
+            case="slow" if slow else None,
+            culprit=f"rank:{rank}",
+            rank=rank,
+            device_id=device_id,
+            impact_ns=round(more_ns),
+        )
+    ]
+
+
+def _late_hosts(tables: Tables, walls: Walls, one: Pipeline) -> list[Finding]:
+    """Return the stages whose GPUs ran nothing for longer than the schedule leaves them idle.
+
+    Where no kernel waits for the next step's first microbatch, a stage is idle from its last one
+    on: the longer, the later it is in the chain, by as much from stage to stage. Of two stages
+    nothing says how much that is.
+    """
+    found = []
+    for at in range(len(one.stages) if len(one.stages) >= LEAST_STAGES else 0):
+        usual_ns = _idle_by_schedule(one.idle_ns, at)
+        if 100.0 * (one.idle_ns[at] - usual_ns) >= LATE_STAGE_PCT * max(one.window_ns, 1):
+            found.append(_late_host(tables, walls, one, at, usual_ns))
+    return found
+
+
+def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
+    """Return for how long the stages beside one say that it is idle at most."""
+    if 0 < at < len(idle_ns) - 1:
+        return max(idle_ns[at - 1], idle_ns[at + 1])
+    near, next_ns = (idle_ns[1], idle_ns[2]) if at == 0 else (idle_ns[-2], idle_ns[-3])
+    return max(near, 2 * near - next_ns)
+
+
+def _late_host(tables: Tables, walls: Walls, one: Pipeline, at: int, usual_ns: int) -> Finding:
+    rank, device_id = one.stages[at]
+    more_ns = one.idle_ns[at] - usual_ns
+    gain = walls.gain(rank, device_id, more_ns, (IDLE,), basis="idle", is_bound=False)
+    return RULES["late_stage"].finding(
+        gain=with_steps(tables, rank, gain),
+        details=f"It ran nothing at all for {format_ns(one.idle_ns[at])} of "
+        f"{format_ns(one.window_ns)}; by the schedule, as the stages beside it have it, that would "
+        f"be {format_ns(usual_ns)} at most.",
+        fields={"rank": rank, "more": format_ns(more_ns)},
+        evidence=_cells(tables, one.stages[at], "idle_ns"),
+        numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns, "window_ns": one.window_ns},
+        culprit=f"rank:{rank}",
+        rank=rank,
+        device_id=device_id,
+        impact_ns=more_ns,
+    )
+
+
+def _cells(tables: Tables, stage: Stage, column: str) -> tuple[Evidence, ...]:
+    ranks = tables["tail_ranks"]
+    own = ranks[(ranks["rank"] == stage[0]) & (ranks["device_id"] == stage[1])]
+    return cells("tail_ranks", records(own)[0], _PLACE, (column,))

@@ -1,0 +1,63 @@
+"""Kernels for which engineers know something faster: `data/kernel_levers.json`, and its loader."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class KernelLever:
+    """What can be done about some kernels, and what that leaves of their time.
+
+    Attributes:
+        id: Name of the rule that speaks of it.
+        names: Found in the names of such kernels.
+        categories: Their categories.
+        gpus: Found in the name of a GPU on which it applies; None: on all.
+        only_there: Found in kernel names that only such GPUs run, where a GPU's name is not
+            recorded.
+        time_left: Share of their time that is left, 0 to 1.
+        is_bound: Whether no fix leaves less; else it is what is typical.
+        condition: When it applies, in words.
+        source: Where `time_left` comes from.
+    """
+
+    id: str
+    names: re.Pattern[str]
+    categories: tuple[str, ...]
+    gpus: re.Pattern[str] | None
+    only_there: re.Pattern[str] | None
+    time_left: float
+    is_bound: bool
+    condition: str
+    source: str
+
+    def applies(self, gpu: str | None, kernel_names: list[str]) -> bool:
+        """Tell whether it applies on a GPU.
+
+        Args:
+            gpu: Its name; None where it is not recorded.
+            kernel_names: Of all kernels that ran on it.
+        """
+        if self.gpus is None:
+            return True
+        if gpu is not None:
+            return self.gpus.search(gpu) is not None
+        there = self.only_there
+        return there is not None and any(there.search(name) for name in kernel_names)
+
+
+@cache
+def load_kernel_levers() -> dict[str, KernelLever]:
+    """Return the levers by their ids, in the order of the file."""
+    path = resources.files("nsys_llm.taxonomy") / "data" / "kernel_levers.json"
+    rows = json.loads(path.read_text("utf-8"))
+    for row in rows:
+        for name in ("names", "gpus", "only_there"):
+            row[name] = row[name] and re.compile(row[name])
+        row["categories"] = tuple(row["categories"])
+    return {row["id"]: KernelLever(**row) for row in rows}
