@@ -7,58 +7,97 @@ from __future__ import annotations
 
 from typing import Final
 
+import pandas as pd
+
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables
+from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.records import Tables, records
+from nsys_llm.taxonomy.idle_causes import CAUSES
+from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
-from .causes import cause_findings
-from .cross_rank_idle import rank_findings
+from .capture import capture_findings
+from .causes import HOST_RULES, cause_findings
+from .cross_rank_idle import PipelineRanks, late_rank_findings
 
 _TOP_CAUSES: Final = 3
 
 
 def answer(tables: Tables) -> str:
-    """Return why the GPUs were idle, in two sentences."""
-    devices, sums = tables["devices"], tables["cause_sums"]
+    """Return why the GPU that is idle most was idle, in two sentences."""
+    devices = tables["devices"]
     known = devices[devices["known"] & (devices["window_ns"] > 0)]
     if known.empty:
-        if (unknown := devices[~devices["known"]]).size:
-            cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
-            why = (
-                "the window reaches beyond the last operation, and CUDA graphs were running when "
-                "the capture ended. Leave out `--whole-capture`, or end the window there."
-                if cut
-                else "CUDA graphs were launched whose work is not in the reports. Record them with "
-                "`--cuda-graph-trace=node`."
-            )
-            return f"Idle time is not known: {why}"
-        return (
-            "Nothing ran on a GPU in what was looked at. `coverage` says what the reports hold, "
-            "and what a filter left of it."
-        )
-    idle_ns, window_ns = int(known["idle_ns"].sum()), int(known["window_ns"].sum())
-    ranks_n = known["rank"].nunique()
-    where = counted(ranks_n, "rank")
-    if len(known) < len(devices):
-        where += f"; not known on {format_count(len(devices) - len(known))} devices more"
+        return _nothing_known(devices)
+    row = records(known.loc[[known["idle_ns"].astype("int64").idxmax()]])[0]
+    several = len(known) > 1
+    share = format_percent(row["idle_pct"])
+    where = f"Rank {row['rank']}'s GPU" if several else "The GPU"
     first = (
-        f"The GPUs ran nothing for {format_percent(100 * idle_ns / window_ns)} of their windows "
-        f"({format_ns(idle_ns)} of {format_ns(window_ns)}, {where})"
+        f"{where} is idle for {share} of the time ({format_ns(row['idle_ns'])} of "
+        f"{format_ns(row['window_ns'])}) in {format_count(row['gaps_n'])} gaps of up to "
+        f"{format_ns(row['gap_max_ns'])}{_others(known, len(devices))}"
     )
-    if sums.empty or not idle_ns:
-        return f"{first}. There is no idle time to explain."
-    top = sums[sums["idle_ns"] > 0].head(_TOP_CAUSES)
+    if not row["idle_ns"]:
+        return f"{where} is never idle. There is no idle time to explain."
+    if row["idle_pct"] < LIMITS_PCT["low"]:
+        return f"{first}. There is next to nothing to gain."
+    wall = tables["wall"]
+    of_gpu = (wall["rank"] == row["rank"]) & (wall["device_id"] == row["device_id"])
+    causes = wall[of_gpu & (wall["wall_class"] == IDLE) & (wall["time_ns"] > 0)]
+    causes = causes.sort_values("time_ns", ascending=False, kind="stable").head(_TOP_CAUSES)
     shares = [
-        f"{quoted(row['cause'])} {format_percent(row['idle_pct'])} ({row['meaning']})"
-        for row in top.to_dict("records")
+        f"{format_percent(cell['share_pct'])} {quoted(cell['detail'])} ({CAUSES[cell['detail']]})"
+        for cell in records(causes)
     ]
-    longest_ns = int(known["gap_max_ns"].max())
-    return (
-        f"{first}, in {format_count(known['gaps_n'].sum())} gaps of up to {format_ns(longest_ns)}. "
-        f"Most of it: {'; '.join(shares)}."
-    )
+    return f"{first}. Of the time: {'; '.join(shares)}."
 
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [*cause_findings(tables), *rank_findings(tables)]
+    stages = PipelineRanks.of(tables)
+    late = late_rank_findings(tables, stages)
+    causes = cause_findings(tables, stages)
+    return [*_without(causes, late), *late, *capture_findings(tables)]
+
+
+def _without(causes: list[Finding], late: list[Finding]) -> list[Finding]:
+    """Leave out that a host is late where its GPU is idle mostly while another rank works."""
+    return [
+        finding
+        for finding in causes
+        if finding.rule not in HOST_RULES
+        or not any(
+            other.culprit != f"rank:{finding.rank}" and 2 * other.impact_ns >= finding.impact_ns
+            for other in late
+        )
+    ]
+
+
+def _others(known: pd.DataFrame, devices_n: int) -> str:
+    """Return words about the other GPUs."""
+    words = ""
+    if len(known) > 1:
+        low, high = format_percent(known["idle_pct"].min()), format_percent(known["idle_pct"].max())
+        words = f"; the {counted(len(known), 'GPU')}: {low} to {high}"
+    if len(known) < devices_n:
+        words += f"; not known on {format_count(devices_n - len(known))} devices more"
+    return words
+
+
+def _nothing_known(devices: pd.DataFrame) -> str:
+    unknown = devices[~devices["known"]]
+    if unknown.empty:
+        return (
+            "Nothing ran on a GPU in what was looked at. `coverage` says what the reports hold, "
+            "and what a filter left of it."
+        )
+    cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
+    why = (
+        "the window reaches beyond the last operation, and CUDA graphs were running when "
+        "the capture ended. Leave out `--whole-capture`, or end the window there."
+        if cut
+        else "CUDA graphs were launched whose work is not in the reports. Record them with "
+        "`--cuda-graph-trace=node`."
+    )
+    return f"Idle time is not known: {why}"

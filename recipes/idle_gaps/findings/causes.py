@@ -1,260 +1,273 @@
-"""Findings on what the idle time is made of, and on what of it is not idle or not known."""
+"""Findings on the causes of idle time: each once, on the GPU that loses most by it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
 
-import pandas as pd
-
-from nsys_llm.analyses.device.gap_sums import BUCKET_EDGES_NS, BUCKETS
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables, severity_of
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from ..partials import MICRO_GAP_NS
-from .cross_rank_idle import ends_of_pipeline, or_by_schedule
-from .texts import (
-    AVOIDABLE_PCT,
-    COPIES_SEEN_PCT,
-    COPY_CALLS,
-    IDLE_PCT,
-    LEAST_NS,
-    NO_API_PCT,
-    PROFILER_NS,
-    RULES,
-)
+from .cross_rank_idle import PipelineRanks, together_words
+from .texts import PART_WORDS, RULES
 
-#: Buckets of gaps as short as the time between two launches, and of longer ones.
-_SHORT: Final = BUCKETS[: 1 + BUCKET_EDGES_NS.index(MICRO_GAP_NS)]
-_LONG: Final = BUCKETS[len(_SHORT) :]
-#: The rule about hosts that launch nothing, as those of stages without input do.
-_WAITS_FOR_INPUT: Final = "host_work"
-#: Devices with so much of the most idle time of one are compared by their shares; ours.
-_COMPARABLE: Final = 0.5
+#: Causes of idle time by the rule that says what to do about them.
+LEVERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "idle_host_sync": ("host_sync",),
+    "idle_sync_memop": ("sync_memop",),
+    "idle_alloc": ("alloc",),
+    "idle_module_load": ("module_load",),
+    "queued_gaps": ("queued",),
+}
+#: Of these, the one that is the device's own: nothing waits for the host there.
+_OF_DEVICE: Final = "queued_gaps"
+#: The host came too late with the next operation; no call is named that need not be there.
+HOST_CAUSES: Final = tuple(PART_WORDS)
+
+#: Rules on a host that is late, by the length of most gaps.
+HOST_RULES: Final = ("launch_bound", "host_work")
+#: A part of a GPU's time that is not worth naming in a sentence.
+_LEAST_PART_PCT: Final = 0.1
+_OF_WALL: Final = ("time_ns", "share_pct")
+
+#: Rank and device id.
+Gpu = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of idle time.
+class IdleTimes:
+    """The idle time of each GPU by cause, as the table `wall` has it.
 
     Attributes:
-        causes: Its causes.
-        buckets: The lengths of gaps that belong to it.
-        limits_pct: Shares of the window by severity.
+        gpus: Those whose idle time is known by cause.
+        walls: Spans and classes of all GPUs.
     """
 
-    causes: tuple[str, ...]
-    buckets: tuple[str, ...]
-    limits_pct: Mapping[str, float]
+    def __init__(self, tables: Tables) -> None:
+        wall = tables["wall"]
+        idle = records(wall[(wall["wall_class"] == IDLE) & wall["detail"].notna()])
+        self._rows = {(row["rank"], row["device_id"], row["detail"]): row for row in idle}
+        self.gpus: list[Gpu] = sorted({(rank, device) for rank, device, _ in self._rows})
+        self.walls = Walls(tables)
+
+    def cause_ns(self, gpu: Gpu, cause: str) -> int:
+        """Return the idle time of a GPU by one cause."""
+        row = self._rows.get((*gpu, cause))
+        return 0 if row is None else int(row["time_ns"])
+
+    def lost_ns(self, causes: tuple[str, ...]) -> dict[Gpu, int]:
+        """Return the idle time of some causes together, by GPU."""
+        return {gpu: sum(self.cause_ns(gpu, cause) for cause in causes) for gpu in self.gpus}
+
+    def gain(self, gpu: Gpu, lost_ns: int, *, is_bound: bool = False) -> Gain:
+        """Return what it gains if a GPU is not idle for some time."""
+        return self.walls.gain(*gpu, lost_ns, (IDLE,), basis="idle", is_bound=is_bound)
+
+    def rows(self, gpu: Gpu, causes: tuple[str, ...]) -> list[Record]:
+        """Return the rows of some causes on a GPU, the largest first."""
+        rows = [self._rows[key] for key in ((*gpu, cause) for cause in causes) if key in self._rows]
+        return sorted(rows, key=lambda row: -int(row["time_ns"]))
 
 
-#: By the rule that tells of it.
-KINDS: Final[Mapping[str, Kind]] = {
-    "idle_host_sync": Kind(("host_sync",), BUCKETS, AVOIDABLE_PCT),
-    "idle_sync_memop": Kind(("sync_memop",), BUCKETS, AVOIDABLE_PCT),
-    "idle_alloc": Kind(("alloc",), BUCKETS, AVOIDABLE_PCT),
-    "idle_module_load": Kind(("module_load",), BUCKETS, AVOIDABLE_PCT),
-    "idle_back_pressure": Kind(("back_pressure",), BUCKETS, IDLE_PCT),
-    "launch_bound": Kind(
-        ("launch_api", "host_no_cuda", "launch_latency", "other_api"), _SHORT, IDLE_PCT
-    ),
-    "queued_gaps": Kind(("queued",), BUCKETS, IDLE_PCT),
-    "host_work": Kind(("host_no_cuda",), _LONG, IDLE_PCT),
-    "slow_launches": Kind(("launch_api", "launch_latency", "other_api"), _LONG, IDLE_PCT),
-}
+def cause_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
+    """Return the findings on causes whose removal gains something on a GPU.
+
+    Args:
+        tables: wall, rank_causes, gaps, patterns, common_idle.
+        stages: Whether ranks are stages of a pipeline: their long gaps are no fault of the host.
+    """
+    times = IdleTimes(tables)
+    alike = [_lever(rule, times, tables) for rule in LEVERS]
+    return [item for item in (*alike, _host(times, tables, stages)) if item is not None]
 
 
-def cause_findings(tables: Tables) -> list[Finding]:
-    """Return what the tables cause_sums, rank_causes, gaps, patterns and devices tell."""
-    staged = bool(ends_of_pipeline(tables))
-    kinds = (_finding(rule, kind, tables, staged=staged) for rule, kind in KINDS.items())
-    found = [one for one in kinds if one is not None]
-    found = [or_by_schedule(one, tables) if one.rule == _WAITS_FOR_INPUT else one for one in found]
-    return [
-        *found,
-        *_profiler(tables),
-        *_unknown_launches(tables),
-        *_cut_graphs(tables),
-        *_missing_copies(tables),
-    ]
+def _lever(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
+    causes = LEVERS[rule]
+    lost_ns = times.lost_ns(causes)
+    if not lost_ns or rule != _OF_DEVICE:
+        return _finding(rule, causes, lost_ns, times, tables)
+    gpu = worst_gpu(lost_ns)
+    long = 2 * _short_ns(times, tables, causes)[gpu] < lost_ns[gpu]
+    return _finding(rule, causes, lost_ns, times, tables, case="long" if long else None)
 
 
-def _finding(rule: str, kind: Kind, tables: Tables, *, staged: bool) -> Finding | None:
-    causes, devices = tables["rank_causes"], tables["devices"]
-    mine = causes[causes["cause"].isin(kind.causes) & causes["bucket"].isin(kind.buckets)]
-    total_ns = int(mine["idle_ns"].sum())
-    if total_ns < LEAST_NS:
+def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | None:
+    """Return the finding on a host that is late: what to do depends on how long it is."""
+    lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
+    if not lost_ns:
         return None
-    by_device = mine.groupby(["rank", "device_id"], sort=True)["idle_ns"].sum()
-    spans = devices.set_index(["rank", "device_id"])
-    # A device that is used for a moment is idle for most of that, and no matter.
-    most = by_device[by_device >= _COMPARABLE * by_device.max()]
-    share = 100.0 * most / spans["window_ns"].reindex(most.index)
-    rank, device = share.idxmax()
-    severity = severity_of(float(share.max()), kind.limits_pct)
-    if severity is None:
+    if stages.ends:
+        lost_ns = short_ns  # without its input, a stage has nothing to launch
+    gpu = worst_gpu(lost_ns)
+    rule, case = "launch_bound", None
+    if 2 * short_ns[gpu] < lost_ns[gpu]:
+        rule = "host_work"
+        case = "calls" if _mostly_in_calls(tables, gpu) else None
+        case = "stages" if stages.may_be_two else case
+    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, case=case)
+
+
+def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
+    """Return the GPU that loses most, the first of equals; there is at least one."""
+    return max(sorted(lost_ns), key=lambda gpu: lost_ns[gpu])
+
+
+def _short_ns(times: IdleTimes, tables: Tables, causes: tuple[str, ...]) -> dict[Gpu, int]:
+    """Return the part of some causes that lies in short gaps, by GPU."""
+    rows = tables["rank_causes"]
+    rows = rows[rows["cause"].isin(causes) & (rows["low_ns"] < MICRO_GAP_NS)]
+    sums = rows.groupby(["rank", "device_id"], sort=True)["idle_ns"].sum()
+    return {gpu: int(sums.get(gpu, 0)) for gpu in times.gpus}
+
+
+def _mostly_in_calls(tables: Tables, gpu: Gpu) -> bool:
+    """Tell whether the late host of a GPU was in CUDA calls for most of its long gaps."""
+    rows = tables["rank_causes"]
+    rows = rows[(rows["rank"] == gpu[0]) & (rows["device_id"] == gpu[1])]
+    rows = rows[rows["cause"].isin(HOST_CAUSES) & (rows["low_ns"] >= MICRO_GAP_NS)]
+    outside_ns = int(rows.loc[rows["cause"] == "host_no_cuda", "idle_ns"].sum())
+    return 2 * outside_ns < int(rows["idle_ns"].sum())
+
+
+def _finding(
+    rule: str,
+    causes: tuple[str, ...],
+    lost_ns: Mapping[Gpu, int],
+    times: IdleTimes,
+    tables: Tables,
+    *,
+    case: str | None = None,
+) -> Finding | None:
+    """Return the finding of a rule on the GPU that loses most; None where that is too little."""
+    if not lost_ns:
         return None
-    # A stage of a pipeline launches nothing before its input is there.
-    staged &= rule == _WAITS_FOR_INPUT
-    if staged and severity in ("high", "medium"):
-        severity = "low"
-    window, longest = _longest(kind, tables, rank, device)
-    whole_ns = int(devices["idle_ns"].sum())
+    gpu = worst_gpu(lost_ns)
+    gain = times.gain(gpu, lost_ns[gpu], is_bound=rule == _OF_DEVICE and case is None)
+    rows = times.rows(gpu, causes)
+    if gain.severity is None or not rows:
+        return None
+    words = _Words()
+    where = ("rank", "device_id", "wall_class", "detail")
+    words.evidence = [cell for row in rows for cell in cells("wall", row, where, _OF_WALL)]
+    ranks, others = _ranks(lost_ns, gpu, times, words)
+    window, longest = _longest(rule, causes, tables, gpu, words)
+    of_host = rule in HOST_RULES
+    parts = _parts(rows, _short_ns(times, tables, causes)[gpu], tables, words) if of_host else "."
+    details = f"{format_ns(gain.gain_ns)} of {format_ns(gain.span_ns)}{parts}{longest}"
+    if rule == "launch_bound":
+        details += _pattern(causes, tables, words)
     return RULES[rule].finding(
-        case="stages" if staged else None,
-        severity=severity,
-        details=f"{format_ns(by_device[rank, device])}, {format_percent(share.max())} of the "
-        f"window of rank {rank}; {format_ns(total_ns)} on "
-        f"{counted(by_device[by_device > 0].index.get_level_values(0).nunique(), 'rank')}, "
-        f"{format_percent(100 * total_ns / whole_ns)} of all idle time."
-        f"{longest}{_pattern(kind, tables)}",
-        rank=int(rank),
-        device_id=int(device),
+        case=case,
+        gain=gain,
+        details=f"{details}{others}",
+        fields={"rank": gpu[0], "share": format_percent(gain.gain_pct)},
+        evidence=tuple(words.evidence),
+        numbers=words.numbers,
+        cause=str(rows[0]["detail"]),
+        cause_ns=int(rows[0]["time_ns"]),
+        culprit="host:late" if of_host else f"idle:{rows[0]['detail']}",
+        ranks=ranks,
+        rank=gpu[0],
+        device_id=gpu[1],
         window_ns=window,
-        impact_ns=total_ns,
+        impact_ns=gain.gain_ns,
+    )
+
+
+@dataclass
+class _Words:
+    """What the sentences of a finding rest on, as they are written."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    evidence: list[Evidence] = field(default_factory=list)
+
+
+def _parts(rows: Sequence[Record], short_ns: int, tables: Tables, words: _Words) -> str:
+    """Return what the time of a late host is made of, and how much of it is in short gaps."""
+    said = [
+        f"{format_percent(row['share_pct'])} {PART_WORDS[row['detail']]}"
+        for row in rows
+        if row["share_pct"] >= _LEAST_PART_PCT
+    ]
+    words.numbers |= {"short_gaps_ns": short_ns, "short_gap_ns": MICRO_GAP_NS}
+    together, together_cells = together_words(tables)
+    words.evidence += together_cells
+    return (
+        f": {', '.join(said)}; {format_ns(short_ns)} of it in gaps below "
+        f"{format_ns(MICRO_GAP_NS)}.{together}"
+    )
+
+
+def _ranks(
+    lost_ns: Mapping[Gpu, int], gpu: Gpu, times: IdleTimes, words: _Words
+) -> tuple[tuple[int, ...], str]:
+    """Return the ranks on which it is worth a line, and words about the others."""
+    worth = {place for place, time_ns in lost_ns.items() if times.gain(place, time_ns).severity}
+    ranks = tuple(sorted({rank for rank, _ in worth}))
+    rest = [time_ns for (rank, _), time_ns in lost_ns.items() if rank != gpu[0]]
+    if not rest:
+        return ranks, ""
+    usual_ns = median(rest)
+    words.numbers["other_ranks_median_ns"] = usual_ns
+    affected = counted(len(ranks), "rank")
+    return (
+        ranks,
+        f" {affected} affected; rank {gpu[0]} is the worst, the "
+        f"{'median of the others' if len(rest) > 1 else 'other'} loses {format_ns(usual_ns)}.",
     )
 
 
 def _longest(
-    kind: Kind, tables: Tables, rank: Any, device: Any
+    rule: str, causes: tuple[str, ...], tables: Tables, gpu: Gpu, words: _Words
 ) -> tuple[tuple[int, int] | None, str]:
-    """Return where the longest such gap of a device is, and words about it."""
-    gaps, devices = tables["gaps"], tables["devices"]
-    mine = gaps[(gaps["rank"] == rank) & (gaps["device_id"] == device)]
-    mine = mine[mine["cause"].isin(kind.causes)]
-    mine = mine[(mine["duration_ns"] >= MICRO_GAP_NS) | (kind.buckets != _LONG)]
-    if mine.empty or kind.buckets == _SHORT:
-        own = devices[(devices["rank"] == rank) & (devices["device_id"] == device)].iloc[0]
-        return (int(own["window_start_ns"]), int(own["window_end_ns"])), ""
-    gap = mine.iloc[0]
-    words = [f" The longest: {format_ns(gap['duration_ns'])}"]
-    if pd.notna(gap["api"]):
-        words.append(f", {format_ns(gap['api_ns'])} of it in {quoted(gap['api'])}")
-    if pd.notna(gap["nvtx_range"]):
-        words.append(f", in the range {quoted(gap['nvtx_range'])}")
-    if pd.notna(gap["os_call"]):
-        words.append(f"; {format_ns(gap['os_call_ns'])} in {quoted(gap['os_call'])}")
-    if pd.notna(gap["on_core_ns"]):
-        words.append(f"; the thread ran on a core for {format_ns(gap['on_core_ns'])} of it")
-    if pd.notna(gap["after"]):
-        words.append(f", before {quoted(gap['after'])}")
-    return (int(gap["start_ns"]), int(gap["end_ns"])), "".join([*words, "."])
+    """Return where the longest such gap of a GPU is, and words about it."""
+    gaps = tables["gaps"]
+    gaps = gaps[(gaps["rank"] == gpu[0]) & (gaps["device_id"] == gpu[1])]
+    gaps = gaps[gaps["cause"].isin(causes)]
+    if rule == "launch_bound":
+        devices = tables["devices"]
+        device = devices[(devices["rank"] == gpu[0]) & (devices["device_id"] == gpu[1])].iloc[0]
+        return (int(device["window_start_ns"]), int(device["window_end_ns"])), ""
+    if gaps.empty:
+        return None, ""
+    gap = records(gaps.head(1))[0]
+    said = [name for name in ("duration_ns", "api_ns", "os_call_ns", "on_core_ns") if gap[name]]
+    words.evidence += cells("gaps", gap, ("rank", "device_id", "start_ns"), said)
+    return (int(gap["start_ns"]), int(gap["end_ns"])), _gap_words(gap)
 
 
-def _pattern(kind: Kind, tables: Tables) -> str:
-    """Return words about the costliest repeated short gap of a kind."""
+def _gap_words(gap: Record) -> str:
+    said = [f" The longest gap: {format_ns(gap['duration_ns'])}"]
+    if gap["api"] is not None:
+        said.append(f", {format_ns(gap['api_ns'])} of it in {quoted(gap['api'])}")
+    if gap["nvtx_range"] is not None:
+        said.append(f", in the range {quoted(gap['nvtx_range'])}")
+    if gap["os_call"] is not None:
+        said.append(f"; {format_ns(gap['os_call_ns'])} in {quoted(gap['os_call'])}")
+    if gap["on_core_ns"] is not None:
+        said.append(f"; the thread ran on a core for {format_ns(gap['on_core_ns'])} of it")
+    if gap["after"] is not None:
+        said.append(f", before {quoted(gap['after'])}")
+    return "".join([*said, "."])
+
+
+def _pattern(causes: tuple[str, ...], tables: Tables, words: _Words) -> str:
+    """Return words about the costliest short gap that repeats."""
     patterns = tables["patterns"]
-    mine = patterns[patterns["cause"].isin(kind.causes) & (patterns["gaps_n"] > 1)]
-    if mine.empty or kind.buckets == _LONG:
+    rows = patterns[patterns["cause"].isin(causes) & (patterns["gaps_n"] > 1)]
+    rows = rows[rows["before"].notna()]
+    if rows.empty:
         return ""
-    row = mine.iloc[0]
+    row = records(rows.head(1))[0]
+    words.evidence += cells("patterns", row, ("before", "after"), ("gaps_n", "p50_ns"))
+    where = " on all ranks" if row["ranks_n"] > 1 else ""
     return (
         f" The costliest short gap that repeats: {quoted(row['before'])} to "
-        f"{quoted(row['after'])}, {format_count(row['gaps_n'])} times, median "
-        f"{format_ns(row['p50_ns'])}, together {format_ns(row['total_ns'])}."
+        f"{quoted(row['after'])}, {format_count(row['gaps_n'])} times{where}, median "
+        f"{format_ns(row['p50_ns'])}."
     )
-
-
-def _profiler(tables: Tables) -> list[Finding]:
-    devices = tables["devices"]
-    worst = devices[devices["known"] & (devices["overhead_ns"] >= PROFILER_NS)]
-    if worst.empty:
-        return []
-    row = worst.loc[worst["overhead_ns"].idxmax()]
-    gaps = tables["gaps"]
-    mine = gaps[(gaps["rank"] == row["rank"]) & (gaps["device_id"] == row["device_id"])]
-    mine = mine[mine["profiler_overhead_ns"] > 0].sort_values(
-        ["profiler_overhead_ns", "start_ns"], ascending=[False, True]
-    )
-    window = (int(row["window_start_ns"]), int(row["window_end_ns"]))
-    longest = ""
-    if len(mine):
-        gap = mine.iloc[0]
-        window = int(gap["start_ns"]), int(gap["end_ns"])
-        longest = (
-            f" The longest of it: {format_ns(gap['profiler_overhead_ns'])} of a gap of "
-            f"{format_ns(gap['duration_ns'])}."
-        )
-    total_ns = int(worst["overhead_ns"].sum())
-    return [
-        RULES["profiler_in_gaps"].finding(
-            severity="note",
-            details=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, "
-            f"{format_ns(total_ns)} on {counted(worst['rank'].nunique(), 'rank')}; counted "
-            f"neither as busy nor as idle.{longest}",
-            rank=int(row["rank"]),
-            device_id=int(row["device_id"]),
-            window_ns=window,
-            impact_ns=total_ns,
-        )
-    ]
-
-
-def _unknown_launches(tables: Tables) -> list[Finding]:
-    causes, devices = tables["rank_causes"], tables["devices"]
-    own = causes[causes["cause"] == "no_api"].groupby("rank")["idle_ns"].sum()
-    known = devices[devices["known"]].groupby("rank")[["idle_ns", "before_capture_ns"]].sum()
-    # What was launched before the capture began is cut off: no setting records its launch.
-    known["open_ns"] = own.reindex(known.index).fillna(0) - known["before_capture_ns"]
-    cut_ns, open_ns = (int(known[name].sum()) for name in ("before_capture_ns", "open_ns"))
-    share = 100.0 * open_ns / max(int(known["idle_ns"].sum()) - cut_ns, 1)
-    if open_ns < LEAST_NS or share < NO_API_PCT:
-        return []
-    rank = known["open_ns"].idxmax()
-    cut = f" Without {format_ns(cut_ns)} that the begin of the capture cut." if cut_ns else ""
-    return [
-        RULES["idle_without_launch"].finding(
-            severity="note",
-            details=f"{format_ns(open_ns)} before operations whose API call is not "
-            f"recorded; rank {rank} has most of it ({format_ns(known['open_ns'][rank])}).{cut}",
-            fields={"share": format_percent(share)},
-            rank=int(rank),
-            impact_ns=open_ns,
-        )
-    ]
-
-
-def _cut_graphs(tables: Tables) -> list[Finding]:
-    """Say why idle time is not known where only the end of the capture cut graphs."""
-    columns = ["rank", "file", "opaque_launches_n", "graphs_cut_n"]
-    ranks = tables["devices"][columns].drop_duplicates()
-    cut = ranks[ranks["graphs_cut_n"] > 0]
-    cut = cut[cut["graphs_cut_n"] == cut["opaque_launches_n"]]  # else opaque_graphs says it
-    if cut.empty:
-        return []
-    row = cut.loc[cut["graphs_cut_n"].idxmax()]
-    return [
-        RULES["graphs_cut_at_end"].finding(
-            severity="medium",
-            details=f"{counted(row['graphs_cut_n'], 'launch', 'launches')} of CUDA graphs on rank "
-            f"{row['rank']} had left nothing when the capture ended, and the window reaches beyond "
-            "the last recorded operation, where they may run.",
-            fields={"ranks": counted(len(cut), "rank")},
-            rank=int(row["rank"]),
-        )
-    ]
-
-
-def _missing_copies(tables: Tables) -> list[Finding]:
-    columns = ["rank", "file", "copy_calls_n", "copies_seen_n", "copies_cut_n"]
-    ranks = tables["devices"][columns].drop_duplicates()
-    # What the end of the capture cut is not missing, and no flag would record it.
-    ranks = ranks.assign(calls_n=ranks["copy_calls_n"] - ranks["copies_cut_n"])
-    few = ranks[ranks["calls_n"] >= COPY_CALLS]
-    few = few[100.0 * few["copies_seen_n"] < COPIES_SEEN_PCT * few["calls_n"]]
-    if few.empty:
-        return []
-    row = few.loc[(few["calls_n"] - few["copies_seen_n"]).idxmax()]
-    cut_n, left = int(row["copies_cut_n"]), format_count(row["copies_seen_n"])
-    cut = f" ({format_count(cut_n)} more were queued when the capture ended)" if cut_n else ""
-    return [
-        RULES["copies_not_traced"].finding(
-            severity="medium",
-            details=f"Of {format_count(row['calls_n'])} calls that copy or fill on rank "
-            f"{row['rank']}{cut}, {left} left an operation on the GPU; so "
-            f"it is on {format_count(len(few))} of {counted(len(ranks), 'rank')}.",
-            rank=int(row["rank"]),
-        )
-    ]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
 
+#: What the table `all_findings` says of a finding that speaks for its opportunity.
+LEAD: Final = "lead"
 #: A finding, and the recipe that has it.
 Source = tuple[str, Finding]
 
@@ -86,22 +88,29 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return 2 * shared_ns > shorter_ns
 
 
-def opportunity_rows(groups: Sequence[Opportunity]) -> list[dict[str, Any]]:
-    """Return the rows of the table `opportunities`, in order."""
-    return [_opportunity_row(number, group) for number, group in enumerate(groups, 1)]
+def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
+    """Return the rows of the table `opportunities`, in order.
+
+    Args:
+        groups: The opportunities.
+        step_ns: Mean step of the job; None without steps.
+    """
+    return [_opportunity_row(number, group, step_ns) for number, group in enumerate(groups, 1)]
 
 
-def _opportunity_row(number: int, group: Opportunity) -> dict[str, Any]:
+def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> dict[str, Any]:
     recipe, finding = group.lead
     row = finding_row(finding)
     kept = (
-        *("severity", "title", "gain_ns", "gain_pct", "gain_step_ns", "gain_is_bound"),
+        *("severity", "title", "gain_ns", "gain_pct", "gain_is_bound"),
         *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "culprit", "cause"),
         *("details", "recommendation", "record", "window_start_ns", "window_end_ns"),
     )
     return {
         "opportunity": number,
         **{name: row[name] for name in kept},
+        # A share of the span is as large a share of a mean step.
+        "gain_step_ns": None if step_ns is None else row["gain_pct"] / 100.0 * step_ns,
         "recipe": recipe,
         "rule": finding.rule,
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),
@@ -116,7 +125,7 @@ def all_finding_rows(
     account: dict[tuple[str, int], tuple[str, int]] = {}
     for number, group in enumerate(groups, 1):
         for place, (recipe, finding) in enumerate(group.sources):
-            account[recipe, id(finding)] = ("merged" if place else "lead", number)
+            account[recipe, id(finding)] = ("merged" if place else LEAD, number)
     return [
         _account_row(recipe, position, finding, account.get((recipe, id(finding))))
         for recipe, part in parts.items()

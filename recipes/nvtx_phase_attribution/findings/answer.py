@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables
+from nsys_llm.report.records import Tables, records
 from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
 from .attribution_coverage import coverage_findings
@@ -27,23 +27,24 @@ def answer(tables: Tables) -> str:
             "No GPU operation takes time in what was looked at. `coverage` says what the reports "
             "hold, and what a filter left of it."
         )
-    where = counted(int(tables["devices"]["rank"].nunique()), "rank")
+    gpus_n = max(len(tables["devices"]), 1)
     mapped = phases[phases["mapped"] & (phases["gpu_ns"] > 0)]
     rest = phases[~phases["mapped"] & (phases["gpu_ns"] > 0)]
+    mean = ", mean GPU" if gpus_n > 1 else ""
     shares = [
-        f"{quoted(row['phase'])} {format_percent(row['gpu_pct'])} ({format_ns(row['gpu_ns'])})"
-        for row in mapped.head(_TOP_PHASES).to_dict("records")
+        f"{quoted(row['phase'])} {format_percent(row['gpu_pct'])} "
+        f"({format_ns(row['gpu_ns'] / gpus_n)}{mean if at == 0 else ''})"
+        for at, row in enumerate(records(mapped.head(_TOP_PHASES)))
     ]
     lost = [
         f"{format_percent(row['gpu_pct'])} is {row['meaning']}"
-        for row in rest.sort_values("gpu_ns", ascending=False).to_dict("records")
+        for row in records(rest.sort_values("gpu_ns", ascending=False))
     ]
-    first = f"Of {format_ns(gpu_ns)} of GPU time ({where}), "
     if shares:
-        first += f"{listed(shares)}"
-        first += f" ({'; '.join(lost)})." if lost else "; no GPU time is without a phase."
+        first = f"Of the GPU time: {listed(shares)}"
+        first += f"; {'; '.join(lost)}." if lost else "; none is without a phase."
     else:
-        first += f"none is in a range that the phase map knows: {'; '.join(lost)}."
+        first = f"No phase is marked: {'; '.join(lost)}."
     return f"{first} {_steps(tables)}"
 
 
@@ -59,14 +60,16 @@ def _steps(tables: Tables) -> str:
     wall = steady[(steady["measure"] == "wall") & steady["phase"].notna()]
     if len(ranks) and len(wall):
         row = wall.loc[wall["steps_n"].idxmax()]
-        gpu = steady[(steady["measure"] == "gpu") & (steady["phase"] == row["phase"])].iloc[0]
+        of_phase = steady[steady["phase"] == row["phase"]].set_index("measure")
+        gpu, span = of_phase.loc["gpu"], of_phase.loc["span"]
         kind = f" of {quoted(row['phase'])}" if len(wall) > 1 else ""
         first = ranks[ranks["counted"]].iloc[0]
+        several = f" on {len(ranks)} ranks" if len(ranks) > 1 else ""
         return (
             f"A {first['unit']}{kind} ({quoted(first['name'])}, "
-            f"{counted(int(row['steps_n']), first['unit'])}) takes "
-            f"{format_ns(row['p50_ns'])} of host time in the median and "
-            f"{format_ns(row['p99_ns'])} at p99, with {format_ns(gpu['p50_ns'])} of GPU time."
+            f"{counted(int(row['steps_n']), first['unit'])}{several}) takes "
+            f"{format_ns(span['p50_ns'])} from its first to its last operation in the median and "
+            f"{format_ns(span['p99_ns'])} at p99, with {format_ns(gpu['p50_ns'])} of GPU time."
         )
     ranges = tables["ranges"]
     top = ranges[ranges["self_ns"] > 0].head(_TOP_PHASES)

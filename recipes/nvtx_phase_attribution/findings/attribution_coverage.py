@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import pandas as pd
-
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.taxonomy.phase_maps import UNMAPPED
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import format_ns, format_percent, quoted
 
 from .texts import LOST_PCT, LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
 
@@ -30,76 +28,89 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     cut = rows[is_cut].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
     rows = rows[~is_cut]
     by_rank = rows.groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
-    found = rows[rows["attributed"]].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
-    share = 100.0 * found.reindex(by_rank.index).fillna(0) / by_rank[by_rank > 0]
+    held = rows[rows["attributed"]].groupby(["rank", "file"], sort=True)["gpu_ns"].sum()
+    share = 100.0 * held.reindex(by_rank.index).fillna(0) / by_rank[by_rank > 0]
     low = share[share < LOW_COVERAGE_PCT].dropna()
     if low.empty:
         return []
     rank, file = low.idxmin()
     lost = rows[(rows["rank"] == rank) & ~rows["attributed"]]
-    worst = lost.loc[lost["gpu_ns"].idxmax()]
-    cut_ns = int(cut.get((rank, file), 0))
+    worst = records(lost.loc[[lost["gpu_ns"].idxmax()]])[0]
+    numbers = {
+        "share_pct": float(low.min()),
+        "held_ns": int(held.get((rank, file), 0)),
+        "gpu_ns": int(by_rank[rank, file]),
+        "cut_ns": int(cut.get((rank, file), 0)),
+    }
     without = (
-        f" (without {format_ns(cut_ns)} launched before the capture began, or in a range that "
-        "was pushed by then)"
-        if cut_ns
+        f" (without {format_ns(numbers['cut_ns'])} launched before the capture began, or in a "
+        "range that was pushed by then)"
+        if numbers["cut_ns"]
         else ""
     )
+    others = f" {len(low)} ranks affected; rank {rank} is the worst." if len(low) > 1 else ""
     return [
         RULES["low_range_coverage"].finding(
-            severity="medium",
-            details=f"{format_ns(found.get((rank, file), 0))} of "
-            f"{format_ns(by_rank[rank, file])}{without}; "
-            f"most of the rest, {format_ns(worst['gpu_ns'])}, is "
-            f"{worst['meaning']}. {len(low)} of {counted(len(by_rank), 'rank')} "
-            f"{'is' if len(low) == 1 else 'are'} below {LOW_COVERAGE_PCT:.0f} %.",
+            details=f"{format_ns(numbers['held_ns'])} of {format_ns(numbers['gpu_ns'])}{without}; "
+            f"most of the rest, {format_ns(worst['gpu_ns'])}, is {worst['meaning']}.{others}",
             fields={"share": format_percent(low.min()), "file": quoted(file)},
+            evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
+            numbers=numbers,
+            ranks=tuple(int(key) for key, _ in low.index),
             rank=int(rank),
-            record=None if pd.isna(worst["capture"]) else str(worst["capture"]),
-            impact_ns=int(by_rank.sum() - found.sum()),
+            record=worst["capture"],
+            impact_ns=int(by_rank[rank, file] - numbers["held_ns"]),
         )
     ]
 
 
 def _unmarked_threads(tables: Tables) -> list[Finding]:
     rows = tables["attribution"]
-    own = rows[rows["part"] == "unmarked_thread"]
-    total_ns, lost_ns = int(rows["gpu_ns"].sum()), int(own["gpu_ns"].sum())
-    if not total_ns or 100.0 * lost_ns < LOST_PCT * total_ns:
+    whole = rows.groupby("rank", sort=True)["gpu_ns"].sum()
+    unmarked = rows[rows["part"] == "unmarked_thread"]
+    share = 100.0 * unmarked["gpu_ns"] / unmarked["rank"].map(whole[whole > 0])
+    much = unmarked[share >= LOST_PCT]
+    if much.empty:
         return []
-    worst = own.loc[own["gpu_ns"].idxmax()]
+    worst = records(much.loc[[much["gpu_ns"].idxmax()]])[0]
+    share_pct = percent(worst["gpu_ns"], int(whole[worst["rank"]]))
+    rank = int(worst["rank"])
+    others = f" {len(much)} ranks affected; rank {rank} is the worst." if len(much) > 1 else ""
     return [
         RULES["unmarked_thread"].finding(
-            severity="low",
-            details=f"{format_ns(lost_ns)} on {counted(own['rank'].nunique(), 'rank')}, most on "
-            f"rank {worst['rank']} ({format_ns(worst['gpu_ns'])}). A range of one thread does not "
-            "hold what another one launches.",
-            fields={"share": format_percent(100.0 * lost_ns / total_ns)},
-            rank=int(worst["rank"]),
+            details=f"{format_ns(worst['gpu_ns'])}. A range of one thread does not hold what "
+            f"another one launches.{others}",
+            fields={"share": format_percent(share_pct), "rank": rank},
+            evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
+            numbers={"share_pct": share_pct},
+            ranks=tuple(int(key) for key in much["rank"]),
+            rank=rank,
             record=str(worst["capture"]),
-            impact_ns=lost_ns,
+            impact_ns=int(worst["gpu_ns"]),
         )
     ]
 
 
 def _unmapped(tables: Tables) -> list[Finding]:
     phases = tables["phases"]
-    row = phases[(phases["phase"] == UNMAPPED) & (phases["gpu_pct"] >= UNMAPPED_PCT)]
-    if row.empty:
+    rows = phases[(phases["phase"] == UNMAPPED) & (phases["gpu_pct"] >= UNMAPPED_PCT)]
+    if rows.empty:
         return []
-    one = row.iloc[0]
+    row = records(rows)[0]
     tree = tables["range_tree"]
-    outer = tree[(tree["depth"] == 0) & (tree["inclusive_ns"] > 0)].head(_TOP_RANGES)
+    outer = records(tree[(tree["depth"] == 0) & (tree["inclusive_ns"] > 0)].head(_TOP_RANGES))
     names = ", ".join(
-        f"{quoted(name)} {format_percent(share)}"
-        for name, share in zip(outer["label"], outer["inclusive_pct"], strict=True)
+        f"{quoted(top['label'])} {format_percent(top['inclusive_pct'])}" for top in outer
     )
+    evidence = cells("phases", row, ("phase",), ("gpu_pct",))
+    for top in outer:
+        evidence += cells("range_tree", top, ("path", "kind"), ("inclusive_pct",))
     return [
         RULES["unmapped_ranges"].finding(
-            severity="low",
-            details=f"{format_ns(one['gpu_ns'])}. The outermost ranges with most of it: {names}.",
-            fields={"share": format_percent(one["gpu_pct"])},
+            details=f"The outermost ranges with most of it: {names or 'none'}.",
+            fields={"share": format_percent(row["gpu_pct"])},
+            evidence=evidence,
             name=UNMAPPED,
-            impact_ns=int(one["gpu_ns"]),
+            impact_ns=int(row["gpu_ns"]),
         )
     ]

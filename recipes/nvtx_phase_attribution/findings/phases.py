@@ -1,117 +1,147 @@
-"""Findings about phases: which dominates, where ranks differ, where the host or a wait costs."""
+"""Findings about phases: before whose work a GPU is idle, and which rank works longest in them."""
 
 from __future__ import annotations
 
-import pandas as pd
+from dataclasses import replace
 
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, records, severity_of
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted, shortened
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE
+from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES, IDLE
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed, quoted
 
-from .texts import (
-    DOMINANT_PCT,
-    EXPOSED_OF_PHASE_PCT,
-    EXPOSED_PCT,
-    HOST_BOUND_PCT,
-    IMBALANCE_PCT,
-    IMBALANCE_SHARE_PCT,
-    RULES,
-    WALL_TIMES,
-)
+from .texts import IMBALANCE_PCT, RULES, SAME_OPS_PCT, STEPS_HOLD_PCT
+
+_WORK = (COMPUTE, COPIES)
 
 
 def phase_findings(tables: Tables) -> list[Finding]:
     """Return what the tables of phases tell."""
-    return [
-        *_dominant(tables),
-        *_imbalance(tables),
-        *_host_bound(tables),
-        *_exposed(tables),
-    ]
+    return [*_slow_rank(tables), *_idle(tables)]
 
 
-def _dominant(tables: Tables) -> list[Finding]:
-    phases = tables["phases"]
-    top = phases[phases["mapped"] & (phases["gpu_pct"] >= DOMINANT_PCT)]
-    if top.empty:
-        return []
-    row = top.iloc[0]
-    name = str(row["phase"])
-    inside = tables["phase_categories"]
-    parts = inside[inside["phase"] == name].head(3)
-    made_of = ", ".join(
-        f"{quoted(one['category'])} {format_percent(one['phase_pct'])}" for one in records(parts)
-    )
-    kernels, rule = tables["phase_kernels"], RULES["dominant_phase"]
-    kernel = kernels[kernels["phase"] == name].iloc[0]
-    return [
-        rule.finding(
-            severity="medium",
-            details=f"{format_ns(row['gpu_ns'])} in {counted(int(row['instances_n']), 'range')}, "
-            f"the median {format_ns(row['instance_p50_ns'])}. It is made of {made_of}; most time "
-            f"has {quoted(shortened(str(kernel['name'])))} with "
-            f"{format_percent(kernel['phase_pct'])} of it.",
-            fields={"phase": quoted(name), "share": format_percent(row["gpu_pct"])},
-            name=name,
-            case=name if name in rule.cases else None,
-            impact_ns=int(row["gpu_ns"]),
-        )
-    ]
+def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] | None:
+    """Return the GPU of a rank with most time in some classes; None for a rank without any."""
+    gpus = [gpu for gpu in walls.gpus if gpu[0] == rank]
+    return max(gpus, key=lambda gpu: walls.class_ns(*gpu, *wall_classes), default=None)
 
 
-def _imbalance(tables: Tables) -> list[Finding]:
-    """Tell which rank does more in a phase than the others; waiting for it is no work."""
-    ranks, found = tables["rank_phases"], []
+def per_step(gain: Gain, tables: Tables, rank: int) -> Gain:
+    """Return a gain with the steps of its rank, where these hold nearly all of its GPU time."""
+    steps = tables["rank_steps"]
+    row = steps[steps["counted"] & (steps["rank"] == rank) & (steps["gpu_pct"] >= STEPS_HOLD_PCT)]
+    if row.empty:
+        return gain
+    steps_n = int(row["steps_n"].iloc[0] + row["warmup_n"].iloc[0])
+    return replace(gain, steps_n=steps_n, step_unit=row["unit"].iloc[0]) if steps_n else gain
+
+
+def _slow_rank(tables: Tables) -> list[Finding]:
+    """Return the finding on the rank that works longest beyond the usual; waiting is no work."""
+    ranks = tables["rank_phases"]
     if ranks["rank"].nunique() < 2:
         return []
-    for row in records(tables["phases"]):
-        own = ranks[ranks["phase"] == row["phase"]]
-        if row["phase"] in ("no_api", "no_range") or own.empty:
-            continue
-        worst = own.loc[own["above_median_ns"].idxmax()]
-        above_ns, usual_ns = (
-            int(worst["above_median_ns"]),
-            int(worst["work_ns"] - worst["above_median_ns"]),
-        )
-        if usual_ns <= 0:
-            continue
-        whole = int(ranks.loc[ranks["rank"] == worst["rank"], "gpu_ns"].sum())
-        severity = severity_of(100.0 * above_ns / usual_ns, IMBALANCE_PCT)
-        if severity is None or 100.0 * above_ns < IMBALANCE_SHARE_PCT * whole:
-            continue
-        found.append(_imbalance_finding(tables, row, worst, severity))
-    return found
-
-
-def _imbalance_finding(tables: Tables, row: Record, worst: pd.Series, severity: str) -> Finding:
-    rank, phase = int(worst["rank"]), str(row["phase"])
-    usual_ns = int(worst["work_ns"] - worst["above_median_ns"])
-    more = format_percent(100.0 * worst["above_median_ns"] / usual_ns)
-    ranks_n = tables["rank_phases"]["rank"].nunique()
-    usual = "median rank" if ranks_n > 2 else "other rank"
-    own = tables["rank_phases"]
-    own = own[own["phase"] == phase]
-    waits = own.loc[own["communication_ns"].idxmin()]
-    words = ""
-    if int(own["communication_ns"].max()) > 0 and int(waits["rank"]) == rank:
-        words = (
-            f" It spends least time in communication ({format_ns(waits['communication_ns'])}, "
-            f"against up to {format_ns(own['communication_ns'].max())}): the others wait for it."
-        )
-    return RULES["phase_imbalance"].finding(
-        severity=severity,
-        details=f"{format_ns(worst['work_ns'])} without communication, against "
-        f"{format_ns(usual_ns)}, in {counted(int(worst['ops_n']), 'operation')}.{words}",
-        fields={"rank": rank, "more": more, "phase": quoted(phase), "usual": usual},
-        rank=rank,
-        name=phase,
-        window_ns=_slowest_window(tables, rank, phase),
-        impact_ns=int(worst["above_median_ns"]),
+    usual_ns = ranks["work_ns"] - ranks["above_median_ns"]
+    more_pct = 100.0 * ranks["above_median_ns"] / usual_ns.where(usual_ns > 0)
+    uneven = ranks[(more_pct >= IMBALANCE_PCT) & ~ranks["phase"].isin([NO_API, NO_RANGE])]
+    if uneven.empty:
+        return []
+    rank = int(uneven.groupby("rank", sort=True)["above_median_ns"].sum().idxmax())
+    rows = uneven[uneven["rank"] == rank].sort_values(
+        "above_median_ns", ascending=False, kind="stable"
     )
+    whole_ns = int(ranks.loc[ranks["rank"] == rank, "work_ns"].sum())
+    gain = _of_gpu(tables, rank, int(rows["above_median_ns"].sum()), whole_ns, _WORK, bound=True)
+    if gain is None or gain[1].severity is None:
+        return []
+    return [_slow_rank_finding(tables, records(rows), *gain)]
+
+
+def _of_gpu(
+    tables: Tables,
+    rank: int,
+    part_ns: int,
+    whole_ns: int,
+    wall_classes: tuple[str, ...],
+    *,
+    bound: bool,
+) -> tuple[int, Gain] | None:
+    """Return the busiest GPU of a rank, and what a part of the rank's time is on its clock.
+
+    What GPUs of a rank do, and operations of a GPU side by side, is taken to shrink alike.
+
+    Args:
+        tables: wall and rank_steps.
+        rank: The rank.
+        part_ns: Time of its operations, or idle time of its GPUs.
+        whole_ns: All of such time that it has.
+        wall_classes: The classes that it is in.
+        bound: Whether the gain is a bound.
+    """
+    walls = Walls(tables)
+    gpu = busiest_gpu(walls, rank, *wall_classes)
+    if gpu is None or not whole_ns:
+        return None
+    gain_ns = part_ns * min(walls.class_ns(*gpu, *wall_classes), whole_ns) // whole_ns
+    basis = "device" if bound else "idle"
+    gain = walls.gain(*gpu, gain_ns, wall_classes, basis=basis, is_bound=bound)
+    return gpu[1], per_step(gain, tables, rank)
+
+
+def _slow_rank_finding(tables: Tables, rows: list[Record], device: int, gain: Gain) -> Finding:
+    rank = int(rows[0]["rank"])
+    more_ns = sum(row["above_median_ns"] for row in rows)
+    usual_ns = sum(row["work_ns"] for row in rows) - more_ns
+    more_pct = percent(more_ns, usual_ns)
+    evidence: tuple[Evidence, ...] = ()
+    for row in rows:
+        evidence += cells("rank_phases", row, ("rank", "phase"), ("work_ns", "above_median_ns"))
+    words, same, ops = _against_others(tables, rows[0])
+    usual = "median rank" if tables["rank_phases"]["rank"].nunique() > 2 else "other rank"
+    shares = listed(
+        [f"{format_ns(row['above_median_ns'])} in {quoted(row['phase'])}" for row in rows]
+    )
+    return RULES["phase_imbalance"].finding(
+        case=None if same else "more",
+        gain=gain,
+        details=f"{format_ns(more_ns)} more than the {usual} without communication: {shares}."
+        f"{words}",
+        fields={"rank": rank, "more": format_percent(more_pct)},
+        evidence=(*evidence, *ops),
+        numbers={"more_pct": more_pct, "more_ns": more_ns},
+        culprit=f"rank:{rank}",
+        ranks=(rank,),
+        rank=rank,
+        device_id=device,
+        name=str(rows[0]["phase"]),
+        window_ns=_slowest_window(tables, rank, str(rows[0]["phase"])),
+        impact_ns=gain.gain_ns,
+    )
+
+
+def _against_others(tables: Tables, row: Record) -> tuple[str, bool, tuple[Evidence, ...]]:
+    """Return words on a rank's operations and waiting in a phase, and whether it does as many."""
+    ranks = tables["rank_phases"]
+    others = ranks[(ranks["phase"] == row["phase"]) & (ranks["rank"] != row["rank"])]
+    if others.empty:
+        return "", False, ()
+    usual_n = float(others["ops_n"].median())
+    same = abs(row["ops_n"] - usual_n) <= SAME_OPS_PCT / 100.0 * usual_n
+    words = f" It runs {format_count(row['ops_n'])} operations there"
+    words += ", as many as the others." if same else ", which is not as many as the others."
+    evidence = cells("rank_phases", row, ("rank", "phase"), ("ops_n", "communication_ns"))
+    most = records(others.loc[[others["communication_ns"].idxmax()]])[0]
+    if row["communication_ns"] < int(others["communication_ns"].min()):
+        words += (
+            f" It spends least time in communication ({format_ns(row['communication_ns'])}, "
+            f"against up to {format_ns(most['communication_ns'])}): the others wait for it."
+        )
+        evidence += cells("rank_phases", most, ("rank", "phase"), ("communication_ns",))
+    return words, same, evidence
 
 
 def _slowest_window(tables: Tables, rank: int, phase: str) -> tuple[int, int] | None:
-    """Return when the GPU ran the range of a phase with most GPU time on a rank."""
     rows = tables["phase_instances"]
     rows = rows[(rows["rank"] == rank) & (rows["phase"] == phase)]
     if rows.empty:
@@ -119,65 +149,98 @@ def _slowest_window(tables: Tables, rank: int, phase: str) -> tuple[int, int] | 
     return int(rows["gpu_start_ns"].iloc[0]), int(rows["gpu_end_ns"].iloc[0])
 
 
-def _host_bound(tables: Tables) -> list[Finding]:
-    window_ns = int(tables["devices"]["window_ns"].sum())
-    phases, found = tables["phases"].set_index("phase"), []
-    for row in records(tables["phase_idle"]):
-        idle_ns, gpu_ns = int(row["idle_ns"]), int(row["gpu_ns"])
-        whole = phases.loc[row["phase"]]
-        if idle_ns <= gpu_ns or not whole["mapped"]:
-            continue
-        if int(whole["wall_ns"]) <= WALL_TIMES * int(whole["gpu_ns"]):
-            continue
-        share = 100.0 * idle_ns / window_ns if window_ns else 0.0
-        if (severity := severity_of(share, HOST_BOUND_PCT)) is not None:
-            found.append(_host_bound_finding(tables, row, whole, severity, share))
-    return found
+def _idle(tables: Tables) -> list[Finding]:
+    """Return a finding for each phase before whose work a GPU is idle for long."""
+    phases, ranks = tables["phases"], tables["rank_phases"]
+    whole = tables["devices"].groupby("rank", sort=True)["idle_ns"].sum()
+    findings = []
+    for phase in phases.loc[phases["mapped"], "phase"].tolist():
+        rows = ranks[(ranks["phase"] == phase) & ranks["idle_ns"].notna()]
+        worth: list[tuple[Record, int, Gain]] = []
+        for row in records(rows):
+            loss = _idle_gain(tables, row, int(whole.get(row["rank"], 0)))
+            if loss is not None and loss[1].severity is not None:
+                worth.append((row, *loss))
+        if worth:
+            row, device, gain = max(worth, key=lambda item: item[2].gain_ns)
+            affected = tuple(int(item[0]["rank"]) for item in worth)
+            findings.append(_idle_finding(tables, row, device, gain, affected))
+    return findings or _idle_in_range(tables)
 
 
-def _host_bound_finding(
-    tables: Tables, row: Record, whole: pd.Series, severity: str, share: float
+def _idle_gain(tables: Tables, row: Record, whole_ns: int) -> tuple[int, Gain] | None:
+    return _of_gpu(tables, int(row["rank"]), int(row["idle_ns"]), whole_ns, (IDLE,), bound=False)
+
+
+def _idle_finding(
+    tables: Tables, row: Record, device: int, gain: Gain, affected: tuple[int, ...]
 ) -> Finding:
-    phase = str(row["phase"])
-    own = tables["rank_phases"]
-    own = own[own["phase"] == phase].dropna(subset=["idle_ns"])
-    worst = own.loc[own["idle_ns"].astype("int64").idxmax()]
-    return RULES["host_bound_phase"].finding(
-        severity=severity,
-        details=f"{format_ns(row['idle_ns'])} idle before its operations "
-        f"({format_percent(share)} of the windows; {format_ns(row['within_ns'])} of it between two "
-        f"of them), for {format_ns(row['gpu_ns'])} of GPU time. The host is in the phase for "
-        f"{format_ns(whole['wall_ns'])}.",
-        fields={"phase": quoted(phase)},
-        rank=int(worst["rank"]),
+    rank, phase = int(row["rank"]), str(row["phase"])
+    idle = tables["phase_idle"]
+    gaps = records(idle[idle["phase"] == phase])[0]
+    before_pct = percent(gaps["before_ns"], gaps["idle_ns"])
+    several = tables["rank_phases"]["rank"].nunique() > 1
+    others = f" {len(affected)} ranks affected; rank {rank} is the worst."
+    others = others if len(affected) > 1 else " No other rank loses as much." * several
+    return RULES["idle_before_phase"].finding(
+        gain=gain,
+        details=f"{format_ns(gain.gain_ns)} idle before its operations, which take "
+        f"{format_ns(row['gpu_ns'])} there. {format_percent(before_pct)} of such idle time comes "
+        f"before the first operation after another phase, the rest between operations of the "
+        f"phase.{others}",
+        fields={"phase": quoted(phase), "rank": rank, "share": format_percent(gain.gain_pct)},
+        evidence=(
+            *cells("rank_phases", row, ("rank", "phase"), ("idle_ns", "gpu_ns")),
+            *cells("phase_idle", gaps, ("phase",), ("before_ns", "idle_ns")),
+        ),
+        numbers={"before_pct": before_pct},
+        culprit=f"phase:{phase}",
+        ranks=affected,
+        rank=rank,
+        device_id=device,
         name=phase,
-        window_ns=_slowest_window(tables, int(worst["rank"]), phase),
-        impact_ns=int(row["idle_ns"]),
+        window_ns=_slowest_window(tables, rank, phase),
+        impact_ns=gain.gain_ns,
     )
 
 
-def _exposed(tables: Tables) -> list[Finding]:
-    rows, phases = tables["phase_collectives"], tables["phases"].set_index("phase")
-    found = []
-    for phase, exposed_ns in rows.groupby("phase", sort=False)["exposed_ns"].sum().items():
-        whole = phases.loc[phase]
-        gpu_ns = int(whole["gpu_ns"])
-        share = 100.0 * int(exposed_ns) / gpu_ns if gpu_ns else 0.0
-        severity = severity_of(share * float(whole["gpu_pct"]) / 100.0, EXPOSED_PCT)
-        if severity is None or share < EXPOSED_OF_PHASE_PCT:
-            continue
-        top = rows[rows["phase"] == phase].iloc[0]
-        found.append(
-            RULES["exposed_communication"].finding(
-                severity=severity,
-                details=f"{format_ns(exposed_ns)} of {format_ns(gpu_ns)} GPU time, while no "
-                f"kernel computes on the device; most in {quoted(top['operation'])} "
-                f"({format_ns(top['total_ns'])}). Rank {top['most_rank']} spends most time in it "
-                f"({format_ns(top['most_ns'])}), rank {top['least_rank']} least "
-                f"({format_ns(top['least_ns'])}): the others seem to wait for the latter.",
-                fields={"share": format_percent(share), "phase": quoted(phase)},
-                name=str(phase),
-                impact_ns=int(exposed_ns),
-            )
+def _idle_in_range(tables: Tables) -> list[Finding]:
+    """Return the finding on the outermost range in which a GPU is idle longest, without phases."""
+    phases, tree = tables["phases"], tables["range_tree"]
+    if phases.loc[phases["mapped"], "gpu_ns"].sum():
+        return []
+    outer = set(tree.loc[tree["depth"] == 0, "label"])
+    names = tables["ranges"][["kind", "domain", "name", "label"]]
+    rows = tables["rank_ranges"].merge(names, on=["kind", "domain", "name"])
+    rows = rows[rows["label"].isin(outer) & (rows["idle_inside_ns"].fillna(0) > 0)]
+    if rows.empty:
+        return []
+    row = records(rows.loc[[rows["idle_inside_ns"].idxmax()]])[0]
+    walls, rank = Walls(tables), int(row["rank"])
+    gpu = busiest_gpu(walls, rank, IDLE)
+    if gpu is None:
+        return []
+    gain = walls.gain(*gpu, row["idle_inside_ns"], (IDLE,), basis="idle", is_bound=False)
+    if gain.severity is None:
+        return []
+    where = ("rank", "kind", "domain", "name")
+    return [
+        RULES["idle_before_phase"].finding(
+            case="range",
+            gain=per_step(gain, tables, rank),
+            details=f"{format_ns(gain.gain_ns)} of {format_ns(row['span_ns'])} from the first to "
+            f"the last operation of {counted(int(row['instances_n']), 'range')} of this name.",
+            fields={
+                "phase": quoted(row["label"]),
+                "rank": rank,
+                "share": format_percent(gain.gain_pct),
+            },
+            evidence=cells("rank_ranges", row, where, ("idle_inside_ns", "span_ns", "instances_n")),
+            culprit=f"phase:{row['label']}",
+            ranks=(rank,),
+            rank=rank,
+            device_id=gpu[1],
+            name=str(row["label"]),
+            impact_ns=gain.gain_ns,
         )
-    return found
+    ]

@@ -1,122 +1,125 @@
-"""Findings about steps: phases and steps of which some take far longer, and the warm-up."""
+"""Findings about steps: those that take far longer than others of their phase, and the warm-up."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
 
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.gains import Walls
+from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
-from .texts import (
-    LEAST_EXCESS_PCT,
-    OUTLIER,
-    OUTLIER_LEAST,
-    RULES,
-    SYSTEMATIC,
-    SYSTEMATIC_LEAST,
-)
+from .phases import busiest_gpu, per_step
+from .texts import RULES, SLOW_TIMES
+
+_UNNAMED = (UNMAPPED, NO_RANGE, NO_API)
+#: A step may be slow by any of these, and a fix may gain in any of them.
+_CLASSES = (COMPUTE, COMMUNICATION, COPIES, IDLE)
 
 
 def step_findings(tables: Tables) -> list[Finding]:
-    """Return what the tables of steps tell."""
-    return [*_phase_tails(tables), *_slow_steps(tables), *_warmup(tables)]
+    """Return what the table steps tells."""
+    return [*_slow_steps(tables), *_warmup(tables)]
 
 
-def _tail(row: Record) -> str | None:
-    """Return the severity of a distribution's tail; None for none worth a word."""
-    if not row["p50_ns"] or not row["total_ns"]:
-        return None
-    ratio, most = row["p99_ns"] / row["p50_ns"], row["max_ns"] / row["p50_ns"]
-    if ratio > SYSTEMATIC and row["steps_n"] >= SYSTEMATIC_LEAST:
-        return "medium"
-    beyond = 100.0 * (row["max_ns"] - row["p50_ns"]) / row["total_ns"]
-    if most > OUTLIER and row["steps_n"] >= OUTLIER_LEAST and beyond >= LEAST_EXCESS_PCT:
-        return "low"
-    return None
+def step_windows(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return steps with the time that each took, on the clock of its rank.
 
+    The window of a step ends with its range or its GPU work, whichever is later. It begins with its
+    range, or with the end of the window before, so that windows are disjoint, however far the host
+    is ahead; what lies between two steps, as of a server without requests, is in none.
 
-def _phase_tails(tables: Tables) -> list[Finding]:
-    """Tell of phases whose GPU time in a step varies."""
-    stats, steps = tables["phase_steps"], tables["step_stats"]
-    whole = steps[
-        (steps["which"] == "steady") & steps["phase"].isna() & (steps["measure"] == "gpu")
-    ]
-    gpu_ns = int(whole["total_ns"].sum())
-    found = []
-    for row in records(stats):
-        severity = _tail(row)
-        if severity is None or 100.0 * row["total_ns"] < LEAST_EXCESS_PCT * gpu_ns:
-            continue
-        rank, window = _longest(tables, row["phase"])
-        found.append(
-            RULES["phase_tail"].finding(
-                severity=severity,
-                details=f"p50 {format_ns(row['p50_ns'])}, p99 {format_ns(row['p99_ns'])}, most "
-                f"{format_ns(row['max_ns'])} of GPU time in a step, over "
-                f"{counted(row['steps_n'], 'step')} of all ranks.",
-                fields={
-                    "phase": quoted(row["phase"]),
-                    "times": f"{row['p99_ns'] / row['p50_ns']:.1f}",
-                },
-                rank=rank,
-                name=row["phase"],
-                window_ns=window,
-                impact_ns=int(row["max_ns"] - row["p50_ns"]),
-            )
-        )
-    return found
+    Args:
+        steps: The table steps.
 
-
-def _longest(tables: Tables, phase: str) -> tuple[int | None, tuple[int, int] | None]:
-    rows = tables["phase_instances"]
-    rows = rows[rows["phase"] == phase]
-    if rows.empty:
-        return None, None
-    row = rows.iloc[0]
-    return int(row["rank"]), (int(row["gpu_start_ns"]), int(row["gpu_end_ns"]))
+    Returns:
+        The steps by rank and number, with the columns from_ns, to_ns and window_ns.
+    """
+    rows = steps.sort_values(["rank", "step"], kind="stable")
+    ends = rows["gpu_end_ns"].fillna(0).clip(lower=rows["end_ns"]).astype("int64")
+    ends = ends.groupby(rows["rank"]).cummax()
+    before = ends.groupby(rows["rank"]).shift(1).fillna(0).astype("int64")
+    begins = rows["start_ns"].clip(lower=before).astype("int64")
+    return rows.assign(from_ns=begins, to_ns=ends, window_ns=(ends - begins).clip(lower=0))
 
 
 def _slow_steps(tables: Tables) -> list[Finding]:
-    """Tell of steps of one phase whose host time varies: what a user of a server feels."""
-    stats = tables["step_stats"]
-    rows = stats[(stats["which"] == "steady") & (stats["measure"] == "wall")]
-    rows = rows[rows["phase"].notna()]
-    found = []
-    for row in records(rows):
-        severity = _tail(row)
-        if severity is None:
-            continue
-        steps = tables["steps"]
-        own = steps[(steps["phase"] == row["phase"]) & ~steps["warmup"]]
-        worst = own.loc[own["wall_ns"].idxmax()]
-        idle = _median_of(stats, row["phase"], "idle")
-        found.append(
-            RULES["slow_steps"].finding(
-                severity=severity,
-                details=f"Host time p50 {format_ns(row['p50_ns'])}, p99 "
-                f"{format_ns(row['p99_ns'])}, most {format_ns(row['max_ns'])} over "
-                f"{counted(row['steps_n'], 'step')}. In the slowest, the GPU worked "
-                f"{format_ns(worst['gpu_ns'])} and stood still for "
-                f"{format_ns(worst['idle_inside_ns'])} of its span "
-                f"(median step: {format_ns(idle)}).",
-                fields={
-                    "phase": quoted(row["phase"]),
-                    "times": f"{row['max_ns'] / row['p50_ns']:.1f}",
-                    "step": worst["step"],
-                },
-                rank=int(worst["rank"]),
-                name=row["phase"],
-                window_ns=(int(worst["start_ns"]), int(worst["end_ns"])),
-                impact_ns=int(row["max_ns"] - row["p50_ns"]),
-            )
-        )
-    return found
+    """Return for each phase the finding on its slow steps on the rank that loses most."""
+    units = tables["rank_steps"]
+    units = units[units["counted"]].set_index("rank")["unit"]
+    steps = step_windows(tables["steps"])
+    steps = steps[steps["full"] & ~steps["warmup"] & steps["phase"].notna()]
+    steps = steps[steps["rank"].isin(units.index)]
+    by_phase: dict[str, list[Finding]] = {}
+    for (phase, rank), rows in steps.groupby(["phase", "rank"], sort=True):
+        for finding in _slow_steps_of(tables, str(phase), int(rank), rows, str(units[rank])):
+            by_phase.setdefault(str(phase), []).append(finding)
+    return [max(some, key=lambda finding: finding.impact_ns) for some in by_phase.values()]
 
 
-def _median_of(stats: pd.DataFrame, phase: str, measure: str) -> float | None:
-    rows = stats[(stats["phase"] == phase) & (stats["measure"] == measure)]
-    return float(rows["p50_ns"].iloc[0]) if len(rows) else None
+def _slow_steps_of(
+    tables: Tables, phase: str, rank: int, rows: pd.DataFrame, unit: str
+) -> Iterator[Finding]:
+    """Yield the finding on slow steps of a phase on a rank, if it has some."""
+    usual_ns = float(rows["window_ns"].median())
+    times = next((times for n, times in SLOW_TIMES.items() if len(rows) >= n), math.inf)
+    slow = rows[rows["window_ns"] > times * usual_ns]
+    walls = Walls(tables)
+    gpu = busiest_gpu(walls, rank, *_CLASSES)
+    if slow.empty or usual_ns <= 0 or gpu is None:
+        return
+    worst = records(slow.loc[[slow["window_ns"].idxmax()]])[0]
+    lost_ns = float((slow["window_ns"] - usual_ns).sum())
+    tail_pct = percent(worst["window_ns"] - usual_ns, worst["window_ns"])
+    gain = walls.gain(*gpu, lost_ns, _CLASSES, is_bound=False, tail_pct=tail_pct)
+    numbers = {
+        "slow_n": len(slow),
+        "steps_n": len(rows),
+        "usual_ns": usual_ns,
+        "worst_ns": worst["window_ns"],
+        "times": worst["window_ns"] / usual_ns,
+        "slow_times": times,
+        "step": worst["step"],
+    }
+    words = _what_grew(rows, worst, numbers)
+    yield RULES["slow_steps"].finding(
+        gain=per_step(gain, tables, rank),
+        details=f"{counted(len(slow), unit)} of {len(rows)} on rank {rank} took more than "
+        f"{times:g} times the median of {format_ns(usual_ns)}; the worst, {unit} "
+        f"{worst['step']}, {format_ns(worst['window_ns'])}.{words}",
+        fields={
+            "steps": f"{unit}s" if phase in _UNNAMED else f"{quoted(phase)} {unit}s",
+            "unit": unit,
+            "times": f"{worst['window_ns'] / usual_ns:.1f}",
+            "step": worst["step"],
+        },
+        numbers=numbers,
+        culprit=f"phase:{phase}",
+        ranks=(rank,),
+        rank=rank,
+        device_id=gpu[1],
+        name=phase,
+        window_ns=(int(worst["from_ns"]), int(worst["to_ns"])),
+        impact_ns=gain.gain_ns,
+    )
+
+
+def _what_grew(rows: pd.DataFrame, worst: Record, numbers: dict[str, float]) -> str:
+    """Return what the worst step had more of than the median one: GPU work, or none at all."""
+    work_ns = float(rows["gpu_ns"].median())
+    numbers |= {"worst_gpu_ns": worst["gpu_ns"], "usual_gpu_ns": work_ns}
+    words = (
+        f" GPU time of its operations: {format_ns(worst['gpu_ns'])}, against "
+        f"{format_ns(work_ns)} in the median: "
+    )
+    if 2 * (worst["gpu_ns"] - work_ns) >= worst["window_ns"] - numbers["usual_ns"]:
+        return f"{words}its work took longer."
+    return f"{words}the GPU waited."
 
 
 def _warmup(tables: Tables) -> list[Finding]:
@@ -124,22 +127,24 @@ def _warmup(tables: Tables) -> list[Finding]:
     warm = steps[steps["warmup"]]
     if warm.empty:
         return []
-    first = warm.sort_values("wall_ns", ascending=False, kind="stable").iloc[0]
-    by_rank = warm.groupby("rank", sort=True)["wall_ns"].sum()
-    share = 100.0 * warm["wall_ns"].sum() / steps["wall_ns"].sum()
+    first = records(warm.sort_values("wall_ns", ascending=False, kind="stable").head(1))[0]
+    rank = int(first["rank"])
+    rank_ns = int(warm.loc[warm["rank"] == rank, "wall_ns"].sum())
+    share = percent(rank_ns, int(steps.loc[steps["rank"] == rank, "wall_ns"].sum()))
+    ranks = tuple(int(rank) for rank in sorted(warm["rank"].unique()))
     return [
         RULES["warm_up_steps"].finding(
-            severity="note",
             details=f"They take more than twice the median of their phase: up to "
-            f"{format_ns(first['wall_ns'])}, {format_ns(by_rank.max())} on rank "
-            f"{by_rank.idxmax()}, {format_percent(share)} of the host time of all steps. The GPU "
-            "time of phases includes them.",
+            f"{format_ns(first['wall_ns'])}, {format_percent(share)} of the host time of the steps "
+            f"of rank {rank}. The GPU time of phases includes them.",
             fields={
                 "steps": counted(len(warm), "first step"),
                 "are": "is" if len(warm) == 1 else "are",
             },
-            rank=int(first["rank"]),
+            numbers={"steps_n": len(warm), "longest_ns": first["wall_ns"], "share_pct": share},
+            ranks=ranks,
+            rank=rank,
             window_ns=(int(first["start_ns"]), int(first["end_ns"])),
-            impact_ns=int(warm["wall_ns"].sum()),
+            impact_ns=rank_ns,
         )
     ]

@@ -21,19 +21,19 @@ _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
 _MOST_ANSWER_LINES: Final = 6
 #: What the command prints below the summary: a blank line, where the results are, and the prompt.
-_BELOW: Final = 4
+BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.
 _LEAST_TABLE: Final = 4
 #: Parts of the wall split that are told together before anything else is left out.
 _LITTLE_PCT: Final = 2.0
-_WIDTH: Final = 80
-_HEIGHT: Final = 24
+WIDTH: Final = 80
+HEIGHT: Final = 24
 _NAME_WIDTH: Final = 44
 _LEAST_NAME_WIDTH: Final = 16
 
 
 def summary_lines(
-    report: Report, results: Results, width: int = _WIDTH, height: int = _HEIGHT
+    report: Report, results: Results, width: int = WIDTH, height: int = HEIGHT
 ) -> list[str]:
     """Return the lines: the answer, the findings, and the rows that the manifest chose.
 
@@ -43,18 +43,18 @@ def summary_lines(
         width: Of the terminal, in characters.
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
-    width, height = max(60, min(width, 120)), max(height, _HEIGHT)
+    width, height = max(60, min(width, 120)), max(height, HEIGHT)
     lines = _head_lines(report, width)
-    lines += ["", *_wrapped(_plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
+    lines += ["", *wrapped(plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
     notes = _notes(report)
     shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
-    left_n = height - _BELOW - len(lines) - len(notes)
+    left_n = height - BELOW - len(lines) - len(notes)
     least_table = _LEAST_TABLE if shown else 0
     lines += ["", *_finding_lines(report, width, left_n - 1 - least_table)]
     rows_n = _MOST_ROWS
     for section in shown:
         # A blank line, the title and the headings.
-        rows_n = min(rows_n, height - _BELOW - len(notes) - len(lines) - 3)
+        rows_n = min(rows_n, height - BELOW - len(notes) - len(lines) - 3)
         if rows_n < 1:
             break
         lines += ["", f"{section.title}:", *_table_lines(section, results, width, rows_n)]
@@ -67,7 +67,7 @@ def _fact_line(report: Report, width: int) -> list[str]:
     """Return the first facts of the capture, as many as a line holds."""
     line = ""
     for label, text in report.facts[:_MOST_FACTS]:
-        longer = f"{line}; {label}: {_plain(text)}" if line else f"  {label}: {_plain(text)}"
+        longer = f"{line}; {label}: {plain(text)}" if line else f"  {label}: {plain(text)}"
         if not line or len(longer) <= width:
             line = longer
     return [shortened(line, width)] if line else []
@@ -82,11 +82,11 @@ def _head_lines(report: Report, width: int) -> list[str]:
     lines = [f"{title}{bound:>{width - len(title)}}" if bound and beside else title]
     lines += _fact_line(report, width)
     for line in report.wall:
-        lines += _fitted_parts(line, width, 1 if several else 2)
+        lines += fitted_parts(line, width, 1 if several else 2)
     return lines if beside else [*lines, f"  {bound}"]
 
 
-def _fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
+def fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
     """Return the wall split in some lines, broken between parts; no number is ever cut."""
     head = f"  {line.side}: " if line.side else f"  wall{', mean GPU' * (line.gpus_n > 1)}: "
     lines: list[str] = []
@@ -105,9 +105,9 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
         for kept_n in range(len(parts) - 2, -1, -1)
     ]
     yield from (few for few in together if few[-1].share_pct < _LITTLE_PCT)
-    for told_n in range(len(parts) - 1, -1, -1):
-        yield [*parts[:told_n], *(replace(part, inside="") for part in parts[told_n:])]
-    yield from together
+    for few in (parts, *together):
+        for told_n in range(len(few), -1, -1):
+            yield [*few[:told_n], *(replace(part, inside="") for part in few[told_n:])]
 
 
 def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:
@@ -137,12 +137,12 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     told_n = 0
     for finding in findings[:MOST_SHOWN]:
         gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
-        text = f"{finding.severity or finding.kind:<6} {gain}{_plain(finding.title)}"
+        text = f"{finding.severity or finding.kind:<6} {gain}{plain(finding.title)}"
         # A line is kept for the number of the others.
         kept = told_n + 1 < len(findings)
         if len(lines) + 1 + kept > most_n:
             break
-        lines += _wrapped(text, width, "  ", hanging="         ", most=1)
+        lines += wrapped(text, width, "  ", hanging="         ", most=1)
         told_n += 1
     more = len(findings) - told_n
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
@@ -183,14 +183,23 @@ def _padded(text: str, width: int, right: bool) -> str:
     return text.rjust(width) if right else shortened(text, width).ljust(width)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return prose without its backticks, names cut to what a line can hold."""
     return "".join(shortened(part, _NAME_WIDTH) if code else part for code, part in spans(text))
 
 
-def _wrapped(
+def wrapped(
     text: str, width: int, indent: str, hanging: str | None = None, most: int | None = None
 ) -> list[str]:
+    """Return lines of text, cut between words.
+
+    Args:
+        text: The text.
+        width: Of a line.
+        indent: Of the first line.
+        hanging: Of the others; None: the same.
+        most: Of lines.
+    """
     return textwrap.wrap(
         text,
         width,

@@ -39,13 +39,13 @@ from nsys_llm.taxonomy.api_classes import classify_api
 #: Every cause and what it says; of equal shares of a gap, the one that stands first names it.
 CAUSES: Final[Mapping[str, str]] = {
     "host_sync": "the launching thread waited for a device, stream or event",
-    "sync_memop": "it was in a copy or fill that keeps the host waiting",
-    "alloc": "it allocated, pinned or freed memory",
+    "sync_memop": "the launching thread was in a copy or fill that blocks it",
+    "alloc": "the launching thread allocated, pinned or freed memory",
     "module_load": "code was loaded or compiled, also inside the first launch of a kernel",
     "back_pressure": "a launch waited for room in the launch queue",
-    "launch_api": "it was in calls that launch work",
-    "other_api": "it was in another CUDA call",
-    "host_no_cuda": "it was in no CUDA call: the host was busy or waiting elsewhere",
+    "launch_api": "the launching thread was in calls that launch work",
+    "other_api": "the launching thread was in another CUDA call",
+    "host_no_cuda": "the launching thread was in no CUDA call",
     "launch_latency": "the next operation was launched in the gap, and not yet running",
     "queued": "the next operation had been launched before the gap began",
     "no_api": "the call that launched the next operation is not recorded",

@@ -50,32 +50,35 @@ def test_every_late_synchronisation_is_a_gap_and_a_finding(tables, demo):
     assert "`cudaStreamSynchronize`" in one.details
 
 
-def test_every_blocking_copy_is_a_gap_and_a_finding(tables, demo):
+def share_of(tables, cause):
+    """The largest share of a cause in the time of a GPU, in percent."""
+    return tables["wall"].set_index("detail")["share_pct"].get(cause).max()
+
+
+def test_every_blocking_copy_is_a_gap_and_too_little_for_a_finding(tables, demo):
     copies = gaps_of(tables, "sync_memop")
     assert len(copies) == len(demo.planted.sync_memcpy_steps)
     assert set(copies["api"]) == {"cudaMemcpy"}
-    (one,) = found(tables, "idle_sync_memop")
-    assert "`cudaMemcpy`" in one.details
-    assert one.impact_ns > 4 * len(copies) * 400 * US
+    assert (copies["sync_memop_ns"] > 400 * US / 2).all()
+    assert share_of(tables, "sync_memop") < 1
+    assert not found(tables, "idle_sync_memop")
 
 
-def test_the_allocation_is_a_gap_and_a_finding(tables):
+def test_the_allocation_is_a_gap_and_too_little_for_a_finding(tables):
     for rank in range(4):
         # The shorter ones are the churn of small allocations of every sixth step.
         (api,) = gaps_of(tables, "alloc", rank, least_ns=500 * US)["api"]
         assert api == "cudaMalloc"
-    (one,) = found(tables, "idle_alloc")
-    assert "`cudaMalloc`" in one.details
-    assert "`schedule`" in one.details
+    assert share_of(tables, "alloc") < 1
+    assert not found(tables, "idle_alloc")
 
 
-def test_the_profiler_s_flush_is_taken_out_and_told(tables):
+def test_the_profiler_s_flush_is_taken_out_and_no_idle_time(tables):
     assert tables["devices"]["overhead_ns"].tolist() == [120 * US] * 4
     flushed = tables["gaps"]["profiler_overhead_ns"]
     assert flushed[flushed > 0].tolist() == [120 * US] * 4
-    (one,) = found(tables, "profiler_in_gaps")
-    assert one.severity == "note"
-    assert one.impact_ns == 480 * US
+    # 0.08 % of the time: the wall split has it, and no remark is worth it.
+    assert not found(tables, "profiler_in_gaps")
 
 
 def test_the_schedule_between_steps_is_the_host_s(tables):
@@ -83,7 +86,7 @@ def test_the_schedule_between_steps_is_the_host_s(tables):
     assert set(work["nvtx_range"]) == {"schedule"}
     (one,) = found(tables, "host_work")
     assert "`schedule`" in one.details
-    assert found(tables, "standstill")
+    assert "All ranks are idle at once" in one.details
 
 
 def test_findings_have_windows_that_lie_in_their_rank(tables):
@@ -93,22 +96,22 @@ def test_findings_have_windows_that_lie_in_their_rank(tables):
     }
     for one in findings(tables):
         assert one.severity in SEVERITIES
-        assert one.window_ns is not None
         low, high = spans[one.rank]
-        assert low <= one.window_ns[0] < one.window_ns[1] <= high
+        if one.rule != "queued_gaps":  # those are too short to be listed
+            assert low <= one.window_ns[0] < one.window_ns[1] <= high
 
 
 def test_ranks_that_do_the_same_are_not_told_apart(tables):
-    assert not found(tables, "idle_imbalance")
     assert not found(tables, "late_rank")
+    assert all(one.ranks == (0, 1, 2, 3) for one in findings(tables))
 
 
-def test_the_answer_adds_the_ranks_up(tables):
-    devices = tables["devices"]
-    text = answer(tables)
-    share = 100 * devices["idle_ns"].sum() / devices["window_ns"].sum()
-    assert f"{share:.1f} %" in text
-    assert "4 ranks" in text
+def test_the_answer_is_of_the_gpu_that_is_idle_most(tables):
+    devices = tables["devices"].sort_values("idle_ns")
+    text, worst = answer(tables), devices.iloc[-1]
+    assert text.startswith(f"Rank {worst['rank']}'s GPU is idle for {worst['idle_pct']:.1f} %")
+    assert f"{worst['idle_ns'] / MS:.1f} ms of {worst['window_ns'] / MS:.0f} ms" in text
+    assert f"{devices['idle_pct'].min():.1f} % to {devices['idle_pct'].max():.1f} %" in text
     assert f"`{tables['cause_sums']['cause'].iloc[0]}`" in text
 
 
@@ -140,15 +143,15 @@ def test_short_gaps_before_late_launches_are_launch_bound(tmp_path):
     tables = run_on(tmp_path, busy(TraceBuilder(), 201, 15 * US, 30 * US))
     (one,) = found(tables, "launch_bound")
     assert one.severity == "high"
-    assert "`k` to `k`, 200 times, median 15 us, together 3 ms" in one.details
+    assert "`k` to `k`, 200 times, median 15 us." in one.details
     assert "CUDA graphs" in one.recommendation
 
 
 @pytest.mark.parametrize(
-    ("gap_us", "severity"), [(19, None), (21, "low"), (60, "medium"), (300, "high")]
+    ("gap_us", "severity"), [(10, None), (11, "low"), (32, "medium"), (115, "high")]
 )
 def test_less_than_what_two_runs_differ_by_is_no_finding(tmp_path, gap_us, severity):
-    # Kernels of 1 ms, so 2 % are 20.4 us.
+    # Kernels of 1 ms, so 1, 3 and 10 % are 10.1, 30.9 and 111 us.
     tables = run_on(tmp_path, busy(TraceBuilder(), 201, gap_us * US))
     (found_one,) = findings(tables) or [None]
     assert (found_one and found_one.severity) == severity
@@ -163,8 +166,8 @@ def test_a_device_used_for_a_moment_does_not_make_a_finding_high(tmp_path):
     assert (one.severity, one.device_id) == ("low", 0)
 
 
-@pytest.mark.parametrize(("wait_us", "severity"), [(2, None), (4, "note"), (24, "low")])
-def test_a_wait_that_need_not_be_there_is_worth_a_note_before(tmp_path, wait_us, severity):
+@pytest.mark.parametrize(("wait_us", "severity"), [(9, None), (12, "low"), (40, "medium")])
+def test_a_wait_is_worth_what_it_takes(tmp_path, wait_us, severity):
     trace, at = TraceBuilder(), 0
     for _ in range(401):
         trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at - 900, at - 100))
@@ -191,10 +194,11 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
         for rank, gap in enumerate((20 * US, 20 * US, 400 * US))
     ]
     tables = run_on(tmp_path, *traces)
-    (one,) = found(tables, "idle_imbalance")
-    # 400 of 1400 us (without the edge), against 20 of 1020.
-    assert one.rank == 2
-    assert "`host_no_cuda`" in one.details
+    (one,) = found(tables, "host_work")
+    # 19 times 400 us in 27.6 ms, against 19 times 20 in 20.4 ms.
+    assert (one.rank, one.severity, one.cause) == (2, "high", "host_no_cuda")
+    assert one.gain.gain_ns == 19 * 400 * US
+    assert "the median of the others loses 380 us" in one.details
     assert any("no clock" in text for text in caveats(tables))
 
 
@@ -212,9 +216,21 @@ def test_one_rank_that_works_while_the_others_idle_is_named(tmp_path):
     tables = run_on(tmp_path, *traces)
     (one,) = found(tables, "late_rank")
     # 10 times 2 of 31 ms.
-    assert (one.rank, one.severity) == (1, "high")
+    assert (one.culprit, one.severity, one.gain.gain_ns) == ("rank:1", "high", 20 * MS)
+    assert one.rank != 1
     assert one.window_ns == (MS, 3 * MS)
-    assert not found(tables, "standstill")
+    # The hosts of the others launch nothing because they wait: they are not to blame.
+    assert not found(tables, "host_work")
+
+
+def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
+    traces = [busy(TraceBuilder(hostname="n", system_clock_ns=7), 10, 2 * MS, MS) for _ in range(3)]
+    tables = run_on(tmp_path, *traces)
+    (one,) = found(tables, "host_work")
+    assert one.gain.gain_ns == 9 * 2 * MS
+    assert one.ranks == (0, 1, 2)
+    assert "All ranks are idle at once for 64.3 % of the time" in one.details
+    assert not found(tables, "late_rank")
 
 
 def test_copies_that_left_nothing_on_the_gpu_make_idle_time_a_bound(tmp_path):
@@ -289,8 +305,7 @@ def test_of_two_ranks_all_of_the_difference_is_told_with_its_cause(tmp_path, mor
         for rank, gap in enumerate(gaps)
     ]
     tables = run_on(tmp_path, *traces)
-    (one,) = found(tables, "idle_imbalance")
-    causes = tables["rank_causes"].groupby(["rank", "cause"])["idle_ns"].sum().unstack(fill_value=0)
-    more_ns = int((causes.loc[1] - causes.loc[0]).max())
-    assert f"({more_us * 19 / 1000:.3g} ms above the other rank)" in one.details
-    assert more_ns == pytest.approx(19 * more_us * US, rel=0.01)
+    (one,) = found(tables, "host_work")
+    assert one.rank == 1
+    assert one.gain.gain_ns == 19 * gaps[1]
+    assert one.numbers["other_ranks_median_ns"] == 19 * gaps[0]

@@ -8,7 +8,11 @@ import pytest
 from planted import frame_of
 
 from nsys_llm.numeric.intervals import total_length_ns, union_intervals
-from nsys_llm.recipes.idle_gaps.findings.cross_rank_idle import rank_findings
+from nsys_llm.recipes.idle_gaps.findings.cross_rank_idle import (
+    PipelineRanks,
+    late_rank_findings,
+    together_words,
+)
 from nsys_llm.recipes.idle_gaps.tables.cross_rank_idle import ALL_IDLE, ONE_BUSY
 from nsys_llm.recipes.idle_gaps.tables.idle_intervals import common_intervals, intervals_by_chance
 
@@ -58,11 +62,25 @@ def common_idle(intervals):
 
 
 def found(intervals):
-    empty = {
-        name: frame_of(name, [], "idle_gaps") for name in ("devices", "rank_causes", "common_gaps")
+    rows = [
+        {
+            "rank": rank,
+            "device_id": 0,
+            "wall_class": "idle",
+            "detail": "host_no_cuda",
+            "time_ns": total_length_ns(spans),
+            "span_ns": LENGTH,
+        }
+        for rank, spans in enumerate(intervals)
+    ]
+    files = [{"Rank": rank, "clock_offset_ns": 0} for rank in range(len(intervals))]
+    tables: dict[str, pd.DataFrame] = {
+        "common_idle": common_idle(intervals),
+        "wall": frame_of("wall", rows, "idle_gaps"),
+        "files": frame_of("files", files, "idle_gaps"),
     }
-    tables: dict[str, pd.DataFrame] = {**empty, "common_idle": common_idle(intervals)}
-    return [one.rule for one in rank_findings(tables)]
+    late = [one.rule for one in late_rank_findings(tables, PipelineRanks())]
+    return [*late, *(["all idle"] if together_words(tables)[0] else [])]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -115,4 +133,4 @@ def test_ranks_that_wait_for_one_are_found(seed):
     waiting = np.stack((ends - alone + rng.integers(0, 900, 90), ends), 1)
     nothing = np.empty((0, 2), dtype=np.int64)
     assert found([waiting, nothing, waiting + 100, waiting + 200]) == ["late_rank"]
-    assert found([waiting, waiting + 100, waiting + 200]) == ["standstill"]
+    assert found([waiting, waiting + 100, waiting + 200]) == ["all idle"]

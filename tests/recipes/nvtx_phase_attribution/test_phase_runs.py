@@ -27,6 +27,7 @@ from results import (
     tables_of,
 )
 
+from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.run.cli import main
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -170,5 +171,7 @@ def test_a_report_without_a_table_says_what_is_lost(tmp_path, table, capsys):
     path = trace.write_sqlite(tmp_path / "a.sqlite")
     analyse(tmp_path / "o", path, recipe=RECIPE)
     said = (tmp_path / "o" / "report.md").read_text("utf-8")
-    assert {"NVTX_EVENTS": "nvtx events", "CUPTI_ACTIVITY_KIND_RUNTIME": "api calls"}[table] in said
+    name = {"NVTX_EVENTS": "nvtx_events", "CUPTI_ACTIVITY_KIND_RUNTIME": "api_calls"}[table]
+    (lost,) = (one.lost for one in load_manifest(RECIPE).reads if one.table == name)
+    assert lost in said
     assert "--trace=cuda" in said

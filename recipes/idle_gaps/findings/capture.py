@@ -1,0 +1,145 @@
+"""Remarks on what of the idle time is the profiler's, or not known."""
+
+from __future__ import annotations
+
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent
+
+from .texts import COPIES_SEEN_PCT, COPY_CALLS, NO_API_PCT, PROFILER_PCT, RULES
+
+_GPU = ("rank", "device_id")
+
+
+def capture_findings(tables: Tables) -> list[Finding]:
+    """Return what the tables devices, gaps and rank_causes do not hold, or hold of the profiler."""
+    return [
+        *_profiler(tables),
+        *_unknown_launches(tables),
+        *_cut_graphs(tables),
+        *_missing_copies(tables),
+    ]
+
+
+def _profiler(tables: Tables) -> list[Finding]:
+    devices = records(tables["devices"])
+    shares = [(percent(row["overhead_ns"], row["window_ns"]), row) for row in devices]
+    shares = [(share, row) for share, row in shares if row["known"] and share >= PROFILER_PCT]
+    if not shares:
+        return []
+    share, row = max(shares, key=lambda item: item[0])
+    gap = _most_overhead(tables, row)
+    window = row if gap is None else gap
+    start, end = ("window_start_ns", "window_end_ns") if gap is None else ("start_ns", "end_ns")
+    longest = ""
+    evidence = cells("devices", row, _GPU, ("overhead_ns",))
+    if gap is not None:
+        longest = (
+            f" The longest of it: {format_ns(gap['profiler_overhead_ns'])} of a gap of "
+            f"{format_ns(gap['duration_ns'])}."
+        )
+        evidence += cells("gaps", gap, (*_GPU, "start_ns"), ("profiler_overhead_ns", "duration_ns"))
+    return [
+        RULES["profiler_in_gaps"].finding(
+            details=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, neither busy nor "
+            f"idle.{longest}",
+            fields={"share": format_percent(share)},
+            evidence=evidence,
+            numbers={"share_pct": share},
+            rank=int(row["rank"]),
+            device_id=int(row["device_id"]),
+            window_ns=(int(window[start]), int(window[end])),
+            impact_ns=int(row["overhead_ns"]),
+        )
+    ]
+
+
+def _most_overhead(tables: Tables, device: Record) -> Record | None:
+    """Return the gap of a GPU with most of the profiler's work, of those that are listed."""
+    gaps = tables["gaps"]
+    gaps = gaps[(gaps["rank"] == device["rank"]) & (gaps["device_id"] == device["device_id"])]
+    gaps = gaps[gaps["profiler_overhead_ns"] > 0].sort_values(
+        ["profiler_overhead_ns", "start_ns"], ascending=[False, True]
+    )
+    return records(gaps.head(1))[0] if len(gaps) else None
+
+
+def _unknown_launches(tables: Tables) -> list[Finding]:
+    causes = tables["rank_causes"]
+    causes = causes[causes["cause"] == "no_api"]
+    unknown_ns = causes.groupby(list(_GPU), sort=True)["idle_ns"].sum()
+    worst: tuple[int, float, Record] | None = None
+    for row in records(tables["devices"]):
+        if not row["known"]:
+            continue
+        # What was launched before the capture began is cut off: no setting records its launch.
+        cut_ns = row["before_capture_ns"]
+        open_ns = int(unknown_ns.get((row["rank"], row["device_id"]), 0)) - cut_ns
+        share = percent(open_ns, row["idle_ns"] - cut_ns)
+        if share >= NO_API_PCT and percent(open_ns, row["window_ns"]) >= 1.0:
+            worst = max(worst or (0, 0.0, row), (open_ns, share, row), key=lambda item: item[0])
+    if worst is None:
+        return []
+    open_ns, share, row = worst
+    cut_ns = int(row["before_capture_ns"])
+    cut = f" Without {format_ns(cut_ns)} that the begin of the capture cut." if cut_ns else ""
+    return [
+        RULES["idle_without_launch"].finding(
+            details=f"{format_ns(open_ns)} on rank {row['rank']} is before operations whose API "
+            f"call is not recorded.{cut}",
+            fields={"share": format_percent(share)},
+            evidence=cells("devices", row, _GPU, ("idle_ns", "before_capture_ns")),
+            numbers={"open_ns": open_ns, "share_pct": share},
+            rank=int(row["rank"]),
+            device_id=int(row["device_id"]),
+            impact_ns=open_ns,
+        )
+    ]
+
+
+def _cut_graphs(tables: Tables) -> list[Finding]:
+    """Say why idle time is not known where only the end of the capture cut graphs."""
+    columns = ["rank", "opaque_launches_n", "graphs_cut_n"]
+    ranks = tables["devices"][columns].drop_duplicates()
+    cut = ranks[ranks["graphs_cut_n"] > 0]
+    cut = cut[cut["graphs_cut_n"] == cut["opaque_launches_n"]]  # else opaque_graphs says it
+    if cut.empty:
+        return []
+    row = records(cut.loc[[cut["graphs_cut_n"].idxmax()]])[0]
+    return [
+        RULES["graphs_cut_at_end"].finding(
+            details=f"{counted(row['graphs_cut_n'], 'launch', 'launches')} of CUDA graphs on rank "
+            f"{row['rank']} had left nothing when the capture ended, and the window reaches beyond "
+            "the last recorded operation, where they may run.",
+            fields={"ranks": counted(len(cut), "rank")},
+            evidence=cells("devices", row, ("rank",), ("graphs_cut_n",)),
+            ranks=tuple(int(rank) for rank in cut["rank"]),
+            rank=int(row["rank"]),
+        )
+    ]
+
+
+def _missing_copies(tables: Tables) -> list[Finding]:
+    columns = ["rank", "copy_calls_n", "copies_seen_n", "copies_cut_n"]
+    ranks = tables["devices"][columns].drop_duplicates()
+    # What the end of the capture cut is not missing, and no flag would record it.
+    ranks = ranks.assign(calls_n=ranks["copy_calls_n"] - ranks["copies_cut_n"])
+    few = ranks[ranks["calls_n"] >= COPY_CALLS]
+    few = few[100.0 * few["copies_seen_n"] < COPIES_SEEN_PCT * few["calls_n"]]
+    if few.empty:
+        return []
+    row = records(few.loc[[(few["calls_n"] - few["copies_seen_n"]).idxmax()]])[0]
+    cut_n, left = int(row["copies_cut_n"]), format_count(row["copies_seen_n"])
+    cut = f" ({format_count(cut_n)} more were queued when the capture ended)" if cut_n else ""
+    affected = f" {len(few)} ranks affected; rank {row['rank']} is the worst."
+    return [
+        RULES["copies_not_traced"].finding(
+            details=f"Of {format_count(row['calls_n'])} calls that copy or fill on rank "
+            f"{row['rank']}{cut}, {left} left an operation on the GPU."
+            f"{affected if len(few) > 1 else ''}",
+            evidence=cells("devices", row, ("rank",), ("copies_seen_n", "copies_cut_n")),
+            numbers={"calls_n": row["calls_n"]},
+            ranks=tuple(int(rank) for rank in few["rank"]),
+            rank=int(row["rank"]),
+        )
+    ]

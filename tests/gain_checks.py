@@ -1,0 +1,50 @@
+"""What must hold of the findings of every recipe on every trace, checked against its own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from finding_numbers import unexplained_numbers
+
+from nsys_llm.report.findings import Finding, finding_record
+
+LEAST = {"high": 10.0, "medium": 3.0, "low": 1.0}
+
+
+def check_findings(found: Sequence[Finding], tables: Mapping[str, pd.DataFrame]) -> None:
+    """Fail unless gains fit into their GPU, and every number is that of a field or a table."""
+    for one in found:
+        record = finding_record(one)
+        assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
+        for cell in record["evidence"]:
+            assert _cell(tables[cell["table"]], cell["where"], cell["column"]) == cell["value"]
+        if one.kind == "capture":
+            assert (one.severity, one.gain) == (None, None)
+        else:
+            _check_gain(record, tables["wall"])
+
+
+def _check_gain(record: Mapping[str, Any], wall: pd.DataFrame) -> None:
+    gpu = wall[(wall["rank"] == record["rank"]) & (wall["device_id"] == record["device_id"])]
+    classes = gpu[gpu["wall_class"].isin(record["wall_classes"])]
+    assert 0 < record["gain_ns"] <= classes["time_ns"].sum()
+    assert record["span_ns"] == gpu["span_ns"].iloc[0]
+    share = 100.0 * record["gain_ns"] / record["span_ns"]
+    reached = [name for name, least in LEAST.items() if share >= least]
+    assert record["severity"] == (reached[0] if reached else "tail"), record["title"]
+    assert reached or record["gain_tail_pct"] >= 10
+    assert record["rank"] in record["ranks"] or record["rule"] == "late_rank"
+    if record["cause"] is not None:
+        (time_ns,) = gpu.loc[gpu["detail"] == record["cause"], "time_ns"]
+        assert record["cause_ns"] == time_ns
+
+
+def _cell(table: pd.DataFrame, where: Mapping[str, Any], column: str) -> Any:
+    rows = table.reset_index() if table.index.name else table
+    for name, value in where.items():
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    values = rows[column].drop_duplicates().tolist()
+    assert len(values) == 1, (where, column, values)
+    return None if pd.isna(values[0]) else values[0]
