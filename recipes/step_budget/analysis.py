@@ -37,4 +37,5 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     wall_details=wall_details,
+    matches_collectives=True,
 )

@@ -16,6 +16,14 @@ from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 from .texts import CERTAIN_PCT, LATER_TIMES, RULES
 
 #: Names that a finding lists.
+#: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
+_CULPRITS: Final = {
+    "host_no_cuda": "host:late",
+    "launch_api": "host:late",
+    "other_api": "host:late",
+    "transfer": "communication:transfer",
+}
+
 _TOP: Final = 3
 
 
@@ -138,7 +146,7 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
         fields={"gain": gain_words(gain), "name": quoted(row["name"])},
         details=_details(row) + most,
         evidence=evidence,
-        culprit=f"api:{row['name']}" if named else f"class:{row['name']}",
+        culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
         rank=gpu.rank,
         device_id=gpu.device_id,
@@ -146,6 +154,13 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
         window_ns=_window(tables, gpu, row["worst_step"]),
         impact_ns=round(row["path_ns"] * n),
     )
+
+
+def _culprit(name: str, *, named: bool) -> str:
+    """Return what to change, by the names that other recipes give it."""
+    if not named:
+        return _CULPRITS.get(name, f"class:{name}")
+    return "idle:host_sync" if name.endswith("Synchronize") else f"api:{name}"
 
 
 def _details(row: Record) -> str:
