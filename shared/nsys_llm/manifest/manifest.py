@@ -117,6 +117,12 @@ def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...
     return tuple(map(option_of, common["options"])), tuple(map(write_of, writes))
 
 
+@lru_cache
+def timeline_reads() -> tuple[TableRead, ...]:
+    """Return what is read of a profile to show its timeline."""
+    return tuple(map(read_of, _read_json(_COMMON)["timeline"]))
+
+
 def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
     sided = bool(own.get("sided", False))
     options, writes = common_facts(sided)
