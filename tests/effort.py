@@ -57,6 +57,8 @@ MARKS: Final = {
     "run/test_api.py": "slow",
     "run/test_lost_worker.py": "cluster",
     "run/test_newer_framework.py": "slow",
+    "run/test_closed_streams.py": "slow",
+    "run/test_lost_scheduler.py": "cluster",
     "run/test_remote_worker.py": "cluster",
     "testing/test_demo.py": "slow",
     "testing/test_machine.py": "slow",

@@ -301,6 +301,8 @@ _EXTRA: tuple[tuple[list[object], float], ...] = (
     (["--filter-projected-nvtx", "decode"], 0.05),
     (["--csv"], 0.1),
     (["--html"], 0.03),
+    (["--perfetto"], 0.05),
+    (["--perfetto", "--perfetto-window", "all"], 0.1),
     (["--base"], 0.1),
     (["--ranks", "0"], 0.05),
     (["--device", "0"], 0.1),

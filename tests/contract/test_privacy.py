@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -64,8 +65,14 @@ def holding(folder: Path) -> list[str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
         and not path.name.endswith(".nsys-analysis")
-        and MARKER.encode() in path.read_bytes()
+        and MARKER.encode() in content(path)
     ]
+
+
+def content(path: Path) -> bytes:
+    """Return what a file holds, unpacked."""
+    packed = path.read_bytes()
+    return gzip.decompress(packed) if path.suffix == ".gz" else packed
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])
@@ -76,7 +83,7 @@ def test_no_output_of_any_recipe_holds_what_was_recorded_of_the_owner(tmp_path, 
     if recipe == "trace_diff":
         inputs.append(written(tmp_path / f"home-{MARKER}" / "later", kind, 900))
     out = tmp_path / "out"
-    words = ["--output", out, "--csv", "--html", "--mode", "none", "--input", *inputs]
+    words = ["--output", out, "--csv", "--html", "--perfetto", "--mode", "none", "--input", *inputs]
     ended = run(*words, recipe=recipe)
     assert ended.code == 0, ended.said
     assert [line for line in [*ended.printed, *ended.said] if MARKER in line] == []

@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.scratch import hold
 from nsys_llm.install import placement
 from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
+from nsys_llm.install.placement import RECORD
+from nsys_llm.install.steps import place_recipe_path
 from nsys_llm.install.wheelhouse import pack, unpack
 from nsys_llm.manifest.manifest import recipe_names
 
@@ -199,6 +202,11 @@ def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_pat
     assert_done(install("--uninstall", folder=tmp_path, **variables), "found nothing to remove")
 
 
+def test_the_root_is_no_place_for_recipes():
+    with pytest.raises(UsageError, match=r"^/ is no place for recipes"):
+        place_recipe_path(ROOT, "/")
+
+
 def test_the_recipe_path_holds_a_folder_a_recipe_and_keeps_what_is_there(tmp_path):
     folder = tmp_path / "my recipes"
     (folder / "other").mkdir(parents=True)
@@ -234,8 +242,18 @@ def test_a_changed_or_added_file_is_not_replaced_and_is_kept_and_named(nsight, p
     done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
     assert_told(done, 1, "kept", SCRIPT, "nsys_llm/notes.txt")
     left = {path.name for path in packages.rglob("*") if path.is_file()}
-    assert left == {"notes.txt", "llm_hotspots.py", "metadata.json", "data_service.py"}
+    assert left == {"notes.txt", "llm_hotspots.py", "metadata.json", "data_service.py", RECORD}
     assert not (packages / SCRIPT).with_name("metadata.json").exists()
+    # What was kept is not forgotten: it is named again, until it is gone.
+    before = listing(nsight)
+    done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
+    assert_told(done, 1, "kept", SCRIPT, "nsys_llm/notes.txt")
+    assert listing(nsight) == before
+    for name in (SCRIPT, "nsys_llm/notes.txt"):
+        (packages / name).unlink()
+    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
+    assert not (packages / RECORD).exists()
+    assert not (packages / "nsys_llm").exists()
 
 
 def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(
@@ -571,3 +589,54 @@ def test_options_that_do_not_fit_are_refused(tmp_path, words):
     done = install(*words, folder=tmp_path)
     assert_told(done, 2, "install.py: ", "--help")
     assert not list(tmp_path.iterdir())
+
+
+AT_ONCE = """
+import pathlib, sys
+from nsys_llm.core.errors import UsageError
+from nsys_llm.install.placement import place, remove
+
+root, source = map(pathlib.Path, sys.argv[1:3])
+said = []
+for nth in range(12):
+    try:
+        if nth % 4 == 3:
+            remove(root)
+        else:
+            place(root, {"first": {f"{n}.py": source for n in range(20)}}, "1.0")
+    except UsageError as error:
+        said.append(error.message)
+print(*said, sep="\\n")
+"""
+
+
+def test_several_at_once_wait_for_nobody_and_leave_one_whole_placement(tmp_path):
+    root, source = tmp_path / "root", tmp_path / "source.py"
+    source.write_text("x = 1")
+    command = [sys.executable, "-c", AT_ONCE, str(root), str(source)]
+    calls = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [call.communicate(timeout=60)[0].splitlines() for call in calls]
+    assert [call.returncode for call in calls] == [0, 0, 0]
+    lines = {line for lines in said for line in lines if line}
+    busy = f"another install.py is at work in {tmp_path}; wait until it has ended, then run again"
+    assert lines <= {busy}
+    # Whatever their order was, what is there is whole: it can be replaced, and taken away.
+    placement.place(root, {"first": {"a.py": source}}, "1.0")
+    assert placement.remove(root) == []
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("action", ["place", "remove"])
+def test_who_comes_second_is_told_in_one_line_and_changes_nothing(tmp_path, action):
+    root, source = tmp_path / "root", tmp_path / "source.py"
+    source.write_text("x = 1")
+    placement.place(root, {"first": {"a.py": source}}, "1.0")
+    before = listing(root)
+    held = hold(tmp_path)
+    words = (root, {"first": {"b.py": source}}, "2.0") if action == "place" else (root,)
+    with pytest.raises(UsageError, match=r"another install\.py is at work"):
+        getattr(placement, action)(*words)
+    assert listing(root) == before
+    held.release()
+    placement.place(root, {"first": {"b.py": source}}, "2.0")
+    assert sorted(listing(root)) != sorted(before)

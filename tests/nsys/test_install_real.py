@@ -23,6 +23,7 @@ MODES = {
     "idle_gaps": "none",
     "llm_overview": "concurrent",
     "nvtx_phase_attribution": "dask-futures",
+    "step_budget": "none",
     "trace_diff": "concurrent",
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,12 @@ from hypothesis import strategies as st
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import resolved_options
+from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.run.worker import map_profiles
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -197,3 +203,65 @@ def test_a_folder_in_place_of_a_file_is_told(export):
     (export / f"{KERNEL}.parquet").unlink()
     (export / f"{KERNEL}.parquet").mkdir()
     assert f"{KERNEL}.parquet" in explained(export)
+
+
+def change(export: Path, how: str, other: Path) -> None:
+    """Do to an export what its writer may do."""
+    strings = export / "StringIds.parquet"
+    if how == "written to":
+        replace(export, "StringIds", id=pa.array([1]), value=pa.array(["other"]))
+    elif how == "another in its place":
+        os.replace(other / "StringIds.parquet", strings)
+    elif how == "one more":
+        os.link(strings, export / "StringIds2.parquet")
+    elif how == "one less":
+        strings.unlink()
+    else:
+        shutil.rmtree(export)
+
+
+def read_while(export: Path, action: Callable[[], None], *, reads: bool = True) -> None:
+    """Read one table, let something happen, and read another one or none."""
+    with ParquetReport(export) as report:
+        assert report.read("kernels", ("end_ns",))["end_ns"].tolist() == [5, 9]
+        action()
+        if reads:
+            report.texts(np.array([1]))
+
+
+@pytest.mark.parametrize(
+    "how", ["written to", "another in its place", "one more", "one less", "all gone"]
+)
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path, export, how, reads):
+    other = TraceBuilder().kernel("b", start_ns=1, duration_ns=9).write_parquet(tmp_path / "other")
+    with pytest.raises(ReportError, match=r"r_pqtdir: changed while it was read; wait"):
+        read_while(export, lambda: change(export, how, other), reads=reads)
+
+
+def test_a_folder_that_stays_as_it_is_is_not_and_an_interrupt_is_none(export):
+    def interrupted() -> None:
+        shutil.rmtree(export)
+        raise KeyboardInterrupt
+
+    read_while(export, lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        read_while(export, interrupted)
+
+
+def test_the_others_of_a_run_go_on_without_it(tmp_path, monkeypatch):
+    for rank in range(2):
+        one_kernel().write_parquet(tmp_path / "in" / f"rank{rank}_pqtdir")
+    read = ParquetReport.texts
+
+    def texts(report, ids):
+        if report.path.name.startswith("rank1"):
+            replace(report.path, "StringIds", id=pa.array([1]), value=pa.array(["x"]))
+        return read(report, ids)
+
+    monkeypatch.setattr(ParquetReport, "texts", texts)
+    profiles = [ProfileInput(str(one), one.stem) for one in sorted((tmp_path / "in").iterdir())]
+    options = resolved_options(load_manifest("llm_hotspots"), {})
+    good, bad = map_profiles(profiles, recipe="llm_hotspots", options=options).profiles
+    assert (good.reason, bad.fault) == (None, None)
+    assert "rank1_pqtdir: changed while it was read" in bad.reason

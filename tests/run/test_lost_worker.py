@@ -84,6 +84,8 @@ def test_a_report_that_only_workers_see_is_named_with_their_host():
     class Client:
         """Workers on two hosts, of which one has the report."""
 
+        status = "running"
+
         def run(self, function, path):
             return {"tcp://node7:1": path == "/data/rank0.sqlite", "tcp://node8:2": False}
 

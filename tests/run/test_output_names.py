@@ -46,3 +46,10 @@ def test_two_runs_at_once_get_two_numbers(tmp_path, monkeypatch, wanted):
             assert other.publish({}).name == "recipe-1"
         assert one.publish({}).name == "recipe-2"
     assert (tmp_path / "recipe-2" / "recipe-2.nsys-analysis").is_file()
+
+
+def test_a_name_that_is_no_text_is_refused_before_anything_is_made(tmp_path):
+    wanted = os.fsdecode(os.fsencode(tmp_path) + b"/out\xff")
+    with pytest.raises(UsageError, match=r"^--output: '.*out\\xff' is no UTF-8"):
+        OutputFolder(wanted, "recipe", replace=False)
+    assert not any(tmp_path.iterdir())

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TextIO
+
+from nsys_llm.core.errors import OutputError
 
 _SECONDS_BETWEEN_LINES: Final = 10.0
 
@@ -43,17 +46,33 @@ class Console:
         self._print(f"error: {text}")
 
     def show(self, *lines: str) -> None:
-        """Print a result to standard output, whatever that can encode."""
+        """Print a result to standard output, whatever that can encode.
+
+        Raises:
+            OutputError: It is closed or full, and what should be printed stands nowhere else.
+        """
         if self.quiet:
             return
-        encoding = sys.stdout.encoding or "utf-8"
+        stream = sys.stdout
+        if stream is None:
+            self._not_shown("closed")
+            return
+        encoding = stream.encoding or "utf-8"
         text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
         try:
             print(text, flush=True)
         except BrokenPipeError:
-            # Whoever read has seen enough, as in `nsys-llm ... | head`; the results stand. Python
-            # would complain once more when it closes the stream.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Whoever read has seen enough, as in `nsys-llm ... | head`; the results stand.
+            _silence(stream)
+        except OSError as error:
+            _silence(stream)
+            self._not_shown(error.strerror or "cannot be written")
+
+    def _not_shown(self, why: str) -> None:
+        line = f"standard output cannot be written ({why})"
+        if self.results is None:
+            raise OutputError(f"{line}.")
+        self.warn(f"{line}; the results are in {self.results}.")
 
     def progress(self, reports_n: int) -> Progress:
         """Return a progress display for so many reports; use it as a context manager."""
@@ -61,12 +80,24 @@ class Console:
 
     @staticmethod
     def _print(text: str) -> None:
+        if sys.stderr is None:
+            return
         # A file name may hold a newline, or bytes that are no text: a message stays one line.
         line = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
         from tqdm import tqdm  # 0.03 s, which a run without a word does not spend
 
         # tqdm.write keeps a line from tearing a bar that is being drawn.
-        tqdm.write(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
+        with suppress(OSError):  # there is nowhere left to say that it cannot be said
+            tqdm.write(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def _silence(stream: TextIO) -> None:
+    """Drop what a stream still holds: Python would complain once more when it closes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Progress:
@@ -81,7 +112,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self._last_line_s = time.monotonic()
-        if not self._console.quiet and self._reports_n > 1 and sys.stderr.isatty():
+        if not self._console.quiet and self._reports_n > 1 and _is_terminal(sys.stderr):
             from tqdm import tqdm
 
             self._bar = tqdm(total=self._reports_n, unit="profile", file=sys.stderr, leave=False)

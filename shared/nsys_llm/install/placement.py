@@ -16,11 +16,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.core.scratch import hold
 
 #: The record, in the folder that ours are placed in.
 RECORD: Final = "nsys-llm-recipes.json"
@@ -103,8 +105,14 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
 
     Raises:
         NotWritableError: There is no permission.
-        UsageError: Something there is newer, was changed, or is not ours.
+        UsageError: Something there is newer, was changed, or is not ours; or somebody else is at
+            work there.
     """
+    with _alone(root):
+        return _placed(root, folders, version)
+
+
+def _placed(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -> str | None:
     old = read_record(root)
     _refuse(root, old, folders, version)
     made = not root.exists()
@@ -136,12 +144,18 @@ def remove(root: Path) -> list[str] | None:
     """Remove what is recorded in a folder, and the caches that Python made below it.
 
     Returns:
-        What was kept: files that somebody changed or added; None where nothing is recorded.
+        What was kept: files that somebody changed or added, which stay recorded; None where
+        nothing is recorded.
 
     Raises:
         NotWritableError: There is no permission.
-        UsageError: The record is damaged.
+        UsageError: The record is damaged, or somebody else is at work there.
     """
+    with _alone(root):
+        return _removed(root)
+
+
+def _removed(root: Path) -> list[str] | None:
     record = read_record(root)
     if record is None:
         return None
@@ -151,10 +165,35 @@ def remove(root: Path) -> list[str] | None:
             _remove_folder(root, folder, record)
     shutil.rmtree(root / STAGING, ignore_errors=True)
     kept = [name for folder in record.folders for name in _content(root, folder)]
+    if kept:
+        # Known until they are gone: else nobody could tell later that a folder was ours.
+        hashes = {name: digest for name in kept if (digest := record.files.get(name))}
+        _write_record(root, replace(record, files=hashes, replaced={}))
+        return kept
     (root / RECORD).unlink()
     if record.made and not any(root.iterdir()):
         root.rmdir()
     return kept
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Keep other calls away from a folder; the system lets go when a process ends, however it ends.
+
+    The lock is on the folder that it lies in, because it may have to be made, or go.
+    """
+    parent = root.parent.resolve()
+    if not os.access(parent, os.R_OK):
+        yield  # what cannot be opened cannot be locked, and what is wrong is told by who goes on
+        return
+    if (held := hold(parent)) is None:
+        raise UsageError(
+            f"another install.py is at work in {parent}; wait until it has ended, then run again"
+        )
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def _refuse(

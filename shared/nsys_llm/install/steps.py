@@ -73,6 +73,8 @@ def place_recipe_path(root: Path, given: str) -> list[str]:
         OutputError: There is no permission.
     """
     folder = Path(given).expanduser().absolute()
+    if folder == folder.parent:
+        raise UsageError(f"{folder} is no place for recipes; name a folder of their own")
     if not folder.parent.is_dir():
         raise UsageError(f"{folder.parent} is no folder; make it first")
     version = checkout_version(root)

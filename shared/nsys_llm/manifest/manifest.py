@@ -96,6 +96,16 @@ def load_manifest(recipe: str) -> Manifest:
     return _built(_read_json(recipe), _read_json(_COMMON))
 
 
+def manifest_texts(recipe: str) -> tuple[str, ...]:
+    """Return the texts of all manifests that `load_manifest` builds a recipe from.
+
+    Raises:
+        UsageError: There is no such recipe.
+    """
+    names = (_COMMON, recipe, *load_manifest(recipe).recipes)
+    return tuple(_read_text(name) for name in names)
+
+
 def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...]]:
     """Return the options and the written tables that all recipes share.
 
@@ -105,6 +115,12 @@ def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...
     common = _read_json(_COMMON)
     writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
     return tuple(map(option_of, common["options"])), tuple(map(write_of, writes))
+
+
+@lru_cache
+def timeline_reads() -> tuple[TableRead, ...]:
+    """Return what is read of a profile to show its timeline."""
+    return tuple(map(read_of, _read_json(_COMMON)["timeline"]))
 
 
 def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
@@ -145,7 +161,10 @@ def _with_side(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**table, "columns": [{"name": "side", **raw["side"]}, *table["columns"]]}
 
 
+def _read_text(name: str) -> str:
+    return resources.files("nsys_llm.manifests").joinpath(f"{name}.json").read_text("utf-8")
+
+
 def _read_json(name: str) -> dict[str, Any]:
-    text = resources.files("nsys_llm.manifests").joinpath(f"{name}.json").read_text("utf-8")
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = json.loads(_read_text(name))
     return document

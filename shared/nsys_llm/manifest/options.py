@@ -79,6 +79,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
             raise UsageError("--start and --end say the same as --filter-time; give one of them.")
         options["filter_time"] = (start_ns, end_ns)
     _check_window(options["filter_time"])
+    _check_perfetto(options)
     _check_steps(manifest, options)
     for name in (*_RANGE_TEXTS, "domain", "phase"):
         require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
@@ -95,6 +96,12 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
     return options
+
+
+def _check_perfetto(options: Mapping[str, Any]) -> None:
+    if options["perfetto_window"] is not None and not options["perfetto"]:
+        raise UsageError("--perfetto-window says what --perfetto shows; add --perfetto.")
+    _check_window(options["perfetto_window"])
 
 
 def _check_steps(manifest: Manifest, options: Mapping[str, Any]) -> None:
@@ -180,6 +187,10 @@ def _time_range(text: str) -> tuple[int | None, int | None]:
     return parse_duration_ns(start) if start else None, parse_duration_ns(end) if end else None
 
 
+def _window(text: str) -> tuple[int | None, int | None]:
+    return (None, None) if text == "all" else _time_range(text)
+
+
 def _step_range(text: str) -> tuple[int | None, int | None]:
     match = re.fullmatch(r"(\d*):(\d*)", text)
     if match is None or text == ":":
@@ -239,4 +250,5 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "time": parse_duration_ns,
     "time_range": _time_range,
     "weights": read_weights,
+    "window": _window,
 }

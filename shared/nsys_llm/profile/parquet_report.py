@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -23,8 +24,15 @@ from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in
 T = TypeVar("T")
 
 
+#: Of each file of a folder by name: what differs once it is written to, or another takes its place.
+_States = Mapping[str, tuple[int, int, int]]
+
+
 class ParquetReport:
     """One `_pqtdir` folder. Use as a context manager.
+
+    All files must stay as they are from here to the last read, also those that are read once:
+    tables of two exports do not fit together.
 
     Raises:
         ReportError: The folder is missing, unreadable, or holds no table of Nsight Systems.
@@ -35,7 +43,8 @@ class ParquetReport:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._files = {file.stem: file for file in path.iterdir() if file.suffix == ".parquet"}
+            self._states = _states(path)
+            self._files = {Path(name).stem: path / name for name in self._states}
         except OSError as error:
             raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
         if not {"StringIds", "META_DATA_EXPORT"} & self._files.keys():
@@ -47,8 +56,28 @@ class ParquetReport:
     def __enter__(self) -> ParquetReport:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        """Nothing stays open between reads."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing stays open between reads; what was read must still be there.
+
+        Raises:
+            ReportError: The folder has changed, which also explains what else went wrong.
+        """
+        if error is not None and not isinstance(error, Exception):
+            return  # interrupted
+        try:
+            same = _states(self.path) == self._states
+        except OSError:
+            same = False
+        if not same:
+            raise ReportError(
+                f"{self.path.name}: changed while it was read; wait until its writer has finished, "
+                "and run again."
+            )
 
     def has(self, table: str) -> bool:
         """Return whether the export has one of our tables."""
@@ -138,6 +167,17 @@ class ParquetReport:
             raise ReportError(
                 f"{self._file(table)}: cannot be read ({reason}); export the profile again."
             ) from error
+
+
+def _states(folder: Path) -> _States:
+    """Return the state of each parquet file of a folder.
+
+    Raises:
+        OSError: It cannot be told.
+    """
+    with os.scandir(folder) as entries:
+        told = {entry.name: entry.stat() for entry in entries if entry.name.endswith(".parquet")}
+    return {name: (one.st_ino, one.st_size, one.st_mtime_ns) for name, one in told.items()}
 
 
 def _values(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:

@@ -5,6 +5,7 @@ Nothing but the standard library is imported before an interrupt can be caught.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -13,6 +14,7 @@ _INTERRUPTED = 130
 
 def main() -> int:
     """Run the command line; see `nsys_llm.run.cli.main`."""
+    _fill_closed()
     try:
         from nsys_llm.run.cli import main as run
 
@@ -24,6 +26,19 @@ def main() -> int:
     # What is left to do is the interpreter's: a further interrupt ends it, without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
+
+
+def _fill_closed() -> None:
+    """Put /dev/null where a standard stream is closed.
+
+    Else the next file that is opened takes its number, and children print into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class Executor(ABC):
     def start(self) -> None:  # noqa: B027 - most have nothing to start
         """Start the workers; from now on this process forks no more, and may have threads.
 
-        Nothing to do where this process does the work, or where the workers run already.
+        Nothing to start where this process does the work, or where the workers run already.
         """
 
     def elsewhere(self, paths: Iterable[str]) -> str:
@@ -146,7 +147,13 @@ class DaskFutures(Executor):
     @property
     def workers_n(self) -> int:
         """Threads of all workers of the cluster."""
-        return max(sum(self._client.nthreads().values()), 1)
+        with DaskErrors(self._client):
+            return max(sum(self._client.nthreads().values()), 1)
+
+    def start(self) -> None:
+        """See `Executor.start`; the workers run already, but must have this version."""
+        with DaskErrors(self._client):
+            refuse_other_versions(self._client)
 
     def reduce(
         self,
@@ -156,6 +163,16 @@ class DaskFutures(Executor):
         done: Callable[[int], None],
     ) -> T:
         """See `Executor.reduce`."""
+        with DaskErrors(self._client):
+            return self._reduced(function, chunks, merge, done)
+
+    def _reduced(
+        self,
+        function: Callable[[Any], T],
+        chunks: Sequence[Any],
+        merge: Callable[[Sequence[T]], T],
+        done: Callable[[int], None],
+    ) -> T:
         from distributed import as_completed
 
         tasks = self._client.map(function, chunks, pure=False)
@@ -169,6 +186,9 @@ class DaskFutures(Executor):
                 for pair in pairs
             ]
         for task in mapped:
+            if task.status != "finished":
+                # The others need not be waited for: raises what went wrong.
+                task.result()
             done(sizes[task.key])
         # From the worker that has it: through the scheduler, its memory would hold it twice.
         return self._client.gather(tasks[0], direct=True)
@@ -176,7 +196,8 @@ class DaskFutures(Executor):
     def elsewhere(self, paths: Iterable[str]) -> str:
         """See `Executor.elsewhere`."""
         for path in paths:
-            there = self._client.run(os.path.exists, path)
+            with DaskErrors(self._client):
+                there = self._client.run(os.path.exists, path)
             hosts = sorted({_host(worker) for worker, exists in there.items() if exists})
             if hosts:
                 return f"{path} is there on {', '.join(hosts)}"

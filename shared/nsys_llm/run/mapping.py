@@ -13,6 +13,7 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
 from nsys_llm.report.run import Run
+from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
 from nsys_llm.run.executors import Executor, chunked
 from nsys_llm.run.worker import load_analysis, map_profiles, merge_results
 from nsys_llm.trace.identity import Rank, RankKey
@@ -25,6 +26,7 @@ from nsys_llm.trace.rank_sets import (
     unused_maps,
     wanted_ranks,
 )
+from nsys_llm.trace.time_limits import refuse_endless_run
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,13 @@ def map_run(
     chosen: Sequence[ProfileInput] = inputs.profiles
 
     def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
-        mapper = partial(map_profiles, recipe=recipe, options=sent, only=only)
+        stamp = code_stamp(recipe)
+        mapper = partial(map_profiles, recipe=recipe, options=sent, only=only, asked_by=stamp)
         merge = partial(merge_results, recipe=recipe)
-        return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
+        result = executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
+        refuse_other_code(result.made_by, recipe)
+        refuse_endless_run(rank for profile in result.profiles for rank in profile.ranks)
+        return result
 
     if options["ranks"] is not None:
         probed = reduced(frozenset(), lambda _: None)

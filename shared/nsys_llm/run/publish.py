@@ -59,6 +59,19 @@ def _replacement(match: re.Match[str], counter: str) -> str:
     return simple[letter]()
 
 
+def _require_text(path: str) -> None:
+    """Refuse a place that the files of a result could not hold, before anything is read.
+
+    Raises:
+        UsageError: It is not UTF-8.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise UsageError(f"--output: '{shown}' is no UTF-8; give another place.") from error
+
+
 class OutputFolder:
     """A folder being filled beside its final place. Use as a context manager.
 
@@ -82,6 +95,7 @@ class OutputFolder:
         self._replace = replace
         self.published = None
         self.final = self._expanded()
+        _require_text(str(self.final))
         self._made_parents: list[Path] = []
         _put_back(self.final)
         if os.path.lexists(self.final):

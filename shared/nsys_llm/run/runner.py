@@ -87,6 +87,10 @@ def run_recipe(
             summary, written = write_run(folder.path, run, tables, report, code, console)
             if manifest.recipes:
                 written |= write_parts(folder.path, run, code, console)
+            if options["perfetto"]:
+                from nsys_llm.run.perfetto import write_perfetto
+
+                written |= write_perfetto(folder.path, run, tables, report.findings, console, nsys)
         analysis = {
             **_framework_record(run, executor, started),
             **(analysis_record or {}),
@@ -117,7 +121,13 @@ def run_compared(
     Raises:
         UsageError: One of the runs could not be read.
     """
-    own = {**options, "output": str(folder / COMPARED).replace("%", "%%"), "force_overwrite": False}
+    own = {
+        **options,
+        "output": str(folder / COMPARED).replace("%", "%%"),
+        "force_overwrite": False,
+        "perfetto": False,
+        "perfetto_window": None,
+    }
     compared = resolved_options(load_manifest(COMPARED), own)
     outcome = run_recipe(COMPARED, compared, executor, console)
     # The overview is what stands; whoever interrupts it loses both.

@@ -1,12 +1,13 @@
 """The functions that are sent to workers, and what comes back.
 
-Only paths, a recipe's name and options travel; a worker needs this package and nothing else, not
-even `nsys_recipe`.
+Only paths, a recipe's name, options and the version asked for travel; a worker needs this package
+and nothing else, not even `nsys_recipe`.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
@@ -17,7 +18,7 @@ from typing import Any, Final
 from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.steps.step_filter import found_steps
 from nsys_llm.analyses.wall.split import map_wall
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ReportError, UsageError
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.capture import read_facts
@@ -25,10 +26,12 @@ from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace, table_source
 from nsys_llm.report.analysis import Analysis
+from nsys_llm.run.code_stamp import code_stamp, other_code
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
 from nsys_llm.trace.selection import gpu_processes, select_rank
+from nsys_llm.trace.time_limits import refuse_endless
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.
@@ -47,6 +50,7 @@ def map_profiles(
     recipe: str,
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None = None,
+    asked_by: str | None = None,
 ) -> MapResult:
     """Read some profiles, one after the other, and reduce them to one result.
 
@@ -58,7 +62,14 @@ def map_profiles(
         options: By option name, and `nsys`, the executable to export with.
         only: The ranks to map; None for all. Of the others, and with an empty set of all, it is
             found out only that they are there.
+        asked_by: `code_stamp` of who asks; None: of the same process.
+
+    Raises:
+        UsageError: This is other code than that of who asks.
     """
+    stamp = code_stamp(recipe)
+    if asked_by not in (None, stamp):
+        raise UsageError(f"the worker on {socket.gethostname()} {other_code(stamp, asked_by)}")
     analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
     outcomes, partials = [], [analysis.partial()]
     for profile in profiles:
@@ -68,13 +79,14 @@ def map_profiles(
             partials += parts
         if boundary.failure is not None:
             outcomes.append(boundary.failure)
-    return MapResult(_ordered(outcomes), analysis.merge(partials))
+    return MapResult(_ordered(outcomes), analysis.merge(partials), frozenset({stamp}))
 
 
 def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
     """Join results of distinct profiles. Associative and commutative."""
     merged = load_analysis(recipe).merge([part.partial for part in parts])
-    return MapResult(_ordered(one for part in parts for one in part.profiles), merged)
+    made_by = frozenset({code_stamp(recipe)}).union(*(part.made_by for part in parts))
+    return MapResult(_ordered(one for part in parts for one in part.profiles), merged, made_by)
 
 
 def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
@@ -131,6 +143,7 @@ def _map_ranks(
             ranks.append(RankOutcome(key, (), (), ()))
             continue
         rank_trace, coverage, notes = select_rank(trace, global_pid, options, _FINDERS)
+        refuse_endless(rank_trace, profile.label)
         partial = analysis.map_rank(rank_trace, key, options)
         partials.append(partial)
         if analysis.missing_ranges is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.trace.coverage import CoverageRow
@@ -58,6 +58,10 @@ class ProfileOutcome:
         return (*([schema] if schema else []), *(self.lacking if self.ranks else ()), *filters)
 
 
+#: Instead of a version, in what comes from code that does not tell its own.
+UNTOLD: Final = "an untold version"
+
+
 @dataclass(frozen=True)
 class MapResult:
     """The merged outcome of some profiles.
@@ -65,7 +69,10 @@ class MapResult:
     Attributes:
         profiles: Sorted by path, then side.
         partial: The recipe's merged partial.
+        made_by: The code that mapped or merged any of it, each as `run.code_stamp` tells it. The
+            default stands also for what another version has sent without it.
     """
 
     profiles: tuple[ProfileOutcome, ...]
     partial: Any
+    made_by: frozenset[str] = frozenset({UNTOLD})

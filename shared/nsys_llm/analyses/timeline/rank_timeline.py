@@ -1,0 +1,56 @@
+"""The timeline of one rank: its lines and counters in the windows that there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.timeline.recorded import Recorded, recorded_counters, recorded_tracks
+from nsys_llm.analyses.timeline.room import Window, windows_with_room
+from nsys_llm.analyses.timeline.states import idle_tracks, step_track, wall_tracks
+from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.timeline import RankTimeline
+
+
+def rank_timeline(
+    trace: RankTrace,
+    steps: Steps | None,
+    options: Mapping[str, Any],
+    wanted: Sequence[tuple[int | None, int | None]],
+    most_events: int,
+) -> RankTimeline:
+    """Return the timeline of a rank in some windows.
+
+    Args:
+        trace: All rows of the rank, unfiltered.
+        steps: See `nsys_llm.analyses.steps.finder.find_steps`.
+        options: base and mangled.
+        wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
+        most_events: How many events there may be; the lines of findings are not counted.
+    """
+    rows = Recorded.of(trace, options)
+    at_ns, weight = rows.starts()
+    last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns) + 1
+    windows: list[Window] = [
+        (
+            int(at_ns.min(initial=0)) if start_ns is None else start_ns,
+            last_ns if end_ns is None else end_ns,
+        )
+        for start_ns, end_ns in wanted
+    ]
+    windows = [window for window in windows if window[0] < window[1]]
+    room = windows_with_room(windows, at_ns, weight, most_events)
+    if not len(room.windows_ns):
+        return RankTimeline((), (), room.left_out_n)
+    tracks = [
+        *step_track(steps, room.windows_ns),
+        *wall_tracks(trace, room.windows_ns),
+        *idle_tracks(trace, options, room.windows_ns),
+        *recorded_tracks(rows, room.windows_ns),
+    ]
+    return RankTimeline(
+        tuple(track for track in tracks if len(track)),
+        tuple(recorded_counters(rows, room.windows_ns)),
+        room.left_out_n,
+    )

@@ -1,0 +1,114 @@
+"""What our analyses say of each stretch of one rank: steps, wall-clock classes, idle causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.idle_split import situate, split_gaps
+from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.wall.layers import wall_layers
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clipped_lengths,
+    intersect_intervals,
+    subtract_intervals,
+    union_intervals,
+)
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, PROFILER
+from nsys_llm.trace.device_ops import DeviceOps, device_windows, op_names
+from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.timeline import Track
+
+Window = tuple[int, int]
+
+
+def step_track(steps: Steps | None, windows: IntArray) -> Iterator[Track]:
+    """Return the line of steps that reach into the windows, whole; nothing without steps."""
+    if steps is None:
+        return
+    rows = np.flatnonzero(clipped_lengths(steps.span_start_ns, steps.span_end_ns, windows) > 0)
+    texts = [f"{name} [{row}]" for row, name in zip(rows.tolist(), steps.names[rows], strict=True)]
+    where = "GPU" if (steps.start_ns == NULL_INT).all() else "host"
+    times = np.column_stack((steps.span_start_ns[rows], steps.span_end_ns[rows]))
+    yield Track.plain(f"steps ({steps.unit}, {where})", "step", times, texts, np.arange(rows.size))
+
+
+def typical_and_worst(steps: Steps | None) -> list[Window]:
+    """Return when the GPUs of a rank ran its step of median length and its longest one.
+
+    Full steps that are no warm-up count, or all where there is none. A step is as long as its
+    windows on the devices together, see `Steps.windows_ns`.
+    """
+    if steps is None or not steps.devices:
+        return []
+    windows = np.stack([steps.windows_ns(device) for device in steps.devices])
+    start_ns, end_ns = windows[:, :, 0].min(axis=0), windows[:, :, 1].max(axis=0)
+    length_ns = end_ns - start_ns
+    counted = steps.full & ~steps.warmup & (length_ns > 0)
+    rows = np.flatnonzero(counted if counted.any() else length_ns > 0)
+    if not rows.size:
+        return []
+    ordered = rows[np.argsort(length_ns[rows], kind="stable")]
+    chosen = dict.fromkeys((int(ordered[(rows.size - 1) // 2]), int(ordered[-1])))
+    return [(int(start_ns[row]), int(end_ns[row])) for row in chosen]
+
+
+def wall_tracks(trace: RankTrace, windows: IntArray) -> Iterator[Track]:
+    """Return a line for each device: the class of the wall split, cut to the windows.
+
+    The slices of a class add up to its time in the windows, to the nanosecond.
+    """
+    _, layers = wall_layers(trace)
+    for layer in layers:
+        span, _ = device_windows(trace, layer.device_id)
+        shown = intersect_intervals(span, windows)
+        spans = {
+            COMPUTE: union_intervals(layer.compute[:, 0], layer.compute[:, 1]),
+            COMMUNICATION: layer.communication,
+            COPIES: layer.copies,
+            PROFILER: layer.profiler,
+        }
+        spans = {name: intersect_intervals(times, shown) for name, times in spans.items()}
+        busy = np.concatenate(list(spans.values()))
+        spans[IDLE] = subtract_intervals(shown, union_intervals(busy[:, 0], busy[:, 1]))
+        name = np.repeat(np.arange(len(spans)), [len(times) for times in spans.values()])
+        times = np.concatenate(list(spans.values()))
+        yield Track.plain(
+            f"GPU {layer.device_id} wall-clock time", "wall", times, list(spans), name
+        )
+
+
+def idle_tracks(trace: RankTrace, options: Mapping[str, Any], windows: IntArray) -> Iterator[Track]:
+    """Return a line for each device: its gaps that reach into the windows, by largest cause.
+
+    Nothing where the profile does not hold all GPU work: what looks idle may be none.
+
+    Args:
+        trace: The rank.
+        options: base and mangled.
+        windows: Shape (n, 2), sorted and disjoint.
+    """
+    if find_missing_work(trace).opaque_launches_n:
+        return
+    names, host = op_names(trace, options), HostTimeline.of(trace)
+    for device in trace.device_ids:
+        ops = DeviceOps.of(trace, device, names)
+        inside = clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0
+        gaps = ops.gaps.take(inside)
+        split = split_gaps(gaps, situate(gaps, ops.launch_row, host), host)
+        known = np.where(split.time_ns > 0, split.time_ns, NULL_INT)
+        yield Track.plain(
+            f"GPU {device} idle causes",
+            "gap",
+            np.column_stack((gaps.start_ns, gaps.end_ns)),
+            CAUSE_NAMES,
+            split.time_ns.argmax(axis=0),
+            {f"{cause}_ns": row for cause, row in zip(CAUSE_NAMES, known, strict=True)},
+        )

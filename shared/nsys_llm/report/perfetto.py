@@ -1,0 +1,167 @@
+"""Writes timelines as a trace that Perfetto and chrome://tracing open: gzipped Chrome JSON.
+
+Times are microseconds with three decimals, so nanoseconds are exact. The same timelines give the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.lanes import nesting_lanes
+from nsys_llm.report.findings import Finding
+from nsys_llm.trace.timeline import Counter, RankTimeline, Track
+
+TRACE_NAME: Final = "trace.perfetto.json.gz"
+
+#: Thread ids are unique in a file: some viewers look threads up without their process.
+_LINES_OF_PROCESS: Final = 100_000
+
+#: Names are cut here: templates of C++ reach many thousand characters.
+_LONGEST_NAME: Final = 1_000
+
+
+@dataclass(frozen=True)
+class TracedRank:
+    """One rank as a process of the trace.
+
+    Attributes:
+        label: Its name.
+        shift_ns: What is added to its times, to put all ranks on one axis.
+        timeline: Lines and counters.
+    """
+
+    label: str
+    shift_ns: int
+    timeline: RankTimeline
+
+
+def findings_track(findings: Sequence[Finding]) -> Track:
+    """Return the line of findings that have a window."""
+    shown = [(finding, finding.window_ns) for finding in findings if finding.window_ns is not None]
+    times = np.array([window for _, window in shown], dtype=np.int64).reshape(-1, 2)
+    details: dict[str, list[int | str | None]] = {
+        "severity": [finding.severity for finding, _ in shown],
+        "rule": [finding.rule for finding, _ in shown],
+        "details": [finding.details for finding, _ in shown],
+        "recommendation": [finding.recommendation for finding, _ in shown],
+    }
+    titles = [finding.title for finding, _ in shown]
+    return Track.plain("findings", "finding", times, titles, np.arange(len(shown)), details)
+
+
+def write_trace(path: Path, ranks: Iterable[TracedRank], remarks: Sequence[str]) -> None:
+    """Write a trace.
+
+    Args:
+        path: Of the file.
+        ranks: Read as they are written, one after the other.
+        remarks: Stand at the end of the file; may grow while ranks are read.
+    """
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+        packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+        before = b""
+        for number, rank in enumerate(ranks, start=1):
+            packed.write(before + ",\n".join(_events(number, rank)).encode("ascii"))
+            before = b",\n"
+        packed.write(f'\n],"otherData":{{"remarks":{_json(list(remarks))}}}}}\n'.encode("ascii"))
+
+
+def _events(pid: int, rank: TracedRank) -> Iterator[str]:
+    yield _named("process_name", pid, 0, rank.label)
+    yield f'{{"ph":"M","pid":{pid},"name":"process_sort_index","args":{{"sort_index":{pid}}}}}'
+    tid = pid * _LINES_OF_PROCESS
+    starts: list[IntArray] = []
+    ends: list[IntArray] = []
+    events: list[str] = []
+    for track in rank.timeline.tracks:
+        lane = nesting_lanes(track.start_ns, track.end_ns)
+        lanes_n = int(lane.max(initial=0)) + 1
+        for number in range(lanes_n):
+            more = f" ({number + 1})" if number else ""
+            yield _named("thread_name", pid, tid + number, f"{track.label}{more}")
+            place = f'"pid":{pid},"tid":{tid + number},"name":"thread_sort_index"'
+            yield f'{{"ph":"M",{place},"args":{{"sort_index":{tid + number}}}}}'
+        starts.append(track.start_ns)
+        ends.append(track.end_ns)
+        events += _slices(pid, track, (tid + lane).tolist(), rank.shift_ns)
+        tid += lanes_n
+    if starts:
+        # Calls stand before operations, so that an arrow begins before it ends.
+        start_ns, end_ns = np.concatenate(starts), np.concatenate(ends)
+        for row in np.lexsort((-end_ns, start_ns)).tolist():
+            yield events[row]
+    for counter in rank.timeline.counters:
+        yield from _changes(pid, counter, rank.shift_ns)
+
+
+def _slices(pid: int, track: Track, tids: Sequence[int], shift_ns: int) -> Iterator[str]:
+    names = [_json(_shown(text)) for text in track.texts]
+    kinds = [_json(kind) for kind in track.kinds]
+    details = {_json(name): _listed(values) for name, values in track.details.items()}
+    direction = "flow_out" if track.launches else "flow_in"
+    columns = (track.name, track.kind, track.start_ns, track.end_ns, track.link)
+    rows = zip(tids, *(column.tolist() for column in columns), strict=True)
+    for row, (tid, name, kind, start_ns, end_ns, link) in enumerate(rows):
+        told = ",".join(
+            f"{key}:{_json(values[row])}"
+            for key, values in details.items()
+            if values[row] not in (None, NULL_INT)
+        )
+        arrow = f',"bind_id":"0x{pid:x}{link:012x}","{direction}":true' if link >= 0 else ""
+        yield (
+            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start_ns + shift_ns)},'
+            f'"dur":{_us(end_ns - start_ns)},"name":{names[name]},"cat":{kinds[kind]}{arrow}'
+            + (f',"args":{{{told}}}}}' if told else "}")
+        )
+
+
+def _changes(pid: int, counter: Counter, shift_ns: int) -> Iterator[str]:
+    name, unit = _json(counter.label), _json(counter.unit)
+    for at_ns, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
+        yield (
+            f'{{"ph":"C","pid":{pid},"ts":{_us(at_ns + shift_ns)},"name":{name},'
+            f'"args":{{{unit}:{value}}}}}'
+        )
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> str:
+    place = f'"pid":{pid},"tid":{tid}' if tid else f'"pid":{pid}'
+    return f'{{"ph":"M",{place},"name":"{what}","args":{{"name":{_json(_shown(name))}}}}}'
+
+
+def _listed(values: Sequence[int | str | None] | IntArray) -> Sequence[int | str | None]:
+    if isinstance(values, np.ndarray):
+        return values.tolist()
+    return [_text(value) if isinstance(value, str) else value for value in values]
+
+
+def _us(time_ns: int) -> str:
+    """Return nanoseconds as microseconds, exactly."""
+    whole, rest = divmod(abs(time_ns), 1000)
+    return f"{'-' if time_ns < 0 else ''}{whole}.{rest:03d}"
+
+
+def _shown(name: str) -> str:
+    """Return a name not longer than is of use."""
+    text = _text(name)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
+
+
+def _text(name: str) -> str:
+    """Return a name as text that any program reads: bytes that are no UTF-8 are escaped."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _json(value: Sequence[str] | str | int | None) -> str:
+    """Return a value as JSON in ASCII: whatever a name holds, it stays text."""
+    return json.dumps(value, ensure_ascii=True)

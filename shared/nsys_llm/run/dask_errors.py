@@ -1,0 +1,88 @@
+"""What a Dask cluster itself may do to a run, in one line each: other versions, a lost scheduler.
+
+Dask's errors are told by name, because distributed is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any, Final
+
+from nsys_llm import __version__
+from nsys_llm.core.errors import UsageError
+from nsys_llm.run.code_stamp import other_code
+
+#: What Dask's client raises once its scheduler is gone, or has dropped the work.
+_LOST: Final = frozenset({"CancelledError", "CommClosedError"})
+#: It prints tracebacks of its own while it tries to reach a scheduler that is gone.
+_CLIENT_LOGGER: Final = "distributed.client"
+_PACKAGE: Final = "nsys_llm"
+
+
+def refuse_other_versions(client: Any) -> None:
+    """Refuse a cluster of which a worker has another version of this package, or none.
+
+    Such a worker may end without a word when it unpacks a task, and the run would wait for ever.
+    Who joins later is told by what its tasks return, see `run.code_stamp`.
+
+    Raises:
+        UsageError: There is one.
+    """
+    # A lambda travels as code; a function of this package would be theirs, if they have it.
+    versions = client.run(
+        lambda package: __import__(package).__version__, _PACKAGE, on_error="return"
+    )
+    for worker, version in sorted(versions.items()):
+        if version != __version__:
+            there = version if isinstance(version, str) else "(not installed)"
+            raise UsageError(f"the worker at {worker} {other_code(there, __version__)}")
+
+
+class DaskErrors:
+    """Around what is asked of a cluster: tells in one line that the scheduler is gone."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._logger = logging.getLogger(_CLIENT_LOGGER)
+        self._level = self._logger.level
+
+    def __enter__(self) -> DaskErrors:
+        """Begin.
+
+        Raises:
+            UsageError: The scheduler is gone; a task sent now would be waited for without end.
+        """
+        if self._client.status != "running":
+            raise _lost()
+        self._level = self._logger.level
+        self._logger.setLevel(logging.CRITICAL)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Put another error in the place of the cluster's.
+
+        Raises:
+            UsageError: The scheduler is gone.
+        """
+        if error is not None and self._is_lost(error):
+            # The logger stays as it is: it would complain once more when the client is closed.
+            raise _lost() from error
+        self._logger.setLevel(self._level)
+
+    def _is_lost(self, error: BaseException) -> bool:
+        # Who asks while the client tries to connect again is told of a timeout, as of any file.
+        unanswered = isinstance(error, (OSError, RuntimeError)) and self._client.status != "running"
+        return unanswered or bool(_LOST & {base.__name__ for base in type(error).__mro__})
+
+
+def _lost() -> UsageError:
+    return UsageError(
+        "the Dask scheduler was lost during the run, or it dropped the work; nothing was written; "
+        "start the cluster again, then run again."
+    )

@@ -1,0 +1,274 @@
+"""A second look at some ranks of a run: their timelines, written for Perfetto.
+
+Rows of a rank never travel; what a timeline shows is read in the process that was started, once the
+findings are known, one profile at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.timeline.rank_timeline import rank_timeline
+from nsys_llm.analyses.timeline.states import typical_and_worst
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ReportError
+from nsys_llm.manifest.manifest import timeline_reads
+from nsys_llm.profile.inputs import open_report
+from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.profile.tables import Trace
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
+from nsys_llm.report.records import records
+from nsys_llm.report.run import Run
+from nsys_llm.trace.filters import NVTX_OPTIONS, STEP_OPTIONS
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.rank_sets import INPUT
+from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.selection import select_rank
+from nsys_llm.view.text import counted, format_ns
+
+#: Ranks that are shown where --ranks names none; ours: what fits on a screen.
+MOST_RANKS: Final = 8
+#: Events of a file; ours: the page of Perfetto opens as many in seconds.
+MOST_EVENTS: Final = 400_000
+#: Findings whose windows are shown.
+MOST_FINDINGS: Final = 5
+
+#: A timeline shows all that ran, whatever the tables are about.
+_FILTERS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "filter_time", "phase")
+
+#: Clocks of `rank_clocks` that are measured against those of other ranks.
+_NO_CLOCK: Final = ("none", "off")
+
+Window = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """How the times of a rank get onto an axis.
+
+    Attributes:
+        axis: Ranks of one axis can be compared.
+        shift_ns: What is added to a time of the profile.
+        says: What is known of it; "" where there is nothing to say.
+    """
+
+    axis: str
+    shift_ns: int
+    says: str
+
+
+@dataclass
+class _Looks:
+    """What is looked at, and what came of it.
+
+    Attributes:
+        windows: Wanted windows by axis, on that axis.
+        with_steps: Axes whose windows hold two steps already.
+        events_n: Events so far.
+        left_out_n: Rows of wanted windows without room.
+        failed: Why ranks are missing.
+    """
+
+    windows: dict[str, list[tuple[int, int]]]
+    with_steps: set[str] = field(default_factory=set)
+    events_n: int = 0
+    left_out_n: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+def write_perfetto(
+    folder: Path,
+    run: Run,
+    tables: Mapping[str, pd.DataFrame],
+    findings: Sequence[Finding],
+    console: Console,
+    nsys: str | None,
+) -> dict[str, str]:
+    """Write the timeline of a run; return the file with its label.
+
+    Args:
+        folder: Of the run.
+        run: What was read.
+        tables: Of the run.
+        findings: In order.
+        console: Says in one line what was left out.
+        nsys: The `nsys` to export with.
+    """
+    working = {rank.key for profile in run.profiles for rank in profile.ranks}
+    there = [rank for rank in run.ranks if rank.key in working]
+    shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
+    clocks = _clocks(run, tables, shown)
+    looks = _Looks(_windows(run, findings, shown, clocks))
+    remarks: list[str] = []
+    traced = _traced(run, shown, clocks, findings, looks, nsys)
+
+    def all_ranks() -> Iterator[TracedRank]:
+        yield from traced
+        remarks.extend(_left_out(looks, len(there) - len(shown)))
+
+    write_trace(folder / TRACE_NAME, all_ranks(), remarks)
+    for reason in looks.failed:
+        console.warn(f"{TRACE_NAME}: {reason}")
+    if remarks:
+        console.note(f"{TRACE_NAME}: {'; '.join(remarks)}.")
+    return {TRACE_NAME: "Timeline"}
+
+
+def _chosen(ranks: Sequence[Rank], findings: Sequence[Finding], *, all_of_them: bool) -> list[Rank]:
+    """Return the ranks to show in their order: those of the findings first, then the others."""
+    if all_of_them:
+        return list(ranks)
+    named = list(dict.fromkeys(finding.rank for finding in findings if finding.rank is not None))
+    place: dict[int | None, int] = {number: at for at, number in enumerate(named)}
+    wanted = sorted(ranks, key=lambda rank: place.get(_number(rank), len(named)))[:MOST_RANKS]
+    return [rank for rank in ranks if rank in wanted]
+
+
+def _number(rank: Rank) -> int | None:
+    """Return the number by which findings name a rank; None of one that they are not about."""
+    return rank.number if rank.key.side in ("", INPUT) else None
+
+
+def _clocks(
+    run: Run, tables: Mapping[str, pd.DataFrame], shown: Sequence[Rank]
+) -> dict[str, _Clock]:
+    """Return the clock of each rank, by its file: the best that the tables have for all of them."""
+    part = getattr(run.partial, "parts", {}).get("tail_stats")
+    lines = (tables if part is None else part.tables).get("rank_clocks")
+    if lines is not None:
+        met = {
+            str(row["file"]): _Clock(
+                f"rank {row['reference_rank']}",
+                -int(row["ahead_ns"]),
+                # That of the reference itself is exact.
+                f"clock within {format_ns(row['residual_ns'])}" if row["residual_ns"] else "",
+            )
+            for row in records(lines)
+            if row["source"] not in _NO_CLOCK and row["ahead_ns"] is not None
+        }
+        if all(rank.file in met for rank in shown):
+            return met
+    files = {row["File"]: row for row in records(tables["files"].reset_index())}
+    return {rank.file: _coarse(rank, files[rank.file]) for rank in shown}
+
+
+def _coarse(rank: Rank, row: Mapping[str, Any]) -> _Clock:
+    if row["clock_offset_ns"] is None:
+        return _Clock(f"{rank.key.side}:{rank.key.path}", 0, "clock of its own")
+    says = "clock as exact as NTP" if row["clock_source"] == "utcEpochNs" else ""
+    return _Clock(rank.key.side, int(row["clock_offset_ns"]), says)
+
+
+def _windows(
+    run: Run, findings: Sequence[Finding], shown: Sequence[Rank], clocks: Mapping[str, _Clock]
+) -> dict[str, list[tuple[int, int]]]:
+    """Return the windows of the first findings on each axis; nothing where others are asked for."""
+    windows: dict[str, list[tuple[int, int]]] = {clocks[rank.file].axis: [] for rank in shown}
+    if run.options["perfetto_window"] is None:
+        numbered = {_number(rank): clocks[rank.file] for rank in shown}
+        with_window = [finding for finding in findings if finding.window_ns is not None]
+        for finding in with_window[:MOST_FINDINGS]:
+            clock = _clock_of(finding, numbered)
+            if clock is not None and finding.window_ns is not None:
+                windows[clock.axis].append(_shifted(finding.window_ns, clock.shift_ns))
+    return windows
+
+
+def _clock_of(finding: Finding, numbered: Mapping[int | None, _Clock]) -> _Clock | None:
+    if finding.rank is None and len(numbered) == 1:
+        return next(iter(numbered.values()))
+    return None if finding.rank is None else numbered.get(finding.rank)
+
+
+def _shifted(window: tuple[int, int], shift_ns: int) -> tuple[int, int]:
+    return window[0] + shift_ns, window[1] + shift_ns
+
+
+def _traced(
+    run: Run,
+    shown: Sequence[Rank],
+    clocks: Mapping[str, _Clock],
+    findings: Sequence[Finding],
+    looks: _Looks,
+    nsys: str | None,
+) -> Iterator[TracedRank]:
+    """Read the ranks one after the other; a profile with several only once."""
+    options = {**run.options, **dict.fromkeys(_FILTERS)}
+    path, trace = "", None
+    for number, rank in enumerate(shown):
+        if rank.key.path != path:
+            path, trace = rank.key.path, _read(rank, options, looks, nsys)
+        if trace is None:
+            continue
+        rows, _, _ = select_rank(trace, rank.key.global_pid, options)
+        most = (MOST_EVENTS - looks.events_n) // (len(shown) - number)
+        about = [
+            finding
+            for finding in findings
+            if finding.rank == _number(rank) or (finding.rank is None and len(shown) == 1)
+        ]
+        yield _traced_rank(rank, rows, options, clocks[rank.file], about, looks, most)
+
+
+def _read(rank: Rank, options: Mapping[str, Any], looks: _Looks, nsys: str | None) -> Trace | None:
+    reads = timeline_reads()
+    tables = needed_tables(reads, options)
+    try:
+        with open_report(
+            rank.key.path, tables, export_dir=options["export_dir"], nsys=nsys
+        ) as report:
+            return read_trace(report, reads, options)
+    except ReportError as error:
+        looks.failed.append(error.message)
+        return None
+
+
+def _traced_rank(
+    rank: Rank,
+    rows: RankTrace,
+    options: Mapping[str, Any],
+    clock: _Clock,
+    findings: Sequence[Finding],
+    looks: _Looks,
+    most_events: int,
+) -> TracedRank:
+    """Return a rank in the windows that are wanted of it; of each axis the first says the steps."""
+    steps = find_steps(rows, options)
+    wanted: list[Window] = [options["perfetto_window"] or (None, None)]
+    if options["perfetto_window"] is None:
+        windows = looks.windows[clock.axis]
+        if clock.axis not in looks.with_steps and (some := typical_and_worst(steps)):
+            windows += [_shifted(window, clock.shift_ns) for window in some]
+            looks.with_steps.add(clock.axis)
+        if windows:
+            wanted = [_shifted(window, -clock.shift_ns) for window in windows]
+    timeline = rank_timeline(rows, steps, options, wanted, most_events)
+    looks.events_n += timeline.events_n
+    looks.left_out_n += timeline.left_out_n
+    about = findings_track(findings)
+    if len(about):
+        timeline = replace(timeline, tracks=(about, *timeline.tracks))
+    side = f"{rank.key.side} " if rank.key.side else ""
+    says = f", {clock.says}" if clock.says else ""
+    return TracedRank(f"{side}rank {rank.number} ({rank.file}){says}", clock.shift_ns, timeline)
+
+
+def _left_out(looks: _Looks, ranks_n: int) -> list[str]:
+    """Return what is not in the file and how to see it."""
+    said = []
+    if ranks_n:
+        said.append(f"{counted(ranks_n, 'rank')} left out (--ranks names those to show)")
+    if looks.left_out_n:
+        rows = counted(looks.left_out_n, "operation, call or range", "operations, calls and ranges")
+        said.append(
+            f"{rows} left out, since {MOST_EVENTS:,} events fit (--perfetto-window or --ranks "
+            "choose fewer)"
+        )
+    return said

@@ -1,0 +1,73 @@
+"""Standard output that is closed, full or read no further: the results stand, and the exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from results import RECIPE, analyse, assert_same, environment
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+COMMAND = f"{sys.executable} -m nsys_llm.run.command"
+FULL = "standard output cannot be written (No space left on device)"
+CLOSED = "standard output cannot be written (closed)"
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory) -> Path:
+    """Two ranks, of which the second is no report."""
+    folder = tmp_path_factory.mktemp("reports")
+    report = TraceBuilder().kernel("k", start_ns=5, duration_ns=9, launch=(0, 1))
+    report.write_sqlite(folder / "rank0.sqlite")
+    (folder / "rank1.sqlite").write_bytes(b"junk")
+    return folder
+
+
+def shell(words: str, cwd: Path) -> tuple[int, str, str]:
+    """Return the exit code, and what is on standard output and error, as far as they are open."""
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {COMMAND} {words}"],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("streams", "said", "file", "code"),
+    [
+        (">&-", CLOSED, "rank0.sqlite", 0),
+        (">/dev/full", FULL, "rank0.sqlite", 0),
+        (">/dev/full", FULL, "", 3),
+        ("<&- >&-", CLOSED, "", 3),
+        (">&- 2>&-", "", "rank0.sqlite", 0),
+        (">/dev/full 2>/dev/full", "", "", 3),
+        ("2>&-", "", "", 3),
+        ("| head -c 1 >/dev/null", "", "rank0.sqlite", 0),
+    ],
+)
+def test_the_results_stand_and_the_code_is_that_of_the_run(
+    reports, streams, said, file, code, tmp_path
+):
+    words = f"{RECIPE} --mode none --input {reports / file} --output out {streams}"
+    ended, printed, errors = shell(words, tmp_path)
+    assert (ended, errors.count(said or "Traceback")) == (code, bool(said))
+    assert "Traceback" not in errors
+    assert len(errors.splitlines()) <= bool(said) + 2 * (code == 3)
+    # What belongs to standard error never goes to the other one, and no report is hurt.
+    assert "error:" not in printed
+    options = ["--allow-missing-ranks"] if code else []
+    assert_same(tmp_path / "out", analyse(tmp_path / "other", reports / file, options=options))
+
+
+@pytest.mark.parametrize(("streams", "said"), [(">&-", CLOSED), (">/dev/full", FULL)])
+def test_what_is_only_printed_and_cannot_be_is_an_error(reports, streams, said, tmp_path):
+    analyse(tmp_path / "out", reports / "rank0.sqlite")
+    assert shell(f"show out {streams}", tmp_path) == (2, "", f"error: {said}.\n")

@@ -1,0 +1,98 @@
+"""A scheduler that dies: one line, exit 2, nothing published, and no traceback of Dask's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from dask import config
+from dask_cluster import DASK, wait_for, worker
+from results import RECIPE, background
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.run.executors import open_executor
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+#: Makes a worker say that it has begun, and stay there.
+STUCK = """
+import pathlib, time
+from nsys_llm.run import worker
+
+def stuck(*_, **__):
+    pathlib.Path({mark!r}).touch()
+    time.sleep(600)
+
+worker._map_profile = stuck
+"""
+
+
+def scheduler_command(file: Path) -> list[str | Path]:
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", file]
+    return [*DASK, "scheduler", *words]
+
+
+def wait_until(path: Path, process: subprocess.Popen[bytes]) -> None:
+    limit = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < limit
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def test_a_scheduler_that_is_killed_in_mid_run_ends_it_in_one_line(tmp_path):
+    reports = tmp_path / "ranks"
+    reports.mkdir()
+    for rank in range(4):
+        report = TraceBuilder().kernel("k", start_ns=5, duration_ns=1, launch=(0, 1))
+        report.write_sqlite(reports / f"rank{rank}.sqlite")
+    away, mark, preload = tmp_path / "away", tmp_path / "begun", tmp_path / "stuck.py"
+    away.mkdir()
+    file = away / "scheduler.json"
+    preload.write_text(STUCK.format(mark=str(mark)))
+    words = ["--mode", "dask-futures", "--scheduler-file", file, "--output", tmp_path / "out"]
+    command = [sys.executable, "-m", "nsys_llm.run.cli", RECIPE, "--input", reports, *words]
+    with background(scheduler_command(file), away) as scheduler:
+        wait_for(file)
+        with (
+            worker(tmp_path / "worker", file, "--preload", preload),
+            background(command, tmp_path) as client,
+        ):
+            wait_until(mark, client)
+            scheduler.kill()
+            assert client.wait(timeout=40) == 2
+    (line,) = (tmp_path / "background.log").read_text().splitlines()
+    assert line.startswith("error: the Dask scheduler was lost during the run")
+    assert "nothing was written" in line
+    assert sorted(os.listdir(tmp_path)) == [
+        "away", "background.log", "begun", "ranks", "stuck.py", "worker"
+    ]  # fmt: skip
+
+
+def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_path, capfd):
+    file = tmp_path / "scheduler.json"
+    # Its defaults enter the configuration when it is imported, and would leave it with the block.
+    import_module("distributed")
+    with background(scheduler_command(file), tmp_path) as scheduler:
+        wait_for(file)
+        with (
+            worker(tmp_path / "worker", file),
+            config.set({"distributed.comm.timeouts.connect": "1s"}),
+            open_executor("dask-futures", str(file)) as executor,
+        ):
+            executor.start()
+            scheduler.kill()
+            scheduler.wait()
+            for ask in (
+                executor.start,
+                lambda: executor.workers_n,
+                lambda: executor.elsewhere(["/none"]),
+                lambda: executor.reduce(sum, [[1], [2]], sum, print),
+            ):
+                with pytest.raises(UsageError, match="the Dask scheduler was lost"):
+                    ask()
+    assert capfd.readouterr() == ("", "")

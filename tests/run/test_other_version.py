@@ -1,0 +1,140 @@
+"""Workers of another version of this package: refused in one line, before they change a number."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dask_cluster import scheduler, worker
+from results import RECIPE
+
+from nsys_llm import __version__
+from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest import manifest as manifests
+from nsys_llm.manifest.manifest import load_manifest, manifest_texts, recipe_names
+from nsys_llm.manifest.options import resolved_options
+from nsys_llm.profile.inputs import ProfileInput
+from nsys_llm.run import code_stamp as stamps
+from nsys_llm.run.cli import main
+from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
+from nsys_llm.run.worker import map_profiles, merge_results
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.outcomes import UNTOLD, MapResult
+
+OPTIONS = resolved_options(load_manifest(RECIPE), {})
+
+#: What a worker does before its first task, and what the line says of it.
+WORKERS = {
+    "version": ("import nsys_llm; nsys_llm.__version__ = '0.0.9'", "nsys-llm-recipes 0.0.9"),
+    "manifest": (
+        "from nsys_llm.manifest import manifest\n"
+        "manifest.manifest_texts = lambda recipe: ('others',)",
+        f"nsys-llm-recipes {__version__} (",
+    ),
+    "before there were versions in tasks": (
+        "import nsys_llm; nsys_llm.__version__ = '0.0.1'\n"
+        "from nsys_llm.run import worker\n"
+        "worker.map_profiles = lambda profiles, *, recipe, options, only=None: None",
+        "nsys-llm-recipes 0.0.1",
+    ),
+    "not installed": (
+        "import sys\n"
+        "for name in ['nsys_llm', *filter(lambda n: n.startswith('nsys_llm.'), sys.modules)]:\n"
+        "    sys.modules[name] = None",
+        "nsys-llm-recipes (not installed)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Iterator[Path]:
+    with scheduler(tmp_path_factory.mktemp("cluster") / "scheduler") as file:
+        yield file
+
+
+@pytest.fixture
+def ranks(tmp_path) -> list[Path]:
+    files = [tmp_path / f"rank{rank}.sqlite" for rank in range(3)]
+    for rank, path in enumerate(files):
+        report = TraceBuilder().kernel("k", start_ns=5, duration_ns=rank + 1, launch=(0, 1))
+        report.write_sqlite(path)
+    return files
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("case", WORKERS)
+def test_a_worker_of_another_version_is_refused_in_one_line(file, ranks, case, tmp_path, capsys):
+    code, said = WORKERS[case]
+    preload = tmp_path / "other.py"
+    preload.write_text(code)
+    words = ["--mode", "dask-futures", "--scheduler-file", file, "--output", tmp_path / "out"]
+    with worker(tmp_path / "worker", file, "--preload", preload):
+        assert main([RECIPE, *map(str, [*words, "--input", *ranks])]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    assert __version__ in line.split("this command is")[1]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.cluster
+def test_a_worker_of_the_same_version_is_not(file, ranks, tmp_path):
+    words = ["--mode", "dask-futures", "--scheduler-file", file, "--output", tmp_path / "out"]
+    with worker(tmp_path / "worker", file):
+        assert main([RECIPE, *map(str, [*words, "--input", *ranks])]) == 0
+
+
+def test_a_task_of_another_version_is_refused(ranks):
+    profiles = [ProfileInput(str(ranks[0]), "rank0")]
+    with pytest.raises(UsageError, match=r"and this command is 9\.9\.9 \(0123\)"):
+        map_profiles(profiles, recipe=RECIPE, options=OPTIONS, asked_by="9.9.9 (0123)")
+    result = map_profiles(profiles, recipe=RECIPE, options=OPTIONS, asked_by=code_stamp(RECIPE))
+    assert result.made_by == {code_stamp(RECIPE)}
+
+
+def test_whoever_mapped_or_merged_any_of_it_is_told_in_any_order(ranks):
+    ours, other = (
+        map_profiles([ProfileInput(str(path), path.stem)], recipe=RECIPE, options=OPTIONS)
+        for path in ranks[:2]
+    )
+    refuse_other_code(merge_results([ours, other], recipe=RECIPE).made_by, RECIPE)
+    theirs = replace(other, made_by=frozenset({"0.0.9 (abc)"}))
+    for parts in ([ours, theirs], [theirs, ours], [merge_results([theirs], recipe=RECIPE), ours]):
+        merged = merge_results(parts, recipe=RECIPE)
+        assert merged.made_by == {code_stamp(RECIPE), "0.0.9 (abc)"}
+        with pytest.raises(UsageError, match=r"0\.0\.9 \(abc\)"):
+            refuse_other_code(merged.made_by, RECIPE)
+    # Nobody's result is the identity, also here.
+    nothing = MapResult((), ours.partial, frozenset())
+    assert merge_results([nothing, ours], recipe=RECIPE).made_by == ours.made_by
+
+
+def test_a_result_that_tells_no_version_is_another_ones(ranks):
+    result = map_profiles([ProfileInput(str(ranks[0]), "r")], recipe=RECIPE, options=OPTIONS)
+    # As a version before would send it: an object without that attribute.
+    old = object.__new__(MapResult)
+    old.__dict__.update({"profiles": result.profiles, "partial": result.partial})
+    arrived = pickle.loads(pickle.dumps(old))
+    assert arrived.made_by == {UNTOLD}
+    assert UNTOLD in merge_results([arrived, result], recipe=RECIPE).made_by
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_the_stamp_is_of_every_manifest_that_the_recipe_is_built_from(recipe, monkeypatch):
+    stamp, read = code_stamp(recipe), manifests._read_text
+    parts = {"common", recipe, *load_manifest(recipe).recipes}
+    assert len(parts) == 2 or recipe == "llm_overview"
+    for changed in (*recipe_names(), "common"):
+        monkeypatch.setattr(
+            manifests,
+            "_read_text",
+            lambda name, changed=changed: read(name) + " " * (name == changed),
+        )
+        stamps.code_stamp.cache_clear()
+        assert (code_stamp(recipe) != stamp) == (changed in parts)
+    monkeypatch.undo()
+    stamps.code_stamp.cache_clear()
+    assert len(manifest_texts(recipe)) == len(parts)

@@ -1,0 +1,370 @@
+"""Timelines for Perfetto: planted rows come back exactly, and add up to the tables."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from clock_world import EPOCH_NS, KERNEL
+from command_line import run
+from hostile import write_hostile
+from perfetto_file import NAME, read_file
+from quick_run import quick
+from rendered import HOSTILE_NAMES
+from results import analyse, read_frames
+
+from nsys_llm.core.errors import ReportError
+from nsys_llm.run import perfetto
+from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+ALL = ("--perfetto", "--perfetto-window", "all")
+STEP_NS = 10_000
+AHEAD_NS = 5_000_001
+#: Length of the first kernel of each step.
+LENGTHS_NS = (2_000, 2_000, 2_002, 2_001, 7_000, 2_000)
+
+
+def planted(path, *, system_clock_ns=1_000_000_000_000, hostname="node1"):
+    """Write steps of two kernels that overlap in part, a copy and a fill; return path and rows."""
+    builder = TraceBuilder(system_clock_ns=system_clock_ns, hostname=hostname)
+    rows = []
+    for step, length_ns in enumerate(LENGTHS_NS):
+        at_ns = 1_001 + STEP_NS * step
+        builder.nvtx("step", at_ns, at_ns + 900)
+        rows.append(("range", "step", at_ns, at_ns + 900))
+        for name, begin_ns, took_ns, stream in (
+            ("first", 1_000, length_ns, 7),
+            ("second", 1_500, length_ns, 7),
+            ("other", 1_100, 333, 8),
+        ):
+            launch = at_ns + begin_ns // 10, at_ns + begin_ns // 10 + 30
+            start_ns = at_ns + begin_ns
+            builder.kernel(
+                name, start_ns=start_ns, duration_ns=took_ns, launch=launch, stream_id=stream
+            )
+            rows.append(("kernel", name, start_ns, start_ns + took_ns))
+            rows.append(("call", "cudaLaunchKernel_v7000", *launch))
+        builder.memcpy("HtoD", start_ns=at_ns + 950, duration_ns=40, size_bytes=1 << 20)
+        builder.memset(start_ns=at_ns + 990, duration_ns=0, size_bytes=64)
+        rows.append(("memcpy", "memcpy HtoD", at_ns + 950, at_ns + 990))
+        rows.append(("memset", "memset", at_ns + 990, at_ns + 990))
+    builder.write_sqlite(path)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two ranks of one host, the second one's capture started later, and their whole timeline."""
+    folder = tmp_path_factory.mktemp("pair")
+    rows = [
+        planted(folder / f"rank{rank}.sqlite", system_clock_ns=10**12 + rank * AHEAD_NS)
+        for rank in (0, 1)
+    ]
+    out = analyse(folder / "out", folder, options=ALL, recipe="llm_hotspots")
+    return folder, out, rows
+
+
+RECORDED = ("range", "kernel", "call", "memcpy", "memset")
+
+
+def test_every_row_is_there_once_to_the_nanosecond_on_one_axis(pair):
+    _, out, rows = pair
+    shown = read_file(out)
+    for rank, shift_ns in enumerate((0, AHEAD_NS)):
+        wanted = Counter(
+            (kind, name, s + shift_ns, e + shift_ns) for kind, name, s, e in rows[rank]
+        )
+        slices = shown.of(*RECORDED, process=f"rank {rank} ")
+        assert Counter(one.row for one in slices) == wanted
+    assert shown.remarks == []
+
+
+def test_slices_of_one_line_nest_and_streams_stay_apart(pair):
+    shown = read_file(pair[1])
+    lines = defaultdict(list)
+    for one in shown.slices:
+        lines[one.pid, one.tid].append(one)
+    for slices in lines.values():
+        for at, one in enumerate(slices):
+            for other in slices[:at]:
+                assert not other.start_ns < one.start_ns < other.end_ns < one.end_ns
+    kernels = {one.name: one.track for one in shown.of("kernel", process="rank 0 ")}
+    assert kernels["other"] == "GPU 0 stream 8"
+    assert {kernels["first"], kernels["second"]} <= {"GPU 0 stream 7", "GPU 0 stream 7 (2)"}
+    assert kernels["first"] != kernels["second"]
+
+
+def test_arrows_lead_from_each_launch_to_its_operation_with_ids_of_their_own(pair):
+    shown = read_file(pair[1])
+    calls, kernels = shown.of("call"), shown.of("kernel")
+    assert all(one.leaves for one in calls)
+    assert len({one.leaves for one in calls}) == len(calls) == len(kernels)
+    of_call = {one.leaves: one for one in calls}
+    for kernel in kernels:
+        call = of_call[kernel.arrives]
+        assert call.pid == kernel.pid
+        begin_ns = {"first": 900, "second": 1_350, "other": 990}[kernel.name]
+        assert kernel.start_ns - call.start_ns == begin_ns
+    assert not any(one.arrives for one in shown.of("memcpy", "memset"))
+
+
+def test_arrows_of_a_graph_are_many_and_none_points_back_in_time(tmp_path):
+    builder = TraceBuilder()
+    builder.graph_launch([("a", 500, 600), ("b", 700, 800)], launch=(100, 200))
+    builder.kernel("early", start_ns=900, duration_ns=50, launch=(901, 950))
+    builder.kernel("late", start_ns=1_000, duration_ns=50, launch=(1_000, 1_020))
+    builder.nvtx("phase", 50, 1_060, kind="start_end", domain="engine")
+    path = builder.write_sqlite(tmp_path / "rank0.sqlite")
+    shown = read_file(analyse(tmp_path / "out", path, options=ALL))
+    calls = {one.start_ns: one.leaves for one in shown.of("call")}
+    arrives = {one.name: one.arrives for one in shown.of("kernel")}
+    assert calls[901] is None
+    assert arrives == {"a": calls[100], "b": calls[100], "early": None, "late": calls[1_000]}
+    assert None not in (calls[100], calls[1_000])
+    (phase,) = shown.of("range")
+    assert (phase.track, phase.args) == ("NVTX start/end", {"domain": "engine"})
+
+
+def test_processes_and_lines_have_ids_of_their_own(pair):
+    shown = read_file(pair[1])
+    assert len(shown.processes) == 2
+    lines = {(one.pid, one.tid) for one in shown.slices}
+    assert len({tid for _, tid in lines}) == len(lines)
+
+
+def test_sums_are_those_of_the_tables(pair):
+    folder, out, _ = pair
+    tables, shown = read_frames(out), read_file(out)
+    for rank in (0, 1):
+        coverage = tables["coverage"].query("rank == @rank").set_index("op")
+        for op in ("kernel", "memcpy", "memset"):
+            slices = shown.of(op, process=f"rank {rank} ")
+            assert sum(one.end_ns - one.start_ns for one in slices) == coverage.total_ns[op]
+            assert len(slices) == coverage.total_n[op]
+        wall = tables["wall"].query("rank == @rank").groupby("wall_class").time_ns.sum()
+        _assert_sums(shown.of("wall", process=f"rank {rank} "), wall)
+    reports = [folder / f"rank{rank}.sqlite" for rank in (0, 1)]
+    causes = quick("idle_gaps", *reports)["cause_sums"].set_index("cause")
+    gaps = shown.of("gap")
+    told = Counter()
+    for gap in gaps:
+        assert sum(gap.args.values()) == gap.end_ns - gap.start_ns
+        assert gap.args[f"{gap.name}_ns"] == max(gap.args.values())
+        told.update(gap.args)
+    assert told == {f"{cause}_ns": n for cause, n in causes.idle_ns.items() if n}
+    assert len(told) > 1
+
+
+def _assert_sums(slices, wanted):
+    told = Counter()
+    for one in slices:
+        told[one.name] += one.end_ns - one.start_ns
+    assert told == {name: time_ns for name, time_ns in wanted.items() if time_ns}
+
+
+def test_counters_say_at_each_nanosecond_what_ran_and_what_waited(pair):
+    shown = read_file(pair[1])
+    process = shown.processes[1]
+    ops = shown.of("kernel", "memcpy", "memset", process="rank 0 ")
+    calls = {one.leaves: one for one in shown.of("call", process="rank 0 ")}
+    waits = [(calls[one.arrives].start_ns, one.start_ns) for one in ops if one.arrives]
+    for name, spans in (
+        ("GPU 0 running", [(one.start_ns, one.end_ns) for one in ops]),
+        ("GPU 0 queue depth", waits),
+    ):
+        at_ns, values = map(np.array, zip(*shown.counters[process, name], strict=True))
+        assert (np.diff(at_ns) > 0).all()
+        assert (np.diff(values) != 0).all()
+        every_ns = np.arange(at_ns[0], STEP_NS * len(LENGTHS_NS) + 3_000)
+        open_n = sum(((every_ns >= start) & (every_ns < end)).astype(int) for start, end in spans)
+        told = values[np.searchsorted(at_ns, every_ns, side="right") - 1]
+        assert (told == open_n).all()
+        assert open_n.max() == {"GPU 0 running": 2, "GPU 0 queue depth": 3}[name]
+
+
+def test_the_same_run_gives_the_same_bytes(pair, tmp_path):
+    folder, out, _ = pair
+    again = analyse(
+        tmp_path / "again", folder / "rank1.sqlite", folder / "rank0.sqlite", options=ALL
+    )
+    assert (again / NAME).read_bytes() == (out / NAME).read_bytes()
+
+
+def test_without_a_window_a_typical_and_the_longest_step_are_shown(pair, tmp_path):
+    folder, _, rows = pair
+    out = analyse(tmp_path / "out", folder / "rank0.sqlite", options=["--perfetto"])
+    assert read_frames(out)["findings"].window_start_ns.isna().all()
+    # From the end of the step before to their own, steps 0 to 5 take 3,500, 10,000, 10,002, 9,999,
+    # 14,999 and 5,000 ns.
+    wanted = {
+        row
+        for row in rows[0]
+        if row[0] not in ("call", "range") and (row[2] - 1_001) // STEP_NS in (3, 4)
+    }
+    shown = read_file(out).of("kernel", "memcpy", "memset")
+    assert {one.row for one in shown} == wanted
+    assert len(shown) == len(wanted) == 10
+
+
+def test_a_window_shows_whole_operations_and_what_launched_them(pair, tmp_path):
+    folder, _, _ = pair
+    # The first kernel of step 1 runs in it; its launch came 900 ns before.
+    window = f"{STEP_NS + 2_400}/{STEP_NS + 2_450}"
+    out = analyse(
+        tmp_path / "out",
+        folder / "rank0.sqlite",
+        options=["--perfetto", "--perfetto-window", window],
+    )
+    shown = read_file(out)
+    assert {one.row[1:] for one in shown.of("kernel")} == {
+        ("first", STEP_NS + 2_001, STEP_NS + 4_001),
+        ("other", STEP_NS + 2_101, STEP_NS + 2_434),
+    }
+    assert len(shown.of("call")) == 2
+    assert sum(one.end_ns - one.start_ns for one in shown.of("wall")) == 50
+
+
+def test_too_many_events_are_left_out_and_told(pair, tmp_path, monkeypatch):
+    folder, _, rows = pair
+    monkeypatch.setattr(perfetto, "MOST_EVENTS", 120)
+    out = tmp_path / "out"
+    ended = run("--mode", "none", *ALL, "--output", out, "--input", folder / "rank0.sqlite")
+    shown = read_file(out)
+    assert 60 < len(shown.slices) + sum(map(len, shown.counters.values())) <= 120
+    left_n = len(rows[0]) - len(shown.of(*RECORDED))
+    assert left_n > 0
+    (remark,) = shown.remarks
+    assert remark.startswith(f"{left_n} operations, calls and ranges left out")
+    assert f"{NAME}: {remark}." in ended.said
+
+
+def test_of_many_ranks_those_of_the_findings_are_shown_or_those_that_are_named(tmp_path):
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(10):
+        planted(folder / f"rank{rank}.sqlite", hostname=f"node{rank}")
+    out = analyse(tmp_path / "out", folder, options=["--perfetto"])
+    shown = read_file(out)
+    assert len(shown.processes) == 8
+    assert shown.remarks == ["2 ranks left out (--ranks names those to show)"]
+    assert all(name.endswith(", clock as exact as NTP") for name in shown.processes.values())
+    named = analyse(tmp_path / "named", folder, options=["--perfetto", "--ranks", "0-8"])
+    assert len(read_file(named).processes) == 9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    later_ns, wrong_ns, scatter_ns = 2_000_000, 1_000_000, 900
+    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000, 250_000, 60))
+    for rank in (0, 1):
+        builder = TraceBuilder(
+            hostname=f"node{rank}", utc_epoch_ns=EPOCH_NS + rank * (later_ns + wrong_ns)
+        )
+        ends_ns = meet_ns - rank * later_ns + rng.integers(0, scatter_ns, meet_ns.size)
+        starts_ns = ends_ns - rng.integers(20_000, 60_000, meet_ns.size)
+        for start_ns, end_ns in zip(starts_ns.tolist(), ends_ns.tolist(), strict=True):
+            builder.kernel(KERNEL, start_ns=start_ns, end_ns=end_ns)
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    out = analyse(
+        tmp_path / "out",
+        *(tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)),
+        options=ALL,
+        recipe="tail_stats",
+    )
+    shown = read_file(out)
+    left, right = (
+        np.sort([one.end_ns for one in shown.of("kernel", process=f"rank {rank} ")])
+        for rank in (0, 1)
+    )
+    assert left.size == right.size == meet_ns.size
+    assert np.abs(left - right).max() < 2 * scatter_ns
+    assert ", clock within " in shown.processes[2]
+    assert ", clock within " not in shown.processes[1]
+
+
+def test_hostile_names_stay_text(tmp_path):
+    write_hostile(tmp_path / "ranks")
+    out = tmp_path / "out"
+    run(
+        "--mode",
+        "none",
+        "--allow-missing-ranks",
+        *ALL,
+        "--output",
+        out,
+        "--input",
+        tmp_path / "ranks",
+    )
+    shown = read_file(out)
+    names = {one.name for one in shown.of("kernel")}
+    assert {name for name in HOSTILE_NAMES if len(name) < 1_000} <= names
+    assert all(len(one.name) <= 1_000 for one in shown.slices)
+
+
+def test_the_overview_writes_one_for_all_and_its_findings_are_on_it(tmp_path):
+    write_demo(tmp_path, scale=0.1)
+    out = analyse(
+        tmp_path / "out", tmp_path / "after", options=["--perfetto"], recipe="llm_overview"
+    )
+    shown = read_file(out)
+    findings = read_frames(out)["findings"].dropna(subset="window_start_ns")
+    told = {(one.name, one.end_ns - one.start_ns) for one in shown.of("finding")}
+    ranks = {int(name.split()[1]) for name in shown.processes.values()}
+    wanted = {
+        (one.title, one.window_end_ns - one.window_start_ns)
+        for one in findings.itertuples()
+        if one.rank in ranks
+    }
+    assert told == wanted
+    assert wanted
+    assert [path.parent for path in out.rglob(NAME)] == [out]
+
+
+def test_both_sides_of_a_comparison_are_shown(pair, tmp_path):
+    folder, _, _ = pair
+    sides = ["--baseline", str(folder / "rank0.sqlite")]
+    out = analyse(
+        tmp_path / "out", folder / "rank1.sqlite", options=[*sides, *ALL], recipe="trace_diff"
+    )
+    names = [name.split(" (")[0] for name in read_file(out).processes.values()]
+    assert sorted(names) == ["baseline rank 0", "input rank 1"]
+
+
+def test_filters_do_not_thin_out_a_timeline(pair, tmp_path):
+    folder, _, rows = pair
+    out = analyse(
+        tmp_path / "out",
+        folder / "rank0.sqlite",
+        options=[*ALL, "--filter-time", f"{STEP_NS}/{2 * STEP_NS}"],
+    )
+    assert len(read_file(out).of(*RECORDED)) == len(rows[0])
+
+
+def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
+    pair, tmp_path, monkeypatch
+):
+    def gone(*_, **__):
+        raise ReportError("rank0: is gone.")
+
+    monkeypatch.setattr(perfetto, "open_report", gone)
+    out = tmp_path / "out"
+    ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0] / "rank0.sqlite")
+    assert ended.code == 0
+    assert f"warning: {NAME}: rank0: is gone." in ended.said
+    assert read_file(out).slices == []
+
+
+def test_nothing_is_read_or_written_without_the_flag(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(perfetto, "write_perfetto", None)
+    out = analyse(tmp_path / "out", pair[0] / "rank0.sqlite")
+    assert not (out / NAME).exists()
+
+
+def test_a_window_without_the_flag_is_an_error(pair, tmp_path):
+    words = ["--mode", "none", "--perfetto-window", "all", "--output", tmp_path / "out"]
+    ended = run(*words, "--input", pair[0] / "rank0.sqlite")
+    assert ended.code == 2
+    assert "--perfetto-window says what --perfetto shows; add --perfetto." in " ".join(ended.said)
