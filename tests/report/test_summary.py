@@ -162,6 +162,20 @@ def test_a_finding_takes_one_line(tmp_path):
     assert lines[start + 1] == "  high   gemm takes 60.0 % of the kernel time"
 
 
+def test_a_name_gives_way_before_the_words_and_numbers_of_a_title(tmp_path):
+    name = quoted("FSDP::pre_forward (blocks.#._checkpoint_wrapped_module)")
+    titles = (f"Rank 3's GPU idles in {name}", f"{name} is 7 times slower on rank 3")
+    for title, ends in zip(titles, ("module)", "on rank 3"), strict=True):
+        (line,) = (
+            line
+            for line in summary(tmp_path, replace(FINDING, title=title), width=80)
+            if "rank 3" in line.lower()
+        )
+        assert "FSDP::" in line
+        assert line.endswith(ends)
+        assert len(line) <= 80
+
+
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_steers_the_terminal(tmp_path, name):
     finding = replace(FINDING, title=f"{quoted(name)} takes 60.0 %")

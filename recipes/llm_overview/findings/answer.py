@@ -78,6 +78,7 @@ def _gain(row: Record, wall_classes: tuple[str, ...]) -> Gain:
         basis=row["gain_basis"],
         is_bound=row["gain_is_bound"],
         steps_n=round(row["gain_ns"] / step_ns) if step_ns else None,
+        step_unit=row["step_unit"] or "step",
         tail_pct=row["gain_tail_pct"],
     )
 

@@ -3,16 +3,26 @@
 Two findings are the same opportunity if they name the same culprit, or if both are about the same
 cause on the same GPU and more than half of the shorter one's window lies in the other's. The gain
 is that of the largest finding: gains of one thing seen by several recipes do not add up.
+
+That a GPU idles in a phase tells where, and not why: where a finding names a cause of idle time on
+the same rank, it is part of the largest such, whose gain stands, as it is the cause that goes away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
+from nsys_llm.taxonomy.wall_classes import IDLE
+
+#: The recipe that knows the steps of all ranks, and the share of a rank's GPU time that they hold.
+_OF_STEPS: Final = "nvtx_phase_attribution"
+_STEPS_HOLD_PCT: Final = 90.0
+#: How the culprit of a finding begins that says in which phase a GPU idles.
+_PHASE: Final = "phase:"
 
 #: A finding, and the recipe that has it.
 Source = tuple[str, Finding]
@@ -38,7 +48,10 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         for finding in part.report.findings
         if finding.kind == PERFORMANCE and finding.gain is not None
     ]
-    order = sorted(range(len(sources)), key=lambda place: _order(sources[place]))
+    order = sorted(
+        range(len(sources)),
+        key=lambda place: (_is_place(sources[place][1]), *_order(sources[place])),
+    )
     groups: list[list[Source]] = []
     for place in order:
         source = sources[place]
@@ -47,7 +60,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
             groups.append([source])
         else:
             group.append(source)
-    return [Opportunity(tuple(group)) for group in groups]
+    return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
 
 
 def _order(source: Source) -> tuple[Any, ...]:
@@ -63,8 +76,21 @@ def _order(source: Source) -> tuple[Any, ...]:
     )
 
 
+def _is_place(finding: Finding) -> bool:
+    """Tell whether a finding says where a GPU idles, and not why."""
+    return finding.cause is None and (finding.culprit or "").startswith(_PHASE)
+
+
 def _is_one(finding: Finding, group: Sequence[Source]) -> bool:
+    lead = group[0][1]
+    if _is_place(finding) and _is_cause_of_idle(lead) and finding.rank in (lead.rank, *lead.ranks):
+        return True
     return any(_same_thing(finding, other) for _, other in group)
+
+
+def _is_cause_of_idle(finding: Finding) -> bool:
+    gain = finding.gain
+    return finding.cause is not None and gain is not None and gain.wall_classes == (IDLE,)
 
 
 def _same_thing(one: Finding, other: Finding) -> bool:
@@ -86,14 +112,39 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return 2 * shared_ns > shorter_ns
 
 
-def opportunity_rows(groups: Sequence[Opportunity]) -> list[dict[str, Any]]:
-    """Return the rows of the table `opportunities`, in order."""
-    return [_opportunity_row(number, group) for number, group in enumerate(groups, 1)]
+def steps_of_ranks(parts: Mapping[str, Part]) -> dict[int, tuple[int, str]]:
+    """Return how many steps each rank has, and their unit; none of ranks whose steps hold less.
+
+    All gains of a rank are told per step or none is: 3 ms beside 60 us a step compares badly.
+    """
+    if _OF_STEPS not in parts:
+        return {}
+    rows = parts[_OF_STEPS].tables["rank_steps"]
+    rows = rows[rows["counted"] & (rows["gpu_pct"] >= _STEPS_HOLD_PCT)]
+    steps_n = rows["steps_n"] + rows["warmup_n"]
+    told = zip(rows["rank"].tolist(), steps_n.tolist(), rows["unit"].tolist(), strict=True)
+    return {rank: (number, unit) for rank, number, unit in told if number}
 
 
-def _opportunity_row(number: int, group: Opportunity) -> dict[str, Any]:
+def opportunity_rows(
+    groups: Sequence[Opportunity], steps: Mapping[int, tuple[int, str]]
+) -> list[dict[str, Any]]:
+    """Return the rows of the table `opportunities`, in order.
+
+    Args:
+        groups: See `grouped_findings`.
+        steps: See `steps_of_ranks`.
+    """
+    return [_opportunity_row(number, group, steps) for number, group in enumerate(groups, 1)]
+
+
+def _opportunity_row(
+    number: int, group: Opportunity, steps: Mapping[int, tuple[int, str]]
+) -> dict[str, Any]:
     recipe, finding = group.lead
-    row = finding_row(finding)
+    steps_n, unit = steps.get(-1 if finding.rank is None else finding.rank, (None, None))
+    gain = finding.gain and replace(finding.gain, steps_n=steps_n)
+    row = finding_row(replace(finding, gain=gain))
     kept = (
         *("severity", "title", "gain_ns", "gain_pct", "gain_step_ns", "gain_is_bound"),
         *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "culprit", "cause"),
@@ -102,6 +153,7 @@ def _opportunity_row(number: int, group: Opportunity) -> dict[str, Any]:
     return {
         "opportunity": number,
         **{name: row[name] for name in kept},
+        "step_unit": unit,
         "recipe": recipe,
         "rule": finding.rule,
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),

@@ -13,7 +13,7 @@ from nsys_llm.report.part import Part
 from nsys_llm.trace.identity import Rank
 
 from ..partials import OverviewPartial
-from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
+from .opportunities import all_finding_rows, grouped_findings, opportunity_rows, steps_of_ranks
 from .ranks import rank_rows
 
 _NAME: Final = "llm_overview"
@@ -32,7 +32,7 @@ def tabulate(
     parts = partial.parts
     groups = grouped_findings(parts)
     rows = {
-        "opportunities": opportunity_rows(groups),
+        "opportunities": opportunity_rows(groups, steps_of_ranks(parts)),
         "all_findings": all_finding_rows(parts, groups),
         "ranks": rank_rows(parts, ranks),
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],

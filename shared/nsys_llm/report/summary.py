@@ -137,7 +137,8 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     told_n = 0
     for finding in findings[:MOST_SHOWN]:
         gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
-        text = f"{finding.severity or finding.kind:<6} {gain}{_plain(finding.title)}"
+        head = f"{finding.severity or finding.kind:<6} {gain}"
+        text = f"{head}{_fitted_title(finding.title, width - len(head) - 2)}"
         # A line is kept for the number of the others.
         kept = told_n + 1 < len(findings)
         if len(lines) + 1 + kept > most_n:
@@ -183,9 +184,15 @@ def _padded(text: str, width: int, right: bool) -> str:
     return text.rjust(width) if right else shortened(text, width).ljust(width)
 
 
-def _plain(text: str) -> str:
+def _fitted_title(title: str, width: int) -> str:
+    """Return a title without its backticks, its names cut so that it fits, if that is enough."""
+    lengths = range(_NAME_WIDTH, _LEAST_NAME_WIDTH - 1, -1)
+    return next((text for n in lengths if len(text := _plain(title, n)) <= width), _plain(title))
+
+
+def _plain(text: str, length: int = _NAME_WIDTH) -> str:
     """Return prose without its backticks, names cut to what a line can hold."""
-    return "".join(shortened(part, _NAME_WIDTH) if code else part for code, part in spans(text))
+    return "".join(shortened(part, length) if code else part for code, part in spans(text))
 
 
 def _wrapped(
