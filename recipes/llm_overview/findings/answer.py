@@ -58,7 +58,9 @@ def _opportunity(row: Record, members: Sequence[Record]) -> Finding:
         evidence=tuple(_evidence(members)),
         numbers={name: value for one in members for name, value in _numbers(one).items()},
         cause=row["cause"],
+        cause_ns=row["cause_ns"],
         culprit=row["culprit"],
+        ranks=_ranks(row),
         rank=row["rank"],
         device_id=row["device_id"],
         name=lead["name"],
@@ -105,6 +107,10 @@ def _json(row: Record) -> dict[str, float]:
     return numbers
 
 
+def _ranks(row: Record) -> tuple[int, ...]:
+    return tuple(int(rank) for rank in (row["ranks"] or "").split(",") if rank)
+
+
 def _window(row: Record) -> tuple[int, int] | None:
     start_ns, end_ns = row["window_start_ns"], row["window_end_ns"]
     return None if start_ns is None or end_ns is None else (start_ns, end_ns)
@@ -120,6 +126,7 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
                 fields={"title": row["title"], "recommendation": row["recommendation"]},
                 evidence=tuple(_evidence([row])),
                 numbers=_json(row),
+                ranks=_ranks(row),
                 rank=row["rank"],
                 device_id=row["device_id"],
                 record=row["record"],

@@ -147,7 +147,8 @@ def _opportunity_row(
     row = finding_row(replace(finding, gain=gain))
     kept = (
         *("severity", "title", "gain_ns", "gain_pct", "gain_step_ns", "gain_is_bound"),
-        *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "culprit", "cause"),
+        *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "ranks", "culprit"),
+        *("cause", "cause_ns"),
         *("details", "recommendation", "record", "window_start_ns", "window_end_ns"),
     )
     return {
@@ -181,7 +182,8 @@ def _account_row(
 ) -> dict[str, Any]:
     row = finding_row(finding)
     kept = (
-        *("kind", "severity", "rule", "rank", "device_id", "name", "gain_ns", "gain_pct"),
+        *("kind", "severity", "rule", "rank", "device_id", "ranks", "name", "gain_ns"),
+        "gain_pct",
         *("title", "details", "recommendation", "record", "evidence", "numbers", "wall_classes"),
     )
     where, opportunity = account or (finding.kind, None)
