@@ -234,7 +234,7 @@ RULES: Final = rules_by_id(
     Rule(
         "unfused_pointwise",
         scope="category",
-        title="Unfused pointwise kernels: {share} (rank {rank})",
+        title="Unfused pointwise kernels (rank {rank})",
         threshold=f"{_LEVERS['unfused_pointwise'].condition}; {_GAIN}",
         source=_LEVERS["unfused_pointwise"].source,
         recommendation="Fuse them: torch.compile, or fused norm, activation and rotary embedding "

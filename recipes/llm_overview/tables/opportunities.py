@@ -18,8 +18,11 @@ from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
 from nsys_llm.taxonomy.wall_classes import IDLE
 
-#: The recipe that knows the steps of all ranks, and the share of a rank's GPU time that they hold.
+#: The recipe that knows what the steps of all ranks are and hold, and that which counts those that
+#: an end of the capture cuts too, as they are in the span.
 _OF_STEPS: Final = "nvtx_phase_attribution"
+_OF_ALL_STEPS: Final = "tail_stats"
+#: Share of a rank's GPU time that its steps hold.
 _STEPS_HOLD_PCT: Final = 90.0
 #: How the culprit of a finding begins that says in which phase a GPU idles.
 _PHASE: Final = "phase:"
@@ -117,13 +120,14 @@ def steps_of_ranks(parts: Mapping[str, Part]) -> dict[int, tuple[int, str]]:
 
     All gains of a rank are told per step or none is: 3 ms beside 60 us a step compares badly.
     """
-    if _OF_STEPS not in parts:
+    if not {_OF_STEPS, _OF_ALL_STEPS} <= set(parts):
         return {}
     rows = parts[_OF_STEPS].tables["rank_steps"]
     rows = rows[rows["counted"] & (rows["gpu_pct"] >= _STEPS_HOLD_PCT)]
-    steps_n = rows["steps_n"] + rows["warmup_n"]
-    told = zip(rows["rank"].tolist(), steps_n.tolist(), rows["unit"].tolist(), strict=True)
-    return {rank: (number, unit) for rank, number, unit in told if number}
+    units = dict(zip(rows["rank"].tolist(), rows["unit"].tolist(), strict=True))
+    devices = parts[_OF_ALL_STEPS].tables["tail_ranks"].dropna(subset=["steps_n"])
+    told = zip(devices["rank"].tolist(), devices["steps_n"].tolist(), strict=True)
+    return {rank: (int(number), units[rank]) for rank, number in told if rank in units and number}
 
 
 def opportunity_rows(

@@ -12,6 +12,7 @@ from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.gains import gain_words
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.wall_line import WallLine, WallPart
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import counted, shortened, spans
@@ -26,6 +27,10 @@ _BELOW: Final = 4
 _LEAST_TABLE: Final = 4
 #: Parts of the wall split that are told together before anything else is left out.
 _LITTLE_PCT: Final = 2.0
+#: And below this before more is left out than kinds of work.
+_SOME_PCT: Final = 5.0
+#: Classes that are told as long as a line holds them.
+_LASTING: Final = (COMMUNICATION, IDLE)
 _WIDTH: Final = 80
 _HEIGHT: Final = 24
 _NAME_WIDTH: Final = 44
@@ -98,16 +103,33 @@ def _fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
 
 
 def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
-    """Yield parts, each time with less: little ones together, then without insides, then more."""
+    """Yield parts, each time with less: the least together, fewer insides, then more together.
+
+    How long GPUs communicate and idle is told as long as a line holds it: they are what the bound
+    is compared with, and many kinds of work that are less together may each be more.
+    """
     yield parts
-    together = [
-        [*parts[:kept_n], WallPart("others", sum(part.share_pct for part in parts[kept_n:]))]
-        for kept_n in range(len(parts) - 2, -1, -1)
-    ]
+    together = [_together(parts, merged_n) for merged_n in range(2, len(parts))]
     yield from (few for few in together if few[-1].share_pct < _LITTLE_PCT)
-    for told_n in range(len(parts) - 1, -1, -1):
-        yield [*parts[:told_n], *(replace(part, inside="") for part in parts[told_n:])]
-    yield from together
+    lasting = [part for part in parts if part.label in _LASTING and part.share_pct >= _LITTLE_PCT]
+    kept = [few for few in together if all(part in few for part in lasting)]
+    yield from (few for few in kept if few[-1].share_pct < _SOME_PCT)
+    for few in [parts, *kept]:
+        insides = [place for place, part in enumerate(few) if part.inside]
+        for told in (insides, insides[:1], insides[1:], []):
+            yield [
+                part if place in told else replace(part, inside="")
+                for place, part in enumerate(few)
+            ]
+    yield from ([replace(part, inside="") for part in few] for few in together)
+
+
+def _together(parts: Sequence[WallPart], merged_n: int) -> list[WallPart]:
+    """Return parts of which the least are one, at the end; what is to last goes last."""
+    order = sorted(parts, key=lambda part: (part.label in _LASTING, part.share_pct))
+    merged = order[:merged_n]
+    rest = WallPart("others", sum(part.share_pct for part in merged))
+    return [*(part for part in parts if part not in merged), rest]
 
 
 def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:

@@ -122,10 +122,10 @@ def test_all_gains_of_a_rank_are_told_in_the_same_steps(result):
         read_frames(folder)[name]
         for folder, name in (
             (result, "opportunities"),
-            (result / "nvtx_phase_attribution", "rank_steps"),
+            (result / "tail_stats", "tail_ranks"),
         )
     )
-    numbers = dict(zip(steps["rank"], steps["steps_n"] + steps["warmup_n"], strict=True))
+    numbers = dict(zip(steps["rank"], steps["steps_n"], strict=True))
     for row in listed.itertuples():
         assert row.gain_step_ns == row.gain_ns / numbers[row.rank]
         assert row.step_unit == "step"

@@ -108,7 +108,7 @@ def test_a_slow_gpu_gains_its_time_beyond_the_median_of_the_others():
     assert (one.rule, one.severity, one.rank, one.culprit) == (
         "persistent_straggler", "high", 2, "rank:2",
     )  # fmt: skip
-    assert one.title == "Rank 2 is a straggler: kernels 20.0 % longer"
+    assert one.title == "Rank 2 is a straggler: 20.0 % slower"
     # 1,000 launches of 10 us more, of a span of 100 ms.
     assert (one.gain.gain_ns, one.gain.is_bound, one.gain.basis) == (10 * MS, True, "device")
     assert one.gain.wall_classes == ("compute",)
