@@ -12,7 +12,7 @@ from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.report.report import all_findings, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.run.parts import with_parts
+from nsys_llm.run.parts import overview_options, with_parts
 from nsys_llm.run.worker import load_analysis, map_profiles
 from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
@@ -36,9 +36,7 @@ def quick_run(recipe: str, *words: str | Path) -> Run:
     """Return a run by its command line; that of an overview has the results of its recipes."""
     reports = [str(word) for word in words if isinstance(word, Path)]
     flags = [word for word in words if isinstance(word, str)]
-    options = resolved(recipe, "--input", *reports, *flags)
-    if load_manifest(recipe).recipes and options["baseline"] is None:
-        del options["baseline"]
+    options = overview_options(recipe, resolved(recipe, "--input", *reports, *flags))
     inputs, _ = expand_sides(entries_by_side(options))
     result = map_profiles(inputs, recipe=recipe, options=options)
     assert all(profile.reason is None for profile in result.profiles), result.profiles

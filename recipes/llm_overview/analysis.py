@@ -16,6 +16,7 @@ from typing import Final
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, caveats, findings
+from .findings.screen import screen
 from .findings.texts import RULES
 from .partials import OverviewPartial, merged
 from .per_rank.rank import map_rank
@@ -33,4 +34,5 @@ ANALYSIS: Final = Analysis(
     caveats=caveats,
     wall_details=wall_details,
     matches_collectives=True,
+    screen=screen,
 )

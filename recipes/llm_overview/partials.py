@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsys_llm.run.worker import load_analysis
+from nsys_llm.trace.identity import RankKey
+
+from .per_rank.steps import RankSteps
 
 
 @dataclass(frozen=True)
@@ -16,9 +19,11 @@ class OverviewPartial:
     Attributes:
         parts: The merged partial of each recipe, by its name; a recipe without a rank is not there.
             Once ranks are merged, its results, a `Part`.
+        steps: Of each rank that has some.
     """
 
     parts: Mapping[str, Any] = field(default_factory=dict)
+    steps: Mapping[RankKey, RankSteps] = field(default_factory=dict)
 
 
 def merged(parts: Sequence[OverviewPartial]) -> OverviewPartial:
@@ -30,5 +35,6 @@ def merged(parts: Sequence[OverviewPartial]) -> OverviewPartial:
                 [part.parts[recipe] for part in parts if recipe in part.parts]
             )
             for recipe in recipes
-        }
+        },
+        {key: steps for part in parts for key, steps in part.steps.items()},
     )

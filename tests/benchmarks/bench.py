@@ -32,6 +32,8 @@ RECIPES: Final = (
     "idle_gaps",
     "nvtx_phase_attribution",
 )
+#: What runs all of those on one read.
+OVERVIEW: Final = "llm_overview"
 #: Two traces are compared up to this size.
 LARGEST_PAIR: Final = 1_000_000
 MARKS: Final = ("<!-- benchmark: {} -->", "<!-- end of benchmark -->")
@@ -184,7 +186,8 @@ def alone(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
     """Yield what our recipes take standalone, by size and kind of export."""
     yield ["recipe", "kernels", "SQLite", "parquet"]
     pairs = [("trace_diff", size) for size in sizes if size <= LARGEST_PAIR]
-    for recipe, size in [*((recipe, size) for recipe in RECIPES for size in sizes), *pairs]:
+    recipes = (*RECIPES, OVERVIEW)
+    for recipe, size in [*((recipe, size) for recipe in recipes for size in sizes), *pairs]:
         kinds: dict[str, Command] = {}
         for kind in ("SQLite", "parquet"):
             parquet = kind == "parquet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
 
@@ -52,9 +53,35 @@ def test_pictures_are_small_and_shown(picture):
     assert picture.stat().st_size < 300_000
 
 
-def test_the_readme_shows_what_the_demo_prints(tmp_path):
-    write_demo(tmp_path)
-    words = ["--mode", "none", "--output", tmp_path / "out"]
-    ended = run(*words, "--input", tmp_path / "baseline")
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("readme")
+    write_demo(folder / "nsys-llm-demo")
+    return folder
+
+
+def test_the_readme_shows_what_the_demo_prints(demo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    words = ["--mode", "none", "--output", demo / "out"]
+    ended = run(*words, "--input", demo / "nsys-llm-demo/baseline", recipe="llm_overview")
     summary = "\n".join(ended.printed[: ended.printed.index("Generated:")])
+    assert " 1 at most" in summary
     assert summary in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_session_in_the_readme_gives_what_it_shows(demo, monkeypatch):
+    monkeypatch.chdir(demo)
+    (session,) = re.findall(
+        r"^```python\n(>>> .*?)```$", (ROOT / "README.md").read_text("utf-8"), re.M | re.S
+    )
+    asked = doctest.DocTestParser().get_doctest(session, {}, "README.md", "README.md", 0)
+    assert len(asked.examples) >= 6
+    done = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(asked)
+    assert (done.attempted, done.failed) == (len(asked.examples), 0)
+
+
+def test_the_readme_names_every_recipe_in_its_first_table():
+    text = (ROOT / "README.md").read_text("utf-8")
+    table = text.partition("| recipe | question |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| \[`(\w+)`\]", table, re.M)) == set(recipe_names())

@@ -108,9 +108,10 @@ def test_nothing_that_is_shown_hides_or_turns_text_around(notebook, report, host
     assert [text[:200] for text in texts if INVISIBLE.search(text)] == []
 
 
-def test_labels_of_figures_hold_no_element_and_no_formula(notebook):
+def test_labels_of_figures_hold_no_element_and_no_formula(notebook, recipe):
     labels = [text for data in shown_by(notebook) for text in strings_in(data.get(PLOTLY))]
-    assert any("script" in label for label in labels)
+    # The overview's own figures have titles of findings, ranks and classes: no name of a kernel.
+    assert recipe == "llm_overview" or any("script" in label for label in labels)
     for label in labels:
         assert re.findall(r"<(?!br>|/?extra>)", label) == [], label
         # Plotly gives to MathJax what stands between two dollars.
@@ -198,8 +199,10 @@ def test_markdown_shows_names_as_they_are(report, hostile_run, recipe):
     shown = {re.sub(" +", " ", one).strip() for one in code}
     clean = (INVISIBLE.sub(" ", name).replace("`", "'") for name in HOSTILE_NAMES)
     wanted = {re.sub(r"\s+", " ", name).strip() for name in clean if len(name) < 60}
-    # Lists of kernels are cut after some rows; most names stand in that of llm_hotspots.
-    assert len(wanted & shown) >= (15 if recipe == "llm_hotspots" else 3)
+    # Lists of kernels are cut after some rows; most names stand in that of llm_hotspots, and the
+    # overview has those that a finding names.
+    least_n = {"llm_hotspots": 15, "llm_overview": 2}
+    assert len(wanted & shown) >= least_n.get(recipe, 3)
 
 
 def test_the_terminal_shows_no_name_that_steers_it(hostile_run):

@@ -104,7 +104,10 @@ def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     write_profiles(simulate(program), tmp_path)
     first = judged(tmp_path).iloc[0]
     truth = true_gain_pct(program, without_fault(program, "late_host"))
-    assert first["culprit"] == f"rank:{seed % 4}"
+    # The rank is late, or its host is: both are what was planted.
+    rank = seed % 4
+    told = (first["culprit"], first["rank"])
+    assert first["culprit"] == f"rank:{rank}" or told == ("host:late", rank)
     assert first["gain_pct"] == pytest.approx(truth, rel=0.25)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -249,12 +250,13 @@ def test_the_demo_says_where_the_results_are_and_replaces_only_what_it_made(tmp_
     folder.mkdir()
     done = install("--current", "--demo", folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "LLM hotspots\n" in done.stdout, "the summary"
+    assert re.search(r"^baseline: 4 GPUs, .* a step +\S+-BOUND$", done.stdout, re.M), "the screen"
+    assert re.search(r"^ 1 at most .*%  Rank 2 is a straggler", done.stdout, re.M)
     *_, report, notebook = done.stdout.splitlines()
-    assert report.endswith("nsys-llm-demo/llm_hotspots/report.md")
-    assert "nsys-llm-demo/llm_hotspots/analysis.ipynb" in notebook
-    for name in ("kernels.parquet", "report.md", "analysis.ipynb"):
-        assert (folder / "nsys-llm-demo/llm_hotspots" / name).is_file()
+    assert report.endswith("nsys-llm-demo/llm_overview/report.md")
+    assert "nsys-llm-demo/llm_overview/analysis.ipynb" in notebook
+    for name in ("llm_hotspots/kernels.parquet", "report.md", "analysis.ipynb"):
+        assert (folder / "nsys-llm-demo/llm_overview" / name).is_file()
     first = files_below(folder)
 
     (folder / "nsys-llm-demo/notes.txt").write_text("mine")

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.nsys
 MODES = {
     "tail_stats": "concurrent",
     "idle_gaps": "none",
+    "llm_overview": "concurrent",
     "nvtx_phase_attribution": "dask-futures",
     "trace_diff": "concurrent",
 }

@@ -11,7 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from pandas.api.types import is_float_dtype, is_integer_dtype
-from results import analyse, plain, read_frames, read_results, rows, run, tables_of, under_nsys
+from results import (
+    analyse,
+    differences,
+    plain,
+    read_frames,
+    read_results,
+    rows,
+    run,
+    tables_of,
+    under_nsys,
+)
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
@@ -215,6 +225,26 @@ def test_nvidia_s_diff_accepts_two_outputs(nsys, traces, extra, tmp_path):
         gone = one[name][common] - other[name][common]
         assert found["all_stats"][name][common].tolist() == gone.tolist()
     assert set(found["rank_stats"]["File"]) == {"rank0", "rank1"}
+
+
+def test_nvidia_s_diff_takes_two_folders_of_a_recipe_in_overviews(nsys, traces, tmp_path):
+    def compared(where, *folders):
+        where.mkdir()
+        done = under_nsys(nsys, where, "--input", *folders, recipe="diff")
+        assert done.returncode == 0, done.stdout
+        return read_results(where / "llm_hotspots-diff-1")
+
+    sides = {name: traces / "h100_mfu_ranks" / name for name in ("before", "after")}
+    alone = [analyse(tmp_path / name, path) for name, path in sides.items()]
+    options = ("--only", "llm_hotspots")
+    parts = [
+        analyse(tmp_path / f"all_{name}", path, options=options, recipe="llm_overview")
+        / "llm_hotspots"
+        for name, path in sides.items()
+    ]
+    expected = compared(tmp_path / "of_runs", *alone)
+    assert set(expected) == {"rank_stats", "all_stats"}
+    assert differences(compared(tmp_path / "of_parts", *parts), expected) == []
 
 
 def test_nvidia_s_diff_of_an_output_with_itself_is_zero(nsys, reports, tmp_path):

@@ -222,3 +222,18 @@ def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):
     assert headings == ["# Made hotspots", "## Findings: 1 high", "## Capture", "## Top kernels"]
     assert text.endswith("\n")
     assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize("words_n", [10, 60, 200, 800])
+def test_a_report_tells_fewer_findings_where_they_are_long_and_counts_the_others(tmp_path, words_n):
+    manifest, results = made_results(tmp_path, ROWS)
+    told = [replace(FINDING, title=f"title{n}", details="word " * words_n) for n in range(12)]
+    text = report_markdown(made_report(manifest, *told), results)
+    shown = [n for n in range(12) if f"title{n}\n" in text]
+    assert shown == list(range(max(1, len(shown))))
+    assert len(shown) <= MOST_SHOWN
+    assert f"And {12 - len(shown)} more in" in text
+    assert len(text.split()) <= 1_500 or len(shown) == 1
+    if len(shown) < MOST_SHOWN:
+        # A finding more is one too many.
+        assert len(text.split()) + words_n > 1_400

@@ -11,7 +11,7 @@ from rendered import HOSTILE_NAMES
 from report_maker import FINDING, SECTION, made_report, made_results
 
 from nsys_llm.report.findings import SEVERITIES
-from nsys_llm.report.summary import _fitted_parts, summary_lines
+from nsys_llm.report.summary import fitted_parts, summary_lines
 from nsys_llm.report.wall_line import Bound, WallLine, WallPart
 from nsys_llm.view.text import quoted
 
@@ -198,7 +198,7 @@ def test_idle_time_and_communication_are_told_however_many_kinds_of_work_there_a
         for name, weight in zip(names, weights, strict=True)
     ]
     parts = sorted(parts, key=lambda part: -part.share_pct)
-    lines = _fitted_parts(WallLine("", 4, tuple(parts), (), Bound("x", "y")), 80, 2)
+    lines = fitted_parts(WallLine("", 4, tuple(parts), (), Bound("x", "y")), 80, 2)
     assert len(lines) <= 2
     assert all(len(line) <= 80 for line in lines)
     text = " ".join(lines)

@@ -9,8 +9,11 @@ from dataclasses import replace
 from nsys_llm.report.findings import CAPTURE, Evidence, Finding
 from nsys_llm.report.gains import Gain, gain_words
 from nsys_llm.report.records import Record, Tables, grouped, records
-from nsys_llm.view.text import counted, listed
+from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
+from nsys_llm.view.text import listed
 
+from ..tables.opportunities import LEAD
+from .screen import step_unit
 from .texts import RULES
 
 
@@ -19,7 +22,7 @@ def findings(tables: Tables) -> list[Finding]:
     rows = records(tables["all_findings"])
     members = grouped((row for row in rows if row["opportunity"] is not None), "opportunity")
     told = [
-        _opportunity(row, members[(row["opportunity"],)])
+        _opportunity(row, members[(row["opportunity"],)], step_unit(tables))
         for row in records(tables["opportunities"])
     ]
     return [*told, *_remarks(rows)]
@@ -31,31 +34,26 @@ def answer(tables: Tables) -> str:
     if not rows:
         return "No recipe found anything whose fix would gain 1 % of a GPU's time or more."
     first = rows[0]
-    gain = _gain(first, ())
+    gain = _gain(first, (), step_unit(tables))
     others = [row["title"] for row in rows[1:3]]
     more = f" Next: {listed(others)}." if others else ""
     return f"Fix first: {first['title']} ({gain_words(gain)}).{more}"
 
 
 def caveats(tables: Tables) -> list[str]:
-    """Return what to know before reading; the recipes' own caveats stand in their reports."""
-    some = [row for row in records(tables["recipes"]) if row["remarks_n"]]
-    if not some:
-        return []
-    parts = [f"`{row['recipe']}` ({counted(row['remarks_n'], 'remark')})" for row in some]
-    return [f"What the recipes remark on the capture: {', '.join(parts)}; each stands above once."]
+    """Return nothing: what the recipes remark on the capture stands under Capture, each once."""
+    return []
 
 
-def _opportunity(row: Record, members: Sequence[Record]) -> Finding:
+def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
     classes = [name for one in members for name in (one["wall_classes"] or "").split(", ") if name]
-    others = [one for one in members[1:]]
+    lead, *others = sorted(members, key=lambda one: one["account"] != LEAD)
     more = f" Also seen: {'; '.join(_seen(one) for one in others)}." if others else ""
-    lead = members[0]
     made = RULES["opportunity"].finding(
-        gain=_gain(row, tuple(dict.fromkeys(classes))),
+        gain=_gain(row, tuple(dict.fromkeys(classes)), step_unit),
         details=f"{row['details']}{more}",
         fields={"title": row["title"], "recommendation": row["recommendation"]},
-        evidence=tuple(_evidence(members)),
+        evidence=tuple(_evidence([lead, *others])),
         numbers={name: value for one in members for name, value in _numbers(one).items()},
         cause=row["cause"],
         cause_ns=row["cause_ns"],
@@ -66,12 +64,12 @@ def _opportunity(row: Record, members: Sequence[Record]) -> Finding:
         name=lead["name"],
         record=row["record"],
         window_ns=_window(row),
-        tables=tuple(dict.fromkeys(f"{one['recipe']}" for one in members)),
+        tables=tuple(dict.fromkeys(one["recipe"] for one in [lead, *others])),
     )
     return replace(made, rule=row["rule"])
 
 
-def _gain(row: Record, wall_classes: tuple[str, ...]) -> Gain:
+def _gain(row: Record, wall_classes: tuple[str, ...], step_unit: str) -> Gain:
     step_ns = row["gain_step_ns"]
     return Gain(
         gain_ns=row["gain_ns"],
@@ -79,8 +77,8 @@ def _gain(row: Record, wall_classes: tuple[str, ...]) -> Gain:
         wall_classes=wall_classes or ("compute",),
         basis=row["gain_basis"],
         is_bound=row["gain_is_bound"],
-        steps_n=round(row["gain_ns"] / step_ns) if step_ns else None,
-        step_unit=row["step_unit"] or "step",
+        steps_n=row["gain_ns"] / step_ns if step_ns else None,
+        step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
     )
 
@@ -98,7 +96,8 @@ def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
 
 def _numbers(row: Record) -> dict[str, float]:
     told = {f"{row['recipe']}.{row['rule']}.{name}": value for name, value in _json(row).items()}
-    gain = {f"{row['recipe']}.{row['rule']}.gain_ns": row["gain_ns"]}
+    gains = ("gain_ns", "gain_pct", "gain_step_ns")
+    gain = {f"{row['recipe']}.{row['rule']}.{name}": row[name] for name in gains}
     return told | {name: value for name, value in gain.items() if value is not None}
 
 
@@ -117,10 +116,15 @@ def _window(row: Record) -> tuple[int, int] | None:
 
 
 def _remarks(rows: Sequence[Record]) -> list[Finding]:
-    """Return the remarks on the capture, each once however many recipes make it."""
+    """Return the remarks on the capture, each once however many recipes make it.
+
+    Those that every run makes, the overview makes too.
+    """
     told: dict[tuple[str, str], Finding] = {}
     for row in rows:
-        if row["kind"] == CAPTURE and (row["rule"], row["title"]) not in told:
+        if row["kind"] != CAPTURE or row["rule"] in OF_EVERY_RUN:
+            continue
+        if (row["rule"], row["title"]) not in told:
             made = RULES["remark"].finding(
                 details=row["details"],
                 fields={"title": row["title"], "recommendation": row["recommendation"]},

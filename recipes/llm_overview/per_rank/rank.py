@@ -11,19 +11,22 @@ from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import OverviewPartial
+from .steps import map_steps
 
 
 def map_rank(trace: RankTrace, key: RankKey, options: Mapping[str, Any]) -> OverviewPartial:
-    """Return what each recipe keeps of a rank.
+    """Return what each recipe keeps of a rank, and its steps.
 
     Args:
         trace: The rank, with all that any of them reads.
         key: The rank.
         options: Of the overview, which has those of all recipes.
     """
+    steps = map_steps(trace, options)
     return OverviewPartial(
         {
             recipe: load_analysis(recipe).map_rank(trace, key, options)
             for recipe in part_names("llm_overview", options)
-        }
+        },
+        {} if steps is None else {key: steps},
     )

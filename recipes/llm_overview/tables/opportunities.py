@@ -11,22 +11,18 @@ the same rank, it is part of the largest such, whose gain stands, as it is the c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
 from nsys_llm.taxonomy.wall_classes import IDLE
 
-#: The recipe that knows what the steps of all ranks are and hold, and that which counts those that
-#: an end of the capture cuts too, as they are in the span.
-_OF_STEPS: Final = "nvtx_phase_attribution"
-_OF_ALL_STEPS: Final = "tail_stats"
-#: Share of a rank's GPU time that its steps hold.
-_STEPS_HOLD_PCT: Final = 90.0
 #: How the culprit of a finding begins that says in which phase a GPU idles.
 _PHASE: Final = "phase:"
 
+#: What the table `all_findings` says of a finding that speaks for its opportunity.
+LEAD: Final = "lead"
 #: A finding, and the recipe that has it.
 Source = tuple[str, Finding]
 
@@ -115,42 +111,21 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return 2 * shared_ns > shorter_ns
 
 
-def steps_of_ranks(parts: Mapping[str, Part]) -> dict[int, tuple[int, str]]:
-    """Return how many steps each rank has, and their unit; none of ranks whose steps hold less.
-
-    All gains of a rank are told per step or none is: 3 ms beside 60 us a step compares badly.
-    """
-    if not {_OF_STEPS, _OF_ALL_STEPS} <= set(parts):
-        return {}
-    rows = parts[_OF_STEPS].tables["rank_steps"]
-    rows = rows[rows["counted"] & (rows["gpu_pct"] >= _STEPS_HOLD_PCT)]
-    units = dict(zip(rows["rank"].tolist(), rows["unit"].tolist(), strict=True))
-    devices = parts[_OF_ALL_STEPS].tables["tail_ranks"].dropna(subset=["steps_n"])
-    told = zip(devices["rank"].tolist(), devices["steps_n"].tolist(), strict=True)
-    return {rank: (int(number), units[rank]) for rank, number in told if rank in units and number}
-
-
-def opportunity_rows(
-    groups: Sequence[Opportunity], steps: Mapping[int, tuple[int, str]]
-) -> list[dict[str, Any]]:
+def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
     """Return the rows of the table `opportunities`, in order.
 
     Args:
-        groups: See `grouped_findings`.
-        steps: See `steps_of_ranks`.
+        groups: The opportunities.
+        step_ns: Mean step of the job; None without steps.
     """
-    return [_opportunity_row(number, group, steps) for number, group in enumerate(groups, 1)]
+    return [_opportunity_row(number, group, step_ns) for number, group in enumerate(groups, 1)]
 
 
-def _opportunity_row(
-    number: int, group: Opportunity, steps: Mapping[int, tuple[int, str]]
-) -> dict[str, Any]:
+def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> dict[str, Any]:
     recipe, finding = group.lead
-    steps_n, unit = steps.get(-1 if finding.rank is None else finding.rank, (None, None))
-    gain = finding.gain and replace(finding.gain, steps_n=steps_n)
-    row = finding_row(replace(finding, gain=gain))
+    row = finding_row(finding)
     kept = (
-        *("severity", "title", "gain_ns", "gain_pct", "gain_step_ns", "gain_is_bound"),
+        *("severity", "title", "gain_ns", "gain_pct", "gain_is_bound"),
         *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "ranks", "culprit"),
         *("cause", "cause_ns"),
         *("details", "recommendation", "record", "window_start_ns", "window_end_ns"),
@@ -158,7 +133,8 @@ def _opportunity_row(
     return {
         "opportunity": number,
         **{name: row[name] for name in kept},
-        "step_unit": unit,
+        # A share of the span is as large a share of a mean step.
+        "gain_step_ns": None if step_ns is None else row["gain_pct"] / 100.0 * step_ns,
         "recipe": recipe,
         "rule": finding.rule,
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),
@@ -173,7 +149,7 @@ def all_finding_rows(
     account: dict[tuple[str, int], tuple[str, int]] = {}
     for number, group in enumerate(groups, 1):
         for place, (recipe, finding) in enumerate(group.sources):
-            account[recipe, id(finding)] = ("merged" if place else "lead", number)
+            account[recipe, id(finding)] = ("merged" if place else LEAD, number)
     return [
         _account_row(recipe, position, finding, account.get((recipe, id(finding))))
         for recipe, part in parts.items()
@@ -187,7 +163,7 @@ def _account_row(
     row = finding_row(finding)
     kept = (
         *("kind", "severity", "rule", "rank", "device_id", "ranks", "name", "gain_ns"),
-        "gain_pct",
+        *("gain_pct", "gain_step_ns"),
         *("title", "details", "recommendation", "record", "evidence", "numbers", "wall_classes"),
     )
     where, opportunity = account or (finding.kind, None)

@@ -10,13 +10,18 @@ from nsys_llm.report.records import records
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank
 
+from .steps import NO_STEPS, GpuSteps
 
-def rank_rows(parts: Mapping[str, Part], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Return a row a GPU: its span, and the time of each class of the wall split.
+
+def rank_rows(
+    parts: Mapping[str, Part], ranks: Sequence[Rank], steps: GpuSteps
+) -> list[dict[str, Any]]:
+    """Return a row a GPU: its span, the time of each class of the wall split, and its steps.
 
     Args:
         parts: The recipes' results, by name; the wall split is the same in all of them.
         ranks: Those with GPU work, in order.
+        steps: Of each GPU that has some.
     """
     if not parts or not ranks:
         return []
@@ -34,5 +39,6 @@ def rank_rows(parts: Mapping[str, Part], ranks: Sequence[Rank]) -> list[dict[str
         gpu[f"{row['wall_class']}_ns"] += row["time_ns"]
     for gpu in gpus.values():
         span_ns = gpu["span_ns"]
+        gpu |= steps.get((gpu["file"], gpu["device_id"]), NO_STEPS)
         gpu["compute_pct"] = 100.0 * gpu["compute_ns"] / span_ns if span_ns else None
     return [gpus[key] for key in sorted(gpus)]

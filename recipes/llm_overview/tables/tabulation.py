@@ -13,8 +13,9 @@ from nsys_llm.report.part import Part
 from nsys_llm.trace.identity import Rank
 
 from ..partials import OverviewPartial
-from .opportunities import all_finding_rows, grouped_findings, opportunity_rows, steps_of_ranks
+from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
 from .ranks import rank_rows
+from .steps import gpu_steps, mean_step_ns
 
 _NAME: Final = "llm_overview"
 
@@ -31,10 +32,11 @@ def tabulate(
     """
     parts = partial.parts
     groups = grouped_findings(parts)
+    gpus = rank_rows(parts, ranks, gpu_steps(partial.steps, ranks))
     rows = {
-        "opportunities": opportunity_rows(groups, steps_of_ranks(parts)),
+        "opportunities": opportunity_rows(groups, mean_step_ns(gpus)),
         "all_findings": all_finding_rows(parts, groups),
-        "ranks": rank_rows(parts, ranks),
+        "ranks": gpus,
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],
     }
     return {name: _frame(name, some) for name, some in rows.items()}

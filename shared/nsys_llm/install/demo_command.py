@@ -20,7 +20,8 @@ from nsys_llm.report.report_files import MARKDOWN_NAME
 from nsys_llm.run import cli
 from nsys_llm.testing.demo import write_demo
 
-_RECIPE: Final = "llm_hotspots"
+_COMMAND: Final = "overview"
+_RECIPE: Final = "llm_overview"
 
 #: Lists the traces that the demo made, the only files of the folder that it may replace.
 _RECORD: Final = ".made-by-install"
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"demo: {folder}: cannot be written ({error.strerror})", file=sys.stderr)
         return int(ExitCode.BAD_INPUT)
     results = folder / _RECIPE
-    words = [_RECIPE, "--input", str(folder / "baseline"), "--output", str(results)]
+    words = [_COMMAND, str(folder / "baseline"), "--output", str(results)]
     print(f"demo: {given.commands}nsys-llm {' '.join(words)}\n", flush=True)
     # A result of ours is replaced, another folder of that name refused by the command itself.
     code = cli.main([*words, "--force-overwrite"])

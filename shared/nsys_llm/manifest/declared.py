@@ -55,12 +55,16 @@ class TableWrite:
         file: Name without extension.
         row: What one row is.
         index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
+        option: The option without which it has no rows; None for most tables.
+        reads: Tables read, without each of which it has no rows.
     """
 
     file: str
     row: str
     columns: tuple[Column, ...]
     index: str | None = None
+    option: str | None = None
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,8 @@ def option_of(raw: Mapping[str, Any]) -> Option:
 def write_of(raw: Mapping[str, Any]) -> TableWrite:
     """Return a written table out of its JSON object."""
     plain = {key: value for key, value in raw.items() if key != "side"}
-    return TableWrite(**{**plain, "columns": tuple(Column(**column) for column in raw["columns"])})
+    columns = tuple(Column(**column) for column in raw["columns"])
+    return TableWrite(**{**plain, "columns": columns, "reads": tuple(raw.get("reads", ()))})
 
 
 def read_of(raw: Mapping[str, Any]) -> TableRead:

@@ -11,6 +11,7 @@ import pandas as pd
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
+from nsys_llm.report.screen import Screen
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.wall import WallDetails, Walls
@@ -41,6 +42,8 @@ class Analysis(Generic[Partial]):
             by `CoverageRow.op`; None for a recipe that does not look at ranges.
         wall_details: Divides classes of the table `wall`; None for a recipe that does not know
             more of them than all do.
+        screen: Facts for the first screen of an overview, from all tables; None for a recipe whose
+            summary is as all others' are, or a run of which there is nothing to tell.
         matches_collectives: Whether it needs `DeviceWall.hidden` for that.
     """
 
@@ -55,3 +58,4 @@ class Analysis(Generic[Partial]):
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
     wall_details: Callable[[Partial, Sequence[Rank], Walls, Options], WallDetails] | None = None
     matches_collectives: bool = False
+    screen: Callable[[Tables], Screen | None] | None = None

@@ -34,7 +34,7 @@ class Gain:
         basis: One of `BASES`.
         is_bound: True where the fix shortens work, so that it gains at most this. False where it
             removes a wait: this is an estimate then, and not a bound.
-        steps_n: Full steps in the span; None where there are no steps.
+        steps_n: Steps in the span, a part of one as that part; None where there are no steps.
         step_unit: What a step is: step, layer, graph or period.
         tail_pct: Share of the p99 or worst step that the fix would gain there; None if unknown.
     """
@@ -44,7 +44,7 @@ class Gain:
     wall_classes: tuple[str, ...]
     basis: str
     is_bound: bool
-    steps_n: int | None = None
+    steps_n: float | None = None
     step_unit: str = "step"
     tail_pct: float | None = None
 

@@ -27,6 +27,12 @@ _CELL_LENGTH: Final = 48
 #: Of a sentence, which tells nothing without its middle.
 _PROSE_LENGTH: Final = 80
 
+#: Below the findings and the capture.
+_FILES: Final = (
+    "All tables, with the unit and the meaning of every column, are the parquet files beside "
+    "this report. Times are as recorded."
+)
+
 #: Above findings that matter in few steps only.
 TAIL_HEADING: Final = "In rare slow steps:"
 
@@ -41,14 +47,22 @@ Prose = Callable[[str], str]
 
 def report_markdown(report: Report, results: Results) -> str:
     """Return the whole report: for a terminal, a pull request, a chat."""
-    parts = [head_markdown(report), capture_markdown(report)]
-    parts.append(
-        "All tables, with the unit and the meaning of every column, are the parquet files beside "
-        "this report. Times are as recorded."
-    )
-    words_n = _MOST_WORDS - sum(len(part.split()) for part in parts)
+    below = [capture_markdown(report), _FILES]
+    parts = [_head_within(report, _MOST_WORDS - _words_n(below)), *below]
+    words_n = _MOST_WORDS - _words_n(parts)
     parts += _sections_within(_chosen(report.lead_sections), results, words_n)
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _words_n(parts: Sequence[str]) -> int:
+    return sum(len(part.split()) for part in parts)
+
+
+def _head_within(report: Report, words_n: int) -> str:
+    """Return the head with as many findings as the words allow, and one at least."""
+    heads = (head_markdown(report, most_n) for most_n in range(MOST_SHOWN, 1, -1))
+    fits = (head for head in heads if _words_n([head]) <= words_n)
+    return next(fits, None) or head_markdown(report, 1)
 
 
 def _chosen(sections: Sequence[Section]) -> list[Section]:
@@ -65,23 +79,23 @@ def _sections_within(sections: Sequence[Section], results: Results, words_n: int
                 section_markdown(replace(section, rows_n=min(section.rows_n, rows_n)), results)
                 for section in sections[:count]
             ]
-            if sum(len(text.split()) for text in shown) <= words_n:
+            if _words_n(shown) <= words_n:
                 return shown
     return []
 
 
-def head_markdown(report: Report) -> str:
-    """Return title, question, answer and findings."""
+def head_markdown(report: Report, most_n: int = MOST_SHOWN) -> str:
+    """Return title, question, answer and the first findings."""
     lines = [answer_markdown(report, markdown_prose), findings_heading(report)]
     told = report.opportunities
     if any(one.gain is not None for one in told):
         lines.append(NOT_ADDITIVE)
-    for number, one in enumerate(told[:MOST_SHOWN], 1):
+    for number, one in enumerate(told[:most_n], 1):
         if one.severity == TAIL and (number == 1 or told[number - 2].severity != TAIL):
             lines.append(TAIL_HEADING)
         lines.append(_finding(number, one))
-    if len(told) > MOST_SHOWN:
-        lines.append(f"And {len(told) - MOST_SHOWN} more in `findings.parquet`.")
+    if len(told) > most_n:
+        lines.append(f"And {len(told) - most_n} more in `findings.parquet`.")
     return "\n\n".join(lines)
 
 

@@ -44,8 +44,9 @@ function draw(index) {
 }
 draw(0);
 function fit() {
-  for (const plot of document.querySelectorAll(".js-plotly-plot"))
-    if (plot.offsetParent !== null) Plotly.Plots.resize(plot);
+  const plots = [...document.querySelectorAll(".js-plotly-plot")];
+  const shown = plots.filter(plot => plot.offsetParent !== null);
+  return Promise.all(shown.map(plot => Plotly.Plots.resize(plot)));
 }
 let waiting;
 addEventListener("resize", function () {
@@ -58,7 +59,7 @@ function unfold() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (target !== null && more.contains(target)) {
     more.open = true;
-    target.scrollIntoView();
+    fit().then(() => target.scrollIntoView());
   }
 }
 addEventListener("hashchange", unfold);

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.capture_summary import (
     capture_caveats,
     capture_facts,
@@ -30,6 +31,7 @@ from nsys_llm.report.gains import gain_words
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
+from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans
 
@@ -46,6 +48,7 @@ class Report:
         unrecorded: What the capture could not show, and the flags that would have shown it.
         sections: The tables to show.
         wall: Where the wall-clock time went, and what bounds it; a line of each side.
+        screen: Of an overview, what its first screen shows besides; None of others.
     """
 
     manifest: Manifest
@@ -56,6 +59,7 @@ class Report:
     unrecorded: tuple[str, ...]
     sections: tuple[Section, ...]
     wall: tuple[WallLine, ...] = ()
+    screen: Screen | None = None
 
     @property
     def lead_sections(self) -> tuple[Section, ...]:
@@ -88,7 +92,21 @@ NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do
 
 def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
-    return ranked([*run_findings(tables), *run.analysis.findings(tables)])
+    return findings_of(run.analysis, tables)
+
+
+def findings_of(analysis: Analysis[Any], tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return the findings that tables give, in order."""
+    return ranked([*run_findings(tables), *analysis.findings(tables)])
+
+
+def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tuple[Section, ...]:
+    """Return the sections of a recipe that a report has: without optional ones that are empty."""
+    return tuple(
+        section
+        for section in manifest.sections
+        if len(tables[section.table]) or not section.optional
+    )
 
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
@@ -120,13 +138,15 @@ def build_report(
         facts=tuple(facts),
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
-        sections=tuple(
-            section
-            for section in run.manifest.sections
-            if len(tables[section.table]) or not section.optional
-        ),
+        sections=shown_sections(run.manifest, tables),
         wall=wall_lines(tables),
+        screen=_screen(run, tables),
     )
+
+
+def _screen(run: Run, tables: Mapping[str, pd.DataFrame]) -> Screen | None:
+    screen = None if run.analysis.screen is None else run.analysis.screen(tables)
+    return None if screen is None else replace(screen, subject=subject(run.profiles))
 
 
 def report_record(report: Report) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
+from nsys_llm.report.first_screen import first_screen_lines
 from nsys_llm.report.markdown import report_markdown
 from nsys_llm.report.notebook import NOTEBOOK_NAME, write_notebook
 from nsys_llm.report.outputs import write_tables
@@ -113,4 +114,6 @@ def write_report(
             package = str(error.name).partition(".")[0]
             console.warn(f"no {name} was made: pip install {package}.")
     width, height = shutil.get_terminal_size((80, 24))
+    if report.screen is not None:
+        return tuple(first_screen_lines(report, report.screen, width, height)), written
     return tuple(summary_lines(report, results, width, height)), written

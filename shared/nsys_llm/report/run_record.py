@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import ExitCode
+from nsys_llm.report.empty_tables import table_records
 from nsys_llm.report.report import Report, report_record
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank
@@ -45,7 +46,7 @@ def run_record(
         },
         "notes": [*run.left_out, *(f"{who}: {note}." for who, note in run.notes)],
         "report": report_record(report),
-        "tables": {name: len(table) for name, table in tables.items()},
+        "tables": table_records(run, tables),
     }
 
 

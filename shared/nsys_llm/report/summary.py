@@ -22,7 +22,7 @@ _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
 _MOST_ANSWER_LINES: Final = 6
 #: What the command prints below the summary: a blank line, where the results are, and the prompt.
-_BELOW: Final = 4
+BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.
 _LEAST_TABLE: Final = 4
 #: Parts of the wall split that are told together before anything else is left out.
@@ -31,14 +31,14 @@ _LITTLE_PCT: Final = 2.0
 _SOME_PCT: Final = 5.0
 #: Classes that are told as long as a line holds them.
 _LASTING: Final = (COMMUNICATION, IDLE)
-_WIDTH: Final = 80
-_HEIGHT: Final = 24
+WIDTH: Final = 80
+HEIGHT: Final = 24
 _NAME_WIDTH: Final = 44
 _LEAST_NAME_WIDTH: Final = 16
 
 
 def summary_lines(
-    report: Report, results: Results, width: int = _WIDTH, height: int = _HEIGHT
+    report: Report, results: Results, width: int = WIDTH, height: int = HEIGHT
 ) -> list[str]:
     """Return the lines: the answer, the findings, and the rows that the manifest chose.
 
@@ -48,18 +48,18 @@ def summary_lines(
         width: Of the terminal, in characters.
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
-    width, height = max(60, min(width, 120)), max(height, _HEIGHT)
+    width, height = max(60, min(width, 120)), max(height, HEIGHT)
     lines = _head_lines(report, width)
-    lines += ["", *_wrapped(_plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
+    lines += ["", *wrapped(plain(report.answer), width, "", most=_MOST_ANSWER_LINES)]
     notes = _notes(report)
     shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
-    left_n = height - _BELOW - len(lines) - len(notes)
+    left_n = height - BELOW - len(lines) - len(notes)
     least_table = _LEAST_TABLE if shown else 0
     lines += ["", *_finding_lines(report, width, left_n - 1 - least_table)]
     rows_n = _MOST_ROWS
     for section in shown:
         # A blank line, the title and the headings.
-        rows_n = min(rows_n, height - _BELOW - len(notes) - len(lines) - 3)
+        rows_n = min(rows_n, height - BELOW - len(notes) - len(lines) - 3)
         if rows_n < 1:
             break
         lines += ["", f"{section.title}:", *_table_lines(section, results, width, rows_n)]
@@ -72,7 +72,7 @@ def _fact_line(report: Report, width: int) -> list[str]:
     """Return the first facts of the capture, as many as a line holds."""
     line = ""
     for label, text in report.facts[:_MOST_FACTS]:
-        longer = f"{line}; {label}: {_plain(text)}" if line else f"  {label}: {_plain(text)}"
+        longer = f"{line}; {label}: {plain(text)}" if line else f"  {label}: {plain(text)}"
         if not line or len(longer) <= width:
             line = longer
     return [shortened(line, width)] if line else []
@@ -87,11 +87,11 @@ def _head_lines(report: Report, width: int) -> list[str]:
     lines = [f"{title}{bound:>{width - len(title)}}" if bound and beside else title]
     lines += _fact_line(report, width)
     for line in report.wall:
-        lines += _fitted_parts(line, width, 1 if several else 2)
+        lines += fitted_parts(line, width, 1 if several else 2)
     return lines if beside else [*lines, f"  {bound}"]
 
 
-def _fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
+def fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
     """Return the wall split in some lines, broken between parts; no number is ever cut."""
     head = f"  {line.side}: " if line.side else f"  wall{', mean GPU' * (line.gpus_n > 1)}: "
     lines: list[str] = []
@@ -165,7 +165,7 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
         kept = told_n + 1 < len(findings)
         if len(lines) + 1 + kept > most_n:
             break
-        lines += _wrapped(text, width, "  ", hanging="         ", most=1)
+        lines += wrapped(text, width, "  ", hanging="         ", most=1)
         told_n += 1
     more = len(findings) - told_n
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
@@ -209,17 +209,26 @@ def _padded(text: str, width: int, right: bool) -> str:
 def _fitted_title(title: str, width: int) -> str:
     """Return a title without its backticks, its names cut so that it fits, if that is enough."""
     lengths = range(_NAME_WIDTH, _LEAST_NAME_WIDTH - 1, -1)
-    return next((text for n in lengths if len(text := _plain(title, n)) <= width), _plain(title))
+    return next((text for n in lengths if len(text := plain(title, n)) <= width), plain(title))
 
 
-def _plain(text: str, length: int = _NAME_WIDTH) -> str:
+def plain(text: str, length: int = _NAME_WIDTH) -> str:
     """Return prose without its backticks, names cut to what a line can hold."""
     return "".join(shortened(part, length) if code else part for code, part in spans(text))
 
 
-def _wrapped(
+def wrapped(
     text: str, width: int, indent: str, hanging: str | None = None, most: int | None = None
 ) -> list[str]:
+    """Return lines of text, cut between words.
+
+    Args:
+        text: The text.
+        width: Of a line.
+        indent: Of the first line.
+        hanging: Of the others; None: the same.
+        most: Of lines.
+    """
     return textwrap.wrap(
         text,
         width,

@@ -85,6 +85,12 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         help=f"Rows. Default: {_SHOWN_ROWS_N}.",
     )
     command.add_argument("--json", action="store_true", help="JSON, for programs.")
+    command.add_argument(
+        "--notebook",
+        action="store_true",
+        help="Write report.md and analysis.ipynb into the folder, where a recipe of an overview "
+        "has none, and print nothing else.",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,6 +25,7 @@ from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
+from nsys_llm.trace.rank_sets import BASELINE
 
 
 def part_names(recipe: str, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -40,6 +41,13 @@ def part_names(recipe: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     if odd := [name for name in chosen if name not in names]:
         raise UsageError(f"--only: no recipe '{odd[0]}'; there are: {', '.join(names)}.")
     return tuple(name for name in names if name in chosen)
+
+
+def overview_options(recipe: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what an overview itself is run with: it reads one run, and trace_diff compares."""
+    if not load_manifest(recipe).recipes:
+        return options
+    return {name: value for name, value in options.items() if name != BASELINE}
 
 
 def with_parts(run: Run) -> Run:
@@ -109,7 +117,12 @@ def with_verdict(report: Report, folder: Path) -> Report:
         folder: Result of `COMPARED`.
     """
     compared = json.loads((folder / REPORT_NAME).read_text("utf-8"))["report"]
-    return replace(report, answer=f"{compared['answer']} {report.answer}")
+    screen = report.screen
+    return replace(
+        report,
+        answer=f"{compared['answer']} {report.answer}",
+        screen=None if screen is None else replace(screen, verdict=compared["answer"]),
+    )
 
 
 def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:

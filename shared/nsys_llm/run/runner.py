@@ -21,8 +21,16 @@ from nsys_llm.report.verdict import gated
 from nsys_llm.run.executors import Executor
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.mapping import find_inputs, map_run
-from nsys_llm.run.parts import COMPARED, part_names, with_parts, with_verdict, write_parts
+from nsys_llm.run.parts import (
+    COMPARED,
+    overview_options,
+    part_names,
+    with_parts,
+    with_verdict,
+    write_parts,
+)
 from nsys_llm.run.publish import OutputFolder
+from nsys_llm.trace.rank_sets import BASELINE
 from nsys_llm.trace.unmatched import refuse_unmatched
 
 
@@ -51,11 +59,8 @@ def run_recipe(
     started = datetime.now()
     manifest = load_manifest(recipe)
     part_names(recipe, options)
-    baseline: Sequence[str] | None = None
-    if manifest.recipes:
-        # The overview itself reads one run; trace_diff compares.
-        baseline = options["baseline"]
-        options = {name: value for name, value in options.items() if name != "baseline"}
+    baseline: Sequence[str] | None = options.get(BASELINE) if manifest.recipes else None
+    options = overview_options(recipe, options)
     inputs = find_inputs(options, executor)
     for note in inputs.left_out:
         console.note(note)
@@ -76,7 +81,7 @@ def run_recipe(
         tables["findings"] = findings_table(manifest, findings)
         report = build_report(run, tables, findings)
         if baseline:
-            compared = {**options, "baseline": baseline}
+            compared = {**options, BASELINE: baseline}
             report = with_verdict(report, run_compared(folder.path, compared, executor, console))
         with folder.writing():
             summary, written = write_run(folder.path, run, tables, report, code, console)

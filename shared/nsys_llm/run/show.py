@@ -13,6 +13,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
+from nsys_llm.run.rendering import write_report_later
 from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import shortened
 
@@ -23,13 +24,17 @@ _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
 
 
 def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
-    """Print what was asked for; nothing is written.
+    """Print what was asked for; nothing is written but the report that --notebook asks for.
 
     Raises:
         UsageError: There is no such finding, table or column.
-        OutputError: The folder holds no result.
+        OutputError: The folder holds no result, or cannot be written.
     """
     result = load(given["result"])
+    if given["notebook"]:
+        written = write_report_later(result, console)
+        console.show(*(str(result.folder / name) for name in written))
+        return RunOutcome(ExitCode.DONE, None)
     what = given["what"]
     if what is None:
         lines = _overall(result, given["json"])
@@ -47,7 +52,7 @@ def _overall(result: Result, as_json: bool) -> list[str]:
         | {name: finding[name] for name in ("gain_pct", "gain_step_ns", "gain_ns", "rank")}
         for number, finding in enumerate(result.findings, 1)
     ]
-    tables = {name: int(rows_n) for name, rows_n in result.report["tables"].items()}
+    tables = {name: int(table["rows"]) for name, table in result.report["tables"].items()}
     if as_json:
         record = {"recipe": result.recipe, "answer": result.answer, "findings": findings}
         return [json.dumps({**record, "tables": tables}, indent=2, ensure_ascii=False)]

@@ -37,7 +37,7 @@ from nsys_llm.trace.rank_trace import (
     sane_times,
 )
 
-_PROCESS_TABLES: Final = (*OP_TABLES, "memory_events")
+_PROCESS_TABLES: Final = (*OP_TABLES, "memory_events", "synchronizations", "cuda_events")
 _THREAD_TABLES: Final = (
     *HOST_TABLES,
     *OVERHEAD_TABLES,

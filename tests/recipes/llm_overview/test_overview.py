@@ -20,9 +20,12 @@ PARTS = load_manifest("llm_overview").recipes
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("overview")
-    write_demo(folder, scale=0.1)
-    return folder
+    return tmp_path_factory.mktemp("overview")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def planted(demo):
+    return write_demo(demo, scale=0.1).planted
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,35 @@ def test_an_opportunity_gains_what_its_largest_finding_does(result):
         assert row.gain_pct == largest[row.opportunity]
 
 
+def test_the_finding_of_an_opportunity_begins_with_its_lead(result):
+    tables = read_frames(result)
+    found = read_report(result)["report"]["findings"]
+    rows = tables["all_findings"].dropna(subset=["opportunity"])
+    assert len(tables["opportunities"])
+    for row, told in zip(tables["opportunities"].itertuples(), found, strict=False):
+        others = rows[(rows["opportunity"] == row.opportunity) & (rows["account"] == "merged")]
+        assert told["title"] == row.title
+        assert told["details"].startswith(row.details)
+        also = told["details"][len(row.details) :]
+        assert also.count("(`") == len(others)
+        assert all(f"{title} (`" in also for title in others["title"])
+        assert told["gain_step_ns"] == pytest.approx(row.gain_step_ns, rel=1e-12)
+
+
+def test_a_slow_rank_is_the_first_opportunity_and_one_item(planted, result):
+    rows = read_frames(result)["opportunities"]
+    slow = rows[rows["culprit"] == f"rank:{planted.slow_rank}"]
+    assert slow["opportunity"].tolist() == [1]
+    assert len(slow["recipes"].iloc[0].split(", ")) >= 2
+
+
+def test_what_every_run_remarks_stands_once(demo, tmp_path):
+    words = ("--world-size", "5", "--allow-missing-ranks")
+    out = analyse(tmp_path / "out", demo / "after", *words, recipe="llm_overview")
+    rules = [one["rule"] for one in read_report(out)["report"]["findings"]]
+    assert rules.count("missing_ranks") == 1
+
+
 def test_the_files_are_listed_and_the_folder_can_be_replaced(demo, result):
     record = json.loads(next(result.glob("*.nsys-analysis")).read_text("utf-8"))
     assert "idle_gaps/gaps.parquet" in record["Outputs"]
@@ -115,20 +147,6 @@ def test_where_a_gpu_idles_belongs_to_why_and_gains_no_more():
     elsewhere = replace(where, rank=3)
     assert groups_of(elsewhere, sync, late) == [["before decode"], ["host"], ["sync"]]
     assert groups_of(where, slow) == [["before decode"], ["slow"]]
-
-
-def test_all_gains_of_a_rank_are_told_in_the_same_steps(result):
-    listed, steps = (
-        read_frames(folder)[name]
-        for folder, name in (
-            (result, "opportunities"),
-            (result / "tail_stats", "tail_ranks"),
-        )
-    )
-    numbers = dict(zip(steps["rank"], steps["steps_n"], strict=True))
-    for row in listed.itertuples():
-        assert row.gain_step_ns == row.gain_ns / numbers[row.rank]
-        assert row.step_unit == "step"
 
 
 class Told:

@@ -106,6 +106,8 @@ class MatchedCollectives:
         clocks: How each clock was fitted; reports of one session share one.
         sources: For each clock, what its offset rests on.
         shift_ns: For each clock, itself minus the root's, in the middle of its collectives.
+        coarse_ns: For each clock, how much later its capture began than the first one.
+        clock_of: By the path of each report, its clock.
     """
 
     devices: tuple[Device, ...]
@@ -113,6 +115,13 @@ class MatchedCollectives:
     clocks: tuple[ClockFit, ...]
     sources: tuple[str, ...]
     shift_ns: tuple[int, ...]
+    coarse_ns: tuple[int, ...]
+    clock_of: Mapping[str, int]
+
+    def common_ns(self, clock: int, at_ns: IntArray) -> IntArray:
+        """Return instants of a clock on that which all have in common: the first one's."""
+        rough_ns = at_ns + self.coarse_ns[clock]
+        return rough_ns - self.clocks[clock].line.ahead_ns(rough_ns)
 
 
 def match_collectives(
@@ -161,7 +170,13 @@ def match_collectives(
     shown = _with_confidence(shown, lanes, [fit.line for fit in fits])
     sources = _sources(fits, source or _UNKNOWN if aligned else _OFF)
     return MatchedCollectives(
-        tuple(devices), tuple(shown), tuple(fits), tuple(sources), tuple(ahead_ns)
+        devices=tuple(devices),
+        sequences=tuple(shown),
+        clocks=tuple(fits),
+        sources=tuple(sources),
+        shift_ns=tuple(ahead_ns),
+        coarse_ns=tuple(coarse_ns),
+        clock_of=clock_of,
     )
 
 

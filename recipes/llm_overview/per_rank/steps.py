@@ -1,0 +1,77 @@
+"""The full steps of one rank: how many each of its devices has, and how long they take together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.of_job import StepKind
+from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.intervals import clipped_lengths
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RankSteps:
+    """What one rank calls a step; a part of a partial.
+
+    Attributes:
+        kind: What a step is.
+        devices: By CUDA device id: full steps that are no warm-up and that no filter cuts, and
+            the time of their windows, ns.
+    """
+
+    kind: StepKind
+    devices: Mapping[int, tuple[int, int]]
+
+
+def map_steps(trace: RankTrace, options: Mapping[str, Any]) -> RankSteps | None:
+    """Return the steps of one rank; None where there are none.
+
+    Args:
+        trace: The rank.
+        options: Those of `find_steps`.
+    """
+    steps = find_steps(trace, options)
+    if steps is None:
+        return None
+    kept = _kept(trace)
+    devices = {}
+    for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
+        windows = steps.windows_ns(device_id)
+        length_ns = windows[:, 1] - windows[:, 0]
+        whole = steps.full & ~steps.warmup & (length_ns > 0)
+        whole &= ~_cut(trace, steps, device_id, kept)
+        devices[device_id] = int(whole.sum()), int(length_ns[whole].sum())
+    return RankSteps(StepKind.of(steps), devices)
+
+
+def _kept(trace: RankTrace) -> _Mask | None:
+    """Return which operations the filters leave, in the order of `LaunchedOps`; None for all."""
+    if trace.complete:
+        return None
+    tables = [name for name in OP_TABLES if name in trace.unfiltered]
+    every = [np.ones(len(trace.unfiltered[name]), dtype=bool) for name in tables]
+    masks = zip(tables, every, strict=True)
+    return joined([trace.kept.get(name, whole) for name, whole in masks]).astype(bool)
+
+
+def _cut(trace: RankTrace, steps: Steps, device_id: int, kept: _Mask | None) -> _Mask:
+    """Tell which steps a filter cuts on a device: an operation of theirs is left out, or a time."""
+    cut = np.zeros(len(steps), dtype=bool)
+    if kept is not None:
+        lost = (steps.step >= 0) & (steps.ops.device_id == device_id) & ~kept
+        cut[steps.step[lost]] = True
+    if trace.windows_ns is not None:
+        windows = steps.windows_ns(device_id)
+        start_ns, end_ns = windows[:, 0], windows[:, 1]
+        cut |= clipped_lengths(start_ns, end_ns, trace.windows_ns) < end_ns - start_ns
+    return cut

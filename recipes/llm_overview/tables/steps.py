@@ -1,0 +1,54 @@
+"""What a step of the job is, how many each GPU has, and how long one takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from nsys_llm.analyses.steps.of_job import job_steps
+from nsys_llm.trace.identity import Rank, RankKey
+
+from ..per_rank.steps import RankSteps
+
+#: Of a GPU whose rank has no step, or another kind than the job.
+NO_STEPS: Final[Mapping[str, Any]] = dict.fromkeys(("step_unit", "step_name", "steps_n", "step_ns"))
+
+#: Columns of the table `ranks` on steps, by rank label and device.
+GpuSteps = Mapping[tuple[str, int], Mapping[str, Any]]
+
+
+def gpu_steps(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> GpuSteps:
+    """Return the steps of each GPU of the ranks that call a step what most of them do.
+
+    Args:
+        steps: Of each rank that has some.
+        ranks: Those with GPU work, in order.
+    """
+    job = job_steps({rank.key: steps[rank.key].kind for rank in ranks if rank.key in steps})
+    if job is None:
+        return {}
+    return {
+        (rank.file, device_id): {
+            "step_unit": job.unit,
+            "step_name": job.name,
+            "steps_n": steps_n,
+            "step_ns": time_ns / steps_n,
+        }
+        for rank in ranks
+        if rank.key in steps and rank.key not in job.others
+        for device_id, (steps_n, time_ns) in steps[rank.key].devices.items()
+        if steps_n
+    }
+
+
+def mean_step_ns(gpus: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean full step of the job; None where steps hold less than half of the time.
+
+    Args:
+        gpus: Rows of the table `ranks`.
+    """
+    stepped = [row for row in gpus if row["steps_n"]]
+    time_ns = sum(row["steps_n"] * row["step_ns"] for row in stepped)
+    if not stepped or 2 * time_ns < sum(row["span_ns"] for row in gpus):
+        return None
+    return float(time_ns / sum(row["steps_n"] for row in stepped))

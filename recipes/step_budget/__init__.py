@@ -1,0 +1,1 @@
+"""The recipe step_budget."""

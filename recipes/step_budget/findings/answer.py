@@ -1,0 +1,51 @@
+"""What step_budget tells its reader in two sentences: what a step is made of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.records import Tables
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+
+_TOP: Final = 4
+
+
+def answer(tables: Tables) -> str:
+    """Return where a step's time goes, in two sentences."""
+    steps, classes = tables["job_steps"], tables["step_classes"]
+    if tables["device_steps"].empty:
+        return (
+            "Nothing ran on a GPU in what was looked at. `coverage` says what the reports hold, "
+            "and what a filter left of it."
+        )
+    if steps.empty:
+        reason = tables["rank_edges"]["reason"].dropna()
+        why = f": {reason.iloc[0]}" if len(reason) else ""
+        return (
+            f"The ranks have no steps in common{why}. `device_steps` says for each what its steps "
+            "are made of."
+        )
+    ours = steps[steps["mark"] == ""]
+    if ours.empty:
+        return f"None of {counted(len(steps), 'step')} counts; `job_steps` says why."
+    mean_ns = float(ours["wall_ns"].mean())
+    units = tables["rank_edges"]["step_unit"].dropna()
+    unit = str(units.iloc[0]) if len(units) else None
+    top = classes[(classes["scope"] == "job") & classes["detail"].isna()]
+    top = top.sort_values("mean_ns", ascending=False, kind="stable").head(_TOP)
+    parts = [
+        f"{quoted(row['class'])} {format_percent(row['share_pct'])}"
+        for row in top.to_dict("records")
+    ]
+    certain = 100.0 * int(ours["certain_ns"].sum()) / max(int(ours["wall_ns"].sum()), 1)
+    return (
+        f"{_takes(unit, mean_ns, len(ours))}. "
+        f"On its critical path: {', '.join(parts)}; {format_percent(certain)} of it is certain."
+    )
+
+
+def _takes(unit: str | None, mean_ns: float, steps_n: int) -> str:
+    """Return how long a step takes; without steps, the run."""
+    if unit is None:
+        return f"No steps were found: the run takes {format_ns(round(mean_ns))}"
+    return f"A {unit} takes {format_ns(round(mean_ns))} on average ({counted(steps_n, unit)})"

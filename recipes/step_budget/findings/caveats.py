@@ -1,0 +1,58 @@
+"""What to know before reading paths: what was inferred, what is not recorded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.records import Tables, records
+from nsys_llm.view.text import format_count, format_ns, quoted
+
+#: Share of a step by which the path of the run and those of the steps may differ in a class; ours.
+_SAME_PCT: Final = 1.0
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    ranks = tables["rank_edges"]
+    found = _overlapping(tables)
+    if len(ranks) and (reasons := ranks["reason"].dropna()).size:
+        found.append(f"There are no steps of the job: {reasons.iloc[0]}.")
+    opaque_n = int(ranks["opaque_launches_n"].sum())
+    if opaque_n:
+        found.append(
+            f"The work of {format_count(opaque_n)} graph launches is not recorded; what waited for "
+            "it is charged to something else. Record it with `--cuda-graph-trace=node`."
+        )
+    if len(ranks) and not ranks["event_rows"].any():
+        found.append(
+            "Events are not recorded, so waits of streams for each other are inferred, and marked "
+            "so: `--cuda-event-trace=true` makes them certain."
+        )
+    error_ns = int(ranks["clock_error_ns"].max()) if len(ranks) else 0
+    if error_ns:
+        found.append(
+            f"Clocks of host and GPU disagree by at least {format_ns(error_ns)}: latencies shorter "
+            "than that are not known."
+        )
+    return found
+
+
+def _overlapping(tables: Tables) -> list[str]:
+    """Say where the path of the whole run is made of other classes than those of the steps."""
+    classes, changes = tables["step_classes"], tables["ceilings"]
+    whole = classes[(classes["scope"] == "job") & classes["detail"].isna()]
+    means = {row["class"]: row["mean_ns"] for row in records(whole)}
+    rows = records(changes[changes["change"] == "class"])
+    apart = [
+        row
+        for row in rows
+        if 100 * abs(row["path_ns"] - means.get(row["name"], 0.0)) > _SAME_PCT * row["wall_ns"]
+    ]
+    if not apart:
+        return []
+    row = max(apart, key=lambda row: abs(row["path_ns"] - means.get(row["name"], 0.0)))
+    return [
+        f"Steps overlap: the path of the whole run spends {format_ns(row['path_ns'])} a step on "
+        f"{quoted(row['name'])}, the paths of single steps "
+        f"{format_ns(means.get(row['name'], 0.0))}. Ceilings rest on the former."
+    ]

@@ -1,0 +1,233 @@
+"""Findings on what a fix of the critical path could gain. Made from finished tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.gains import Gain, gain_words
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
+from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
+
+from .texts import CERTAIN_PCT, LATER_TIMES, RULES
+
+#: Names that a finding lists.
+#: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
+_CULPRITS: Final = {
+    "host_no_cuda": "host:late",
+    "launch_api": "host:late",
+    "other_api": "host:late",
+    "transfer": "communication:transfer",
+}
+
+_TOP: Final = 3
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A finding on rows of `ceilings`.
+
+    Attributes:
+        rule: Its rule.
+        change: What would change.
+        names: Which of them; none for all.
+        wall_classes: Classes of the wall split that a fix draws on.
+        about: What lists the details: another change of `ceilings`.
+        beside: What stands beside it on the path, likewise.
+    """
+
+    rule: str
+    change: str
+    names: tuple[str, ...]
+    wall_classes: tuple[str, ...]
+    about: str | None = None
+    beside: str | None = None
+
+
+LEVERS: Final = (
+    Lever("path_host_work", "class", ("host_no_cuda",), (IDLE,), "range", "kernel"),
+    Lever("path_launch_calls", "class", ("launch_api",), (IDLE,), "api"),
+    Lever("path_allocations", "class", ("alloc",), (IDLE,), "api"),
+    Lever("path_waits", "wait", (), (IDLE,)),
+    Lever("path_transfer", "class", ("transfer",), (COMMUNICATION,)),
+    Lever("path_copies", "class", ("copy",), (COPIES, IDLE), "copy"),
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The GPU whose time a finding is about: that of the rank with most of the path."""
+
+    rank: int
+    file: str
+    device_id: int
+    times_ns: dict[str, int]
+    span_ns: int
+
+
+def findings(tables: Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    rows = records(tables["ceilings"])
+    steps = records(tables["job_steps"])
+    counted = [row for row in steps if not row["mark"]]
+    if not rows or not counted:
+        return []
+    critical = _gpu(tables, _critical_file(tables, rows))
+    found = []
+    for lever in LEVERS:
+        for row in rows:
+            if row["change"] == lever.change and row["name"] in (lever.names or (row["name"],)):
+                found.append(_finding(lever, row, critical, tables, len(counted)))
+    found += [_straggler(row, tables, len(counted)) for row in _late(rows, tables)]
+    return [*found, *_inferred(counted)]
+
+
+def _critical_file(tables: Tables, rows: Sequence[Record]) -> str:
+    """Return the label of the rank with most of the path."""
+    ranks = [row for row in rows if row["change"] == "rank"]
+    if ranks:
+        return str(ranks[0]["name"])
+    return str(tables["device_steps"]["file"].iloc[0])
+
+
+def _gpu(tables: Tables, file: str) -> Gpu:
+    """Return a rank's first device."""
+    wall = tables["wall"]
+    own = records(wall[wall["file"] == file])
+    first = own[0]
+    times: dict[str, int] = {}
+    for row in own:
+        if row["device_id"] == first["device_id"]:
+            name = row["wall_class"]
+            times[name] = times.get(name, 0) + row["time_ns"]
+    return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"])
+
+
+def _gain(row: Record, gpu: Gpu, wall_classes: tuple[str, ...], tables: Tables, n: int) -> Gain:
+    """Return the gain of a change: its time on the path, as far as that GPU can win it."""
+    most_ns = sum(gpu.times_ns.get(name, 0) for name in wall_classes)
+    units = tables["rank_edges"]["step_unit"].dropna()
+    worst_ns = int(tables["job_steps"]["wall_ns"].max())
+    return Gain(
+        gain_ns=min(round(row["path_ns"] * n), most_ns),
+        span_ns=gpu.span_ns,
+        wall_classes=wall_classes,
+        basis="path",
+        is_bound=bool(row["is_bound"]),
+        steps_n=n if len(units) else None,
+        step_unit=str(units.iloc[0]) if len(units) else "step",
+        tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if worst_ns else None,
+    )
+
+
+def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
+    gain = _gain(row, gpu, lever.wall_classes, tables, n)
+    rows = records(tables["ceilings"])
+    evidence = cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
+    most = ""
+    for change, words, column in (
+        (lever.about, "Most of it", "path_ns"),
+        (lever.beside, "Most of a single step's path have the kernels", "worst_ns"),
+    ):
+        top = [one for one in rows if one["change"] == change and one[column]]
+        top = sorted(top, key=lambda one: -one[column])[:_TOP]
+        if top:
+            parts = [f"{quoted(shortened(one['name']))} {format_ns(one[column])}" for one in top]
+            most += f" {words}: {', '.join(parts)}."
+        for one in top:
+            evidence += cells("ceilings", one, ("change", "name"), (column,))
+    named = lever.change == "wait"
+    return RULES[lever.rule].finding(
+        gain=gain,
+        fields={"gain": gain_words(gain), "name": quoted(row["name"])},
+        details=_details(row) + most,
+        evidence=evidence,
+        culprit=_culprit(str(row["name"]), named=named),
+        ranks=(gpu.rank,),
+        rank=gpu.rank,
+        device_id=gpu.device_id,
+        name=row["name"] if named else None,
+        window_ns=_window(tables, gpu, row["worst_step"]),
+        impact_ns=round(row["path_ns"] * n),
+    )
+
+
+def _culprit(name: str, *, named: bool) -> str:
+    """Return what to change, by the names that other recipes give it."""
+    if not named:
+        return _CULPRITS.get(name, f"class:{name}")
+    return "idle:host_sync" if name.endswith("Synchronize") else f"api:{name}"
+
+
+def _details(row: Record) -> str:
+    certain = row["certain_pct"]
+    sure = "" if certain is None else f", {format_percent(certain)} of it certain"
+    return (
+        f"{format_ns(row['path_ns'])} a step on the path through the whole run{sure}; "
+        f"{format_ns(row['worst_ns'])} in the worst step."
+    )
+
+
+def _late(rows: Sequence[Record], tables: Tables) -> list[Record]:
+    """Return the ranks that come last more than chance explains."""
+    late = [row for row in rows if row["change"] == "straggler"]
+    found = []
+    for row in late:
+        others = [one["path_ns"] for one in late if one is not row]
+        others += [0.0] * (len(tables["rank_edges"]) - 1 - len(others))
+        if others and row["path_ns"] >= LATER_TIMES * median(others):
+            found.append(row)
+    return found
+
+
+def _straggler(row: Record, tables: Tables, n: int) -> Finding:
+    gpu = _gpu(tables, row["name"])
+    gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n)
+    return RULES["path_straggler"].finding(
+        gain=gain,
+        fields={"gain": gain_words(gain), "rank": gpu.rank},
+        details=_details(row).replace("on the path", "later than the median rank, on the path"),
+        evidence=cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct")),
+        culprit=f"rank:{gpu.rank}",
+        ranks=(gpu.rank,),
+        rank=gpu.rank,
+        device_id=gpu.device_id,
+        window_ns=_window(tables, gpu, row["worst_step"]),
+        impact_ns=round(row["path_ns"] * n),
+    )
+
+
+def _window(tables: Tables, gpu: Gpu, step: int | None) -> tuple[int, int] | None:
+    """Return a step of the job on a GPU, in the clock of its profile."""
+    if step is None:
+        return None
+    steps = tables["device_steps"]
+    own = steps[(steps["file"] == gpu.file) & (steps["device_id"] == gpu.device_id)]
+    own = own[own["job_step"] == step]
+    if own.empty:
+        return None
+    return int(own["start_ns"].iloc[0]), int(own["end_ns"].iloc[0])
+
+
+def _inferred(counted: Sequence[Record]) -> list[Finding]:
+    wall_ns = sum(row["wall_ns"] for row in counted)
+    certain_ns = sum(row["certain_ns"] for row in counted)
+    certain_pct = 100.0 * certain_ns / wall_ns if wall_ns else 100.0
+    if certain_pct >= CERTAIN_PCT:
+        return []
+    return [
+        RULES["path_inferred"].finding(
+            details=f"{format_ns(wall_ns - certain_ns)} of {format_ns(wall_ns)} lie behind an edge "
+            "that no row of the profiles shows.",
+            fields={"share": format_percent(certain_pct)},
+            numbers={
+                "certain_pct": certain_pct,
+                "inferred_ns": wall_ns - certain_ns,
+                "wall_ns": wall_ns,
+            },
+        )
+    ]

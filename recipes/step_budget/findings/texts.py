@@ -1,0 +1,111 @@
+"""The rules of this recipe: title, threshold with its source, advice, what to record."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.gains import limits_words
+from nsys_llm.report.rules import Rule, rules_by_id
+
+#: Share of the steps' wall-clock time below which too little of the path is certain; ours.
+CERTAIN_PCT: Final = 90.0
+#: Ranks that do the same come last by chance, each now and then: of four equal ones with paces that
+#: vary by 30 %, the most by 1.6 times the median of the others. Ours.
+LATER_TIMES: Final = 2.0
+
+_PAGE: Final = "the contract of the critical path (docs/step_budget.md)"
+_TABLES: Final = ("ceilings", "job_steps", "wall")
+_SHOWS: Final = "the step with most of it"
+
+RULES: Final = rules_by_id(
+    Rule(
+        "path_host_work",
+        scope="run",
+        title="Host work outside of CUDA calls is on the critical path: {gain}",
+        threshold=limits_words(),
+        source=_PAGE,
+        recommendation="Move what the range in `ceilings` does off the thread that launches, or do "
+        "it while the GPU runs the step before. The gain is at most the idle time of this GPU.",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+    ),
+    Rule(
+        "path_launch_calls",
+        scope="run",
+        title="Calls that launch work are on the critical path: {gain}",
+        threshold=limits_words(),
+        source=_PAGE,
+        recommendation="Launch less often: CUDA graphs, torch.compile, fused operators. The gain "
+        "is at most the idle time of this GPU.",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+    ),
+    Rule(
+        "path_allocations",
+        scope="run",
+        title="Calls that allocate or free memory are on the critical path: {gain}",
+        threshold=limits_words(),
+        source=_PAGE,
+        recommendation="Allocate before the steps, or from a pool (cudaMallocAsync, the caching "
+        "allocator of the framework).",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+    ),
+    Rule(
+        "path_waits",
+        scope="api",
+        title="{name} holds launches back: {gain}",
+        threshold=limits_words(),
+        source=_PAGE,
+        recommendation="Wait later, or not at all: what the host launches after this wait could be "
+        "queued while the GPU still works (.item(), .cpu() and synchronize() in a step do this).",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+    ),
+    Rule(
+        "path_transfer",
+        scope="run",
+        title="Transfer in collectives is on the critical path: {gain}",
+        threshold=limits_words(),
+        source=_PAGE,
+        recommendation="Overlap these collectives with computation that does not need them, or "
+        "send less: fewer and larger messages, lower precision.",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+    ),
+    Rule(
+        "path_copies",
+        scope="run",
+        title="Copies are on the critical path: {gain}",
+        threshold=limits_words(),
+        source=_PAGE,
+        recommendation="Copy ahead on a stream of its own from pinned memory, or leave the data on "
+        "the device.",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+    ),
+    Rule(
+        "path_straggler",
+        scope="rank",
+        title="Rank {rank} comes last in collectives, and the others wait for it: {gain}",
+        threshold=f"{LATER_TIMES:g} times the median of the other ranks; {limits_words()}",
+        source=f"{_PAGE}: its excess over the median rank",
+        recommendation="Compare what this rank does before its collectives with the median rank: "
+        "`path` has the stretches, tail_stats the kernels that are slower there.",
+        tables=_TABLES,
+        window_shows=_SHOWS,
+    ),
+    Rule(
+        "path_inferred",
+        scope="run",
+        kind=CAPTURE,
+        title="Only {share} of the critical path is certain",
+        threshold=f"below {CERTAIN_PCT:g} % of the steps' time",
+        source="this project",
+        recommendation="Read classes as estimates where certain_pct is low: some edges between "
+        "streams or threads are inferred.",
+        record="--cuda-event-trace=true",
+        tables=("job_steps", "rank_edges"),
+    ),
+)

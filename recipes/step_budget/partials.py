@@ -1,0 +1,75 @@
+"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsys_llm.analyses.collectives.lanes import LaneRows
+from nsys_llm.analyses.path.forest import PathForest
+from nsys_llm.analyses.path.visits import Charges, Passages
+from nsys_llm.analyses.steps.of_job import StepKind
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import RankKey
+
+
+@dataclass(frozen=True)
+class DeviceBudget:
+    """One device of one rank; the profile's clock.
+
+    Attributes:
+        device_id: CUDA device id.
+        edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
+        rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.
+        tail: Shape (steps,), the segment of the rank's paths in which each step ends; -1 for a
+            window of no length.
+        charges: What the path of each step charges inside the rank.
+        passages: The time of these paths in communication; walks are steps.
+    """
+
+    device_id: int
+    edge_ns: IntArray
+    rungs_ns: IntArray
+    tail: IntArray
+    charges: Charges
+    passages: Passages
+
+
+@dataclass(frozen=True)
+class RankBudget:
+    """One rank.
+
+    Attributes:
+        step: What its steps are; None where none are found, and everything is one.
+        mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
+        devices: Sorted by id; those without an operation that the filters leave are left out.
+        forest: Its paths.
+        lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
+        opaque_launches_n: Graph launches whose work is not recorded.
+        has_wait_rows: Whether it is recorded what streams waited for.
+        has_event_rows: Whether events are recorded, which makes such waits certain.
+        clock_error_ns: By how much the clocks of host and GPU disagree at least.
+    """
+
+    step: StepKind | None
+    mark: tuple[str, ...]
+    devices: tuple[DeviceBudget, ...]
+    forest: PathForest
+    lanes: tuple[LaneRows, ...]
+    opaque_launches_n: int
+    has_wait_rows: bool
+    has_event_rows: bool
+    clock_error_ns: int
+
+
+@dataclass(frozen=True)
+class BudgetPartial:
+    """Many ranks."""
+
+    ranks: Mapping[RankKey, RankBudget] = field(default_factory=dict)
+
+
+def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return BudgetPartial({key: ranks[key] for key in sorted(ranks)})

@@ -1,0 +1,108 @@
+"""Reduces one rank: windows of its steps, what its devices did in them, and the paths to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.lanes import map_collectives
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.path.compact import compacted
+from nsys_llm.analyses.path.edges import path_edges
+from nsys_llm.analyses.path.forest import PathForest, path_forest
+from nsys_llm.analyses.path.ops import PathOps
+from nsys_llm.analyses.path.visits import Walk, charge, follow
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import pid_of
+from nsys_llm.trace.device_ops import op_names
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+from ..partials import BudgetPartial, DeviceBudget, RankBudget
+from .steps import COUNTED, rank_steps, step_marks
+from .windows import Windows, step_windows
+
+
+def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> BudgetPartial:
+    """Reduce one rank.
+
+    Args:
+        trace: Its rows and windows.
+        rank: Its key.
+        options: base and mangled choose names; see `rank_steps` for others.
+    """
+    names, host = op_names(trace, options), HostTimeline.of(trace)
+    ops = PathOps.of(trace, names, host)
+    steps = rank_steps(trace, ops, options)
+    working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
+    windows = [
+        step_windows(ops, steps, host.profiler, device)
+        for device in trace.device_ids
+        if device in working
+    ]
+    edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
+    first = np.column_stack((edge_ns[:-1], edge_ns[1:]))
+    edges = path_edges(trace, ops, host, pid_of(rank.global_pid))
+    tails = np.concatenate([np.empty(0, dtype=np.int64), *(one.tail for one in windows)])
+    forest, segments = path_forest(trace, edges, names.texts, tails, steps.of_op)
+    bounds = np.cumsum([one.tail.size for one in windows])[:-1]
+    marks = step_marks(trace, ops, steps, first, options)
+    budget = RankBudget(
+        step=steps.kind,
+        mark=marks,
+        devices=tuple(
+            _device(forest, one, tail)
+            for one, tail in zip(windows, np.split(segments, bounds), strict=True)
+        )
+        if windows
+        else (),
+        forest=compacted(forest, _cuts(forest, windows), _shown(windows, marks)),
+        lanes=map_collectives(trace, rank).ranks.get(rank, ()),
+        opaque_launches_n=find_missing_work(trace).opaque_launches_n,
+        has_wait_rows=edges.has_wait_rows,
+        has_event_rows=edges.has_event_rows,
+        clock_error_ns=host.clock_error_ns,
+    )
+    return BudgetPartial({rank: budget})
+
+
+def _device(forest: PathForest, windows: Windows, tail: IntArray) -> DeviceBudget:
+    walks = _walks(windows.edge_ns.tolist(), tail.tolist())
+    charges, passages = charge(forest, follow(forest, walks), walks)
+    return DeviceBudget(
+        device_id=windows.device_id,
+        edge_ns=windows.edge_ns,
+        rungs_ns=windows.rungs_ns,
+        tail=tail,
+        charges=charges,
+        passages=passages,
+    )
+
+
+def _cuts(forest: PathForest, windows: Sequence[Windows]) -> IntArray:
+    """Return when steps of the job may end: from each end here to that of the next collective."""
+    ends = np.concatenate([np.empty(0, dtype=np.int64), *(one.edge_ns for one in windows)])
+    left_ns = np.sort(forest.member_end_ns)
+    after = np.searchsorted(left_ns, ends, side="right")
+    # Collectives of other devices and streams end about then, too.
+    after = np.minimum(after + max(len(windows), 1), left_ns.size - 1)
+    until = left_ns[after] if left_ns.size else ends
+    return np.column_stack((ends - 1, np.maximum(until, ends) + 1))
+
+
+def _shown(windows: Sequence[Windows], marks: Sequence[str]) -> IntArray:
+    """Return the windows of a median and of the longest step of each device."""
+    counted = np.flatnonzero([mark == COUNTED for mark in marks])
+    spans = [np.empty((0, 2), dtype=np.int64)]
+    for one in windows:
+        order = counted[np.argsort(np.diff(one.edge_ns)[counted], kind="stable")]
+        some = order[[(order.size - 1) // 2, -1]] if order.size else order
+        spans.append(np.column_stack((one.edge_ns[some], one.edge_ns[some + 1])))
+    return np.concatenate(spans)
+
+
+def _walks(edge_ns: Sequence[int], tail: Sequence[int]) -> list[Walk]:
+    return [Walk(segment, edge_ns[step + 1], edge_ns[step]) for step, segment in enumerate(tail)]

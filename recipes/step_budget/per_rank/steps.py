@@ -1,0 +1,104 @@
+"""The steps of one rank, and which of them count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.path.ops import PathOps
+from nsys_llm.analyses.steps import finder
+from nsys_llm.analyses.steps.of_job import StepKind
+from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: Why a step is in no statistic; "" for one that is.
+COUNTED: Final = ""
+FILTERED: Final = "filtered"
+CUT: Final = "cut"
+WARMUP: Final = "warm-up"
+EMPTY: Final = "empty"
+PARTIAL: Final = "partial"
+
+
+@dataclass(frozen=True)
+class RankSteps:
+    """The steps of one rank; where none are found, everything is one.
+
+    Attributes:
+        kind: What they are; None where none are found.
+        n: How many.
+        of_op: Shape (operations,), the step that launched each operation; -1 for none.
+        found: As the finder has them; None where there are none.
+    """
+
+    kind: StepKind | None
+    n: int
+    of_op: IntArray
+    found: Steps | None
+
+
+def rank_steps(trace: RankTrace, ops: PathOps, options: Mapping[str, Any]) -> RankSteps:
+    """Return the steps of a rank.
+
+    Args:
+        trace: The rank.
+        ops: Its operations.
+        options: See `nsys_llm.analyses.steps.finder`.
+    """
+    steps = finder.find_steps(trace, options)
+    if steps is None:
+        return RankSteps(None, 1, np.where(ops.kept, 0, -1), None)
+    of_op = steps.step if ops.row is None else steps.step[ops.row]
+    return RankSteps(StepKind.of(steps), len(steps), of_op.astype(np.int64), steps)
+
+
+def step_marks(
+    trace: RankTrace,
+    ops: PathOps,
+    steps: RankSteps,
+    windows: IntArray,
+    options: Mapping[str, Any],
+) -> tuple[str, ...]:
+    """Return why each step is in no statistic, as far as its rank tells.
+
+    Args:
+        trace: The rank.
+        ops: Its operations.
+        steps: Its steps.
+        windows: Shape (steps, 2), their windows on the first device.
+        options: steps, skip_warmup, and whether other filters are given.
+    """
+    if steps.found is None:
+        return (COUNTED,)
+    chosen = _chosen(trace, ops, steps, windows, options)
+    marks = np.full(steps.n, COUNTED, dtype=object)
+    marks[steps.found.warmup] = WARMUP
+    marks[~steps.found.full] = CUT
+    marks[~chosen] = FILTERED
+    return tuple(marks.tolist())
+
+
+def _chosen(
+    trace: RankTrace,
+    ops: PathOps,
+    steps: RankSteps,
+    windows: IntArray,
+    options: Mapping[str, Any],
+) -> npt.NDArray[np.bool_]:
+    """Return which steps the filters leave whole."""
+    chosen = np.zeros(steps.n, dtype=bool)
+    chosen[slice(*options["steps"]) if options["steps"] else slice(None)] = True
+    if options["skip_warmup"]:
+        chosen[0] = False
+    if trace.windows_ns is not None:
+        inside = clipped_lengths(windows[:, 0], windows[:, 1], trace.windows_ns)
+        chosen &= 2 * inside > windows[:, 1] - windows[:, 0]
+    elif not trace.complete and not (options["steps"] or options["skip_warmup"]):
+        some = ops.kept & (steps.of_op >= 0)
+        chosen &= np.bincount(steps.of_op[some], minlength=steps.n) > 0
+    return chosen

@@ -1,0 +1,98 @@
+"""The window of each step on each device, and what the device did in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import COMMUNICATION, COPY
+from nsys_llm.analyses.path.ops import PathOps
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    covered_ns,
+    intersect_intervals,
+    subtract_intervals,
+    union_before_ns,
+    union_intervals,
+)
+
+from .steps import RankSteps
+
+#: What a device did, in the order in which they claim time.
+RUNGS: Final = ("compute", "communication", "copy", "overhead", "idle")
+
+_NEVER: Final = int(np.iinfo(np.int64).min)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of the steps of one device.
+
+    Attributes:
+        device_id: CUDA device id.
+        edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
+        tail: Shape (steps,), the operation that ends each window; -1 for one of no length.
+        rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.
+    """
+
+    device_id: int
+    edge_ns: IntArray
+    tail: IntArray
+    rungs_ns: IntArray
+
+
+def step_windows(ops: PathOps, steps: RankSteps, profiler: IntArray, device_id: int) -> Windows:
+    """Return the windows of one device.
+
+    Args:
+        ops: The operations of the rank.
+        steps: Its steps.
+        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+        device_id: CUDA device id.
+    """
+    rows = np.flatnonzero(ops.device_ids[ops.stream] == device_id)
+    end_ns, tail = _last_of_steps(ops, rows, steps)
+    if steps.found is None:
+        kept = rows[ops.kept[rows]]
+        edge_ns = np.array([ops.start_ns[kept].min(), end_ns[0]], dtype=np.int64)
+    else:
+        windows = steps.found.windows_ns(device_id)
+        edge_ns = np.append(windows[:1, 0], windows[:, 1])
+    tail = np.where(np.diff(edge_ns) > 0, tail, -1)
+    return Windows(device_id, edge_ns, tail, _rungs(ops, rows, profiler, edge_ns))
+
+
+def _last_of_steps(ops: PathOps, rows: IntArray, steps: RankSteps) -> tuple[IntArray, IntArray]:
+    """Return the end of the last operation of each step, and which one it is; -1 for none."""
+    end_ns, tail = np.full(steps.n, _NEVER), np.full(steps.n, -1, dtype=np.int64)
+    own = rows[steps.of_op[rows] >= 0]
+    if not own.size:
+        return end_ns, tail
+    step = steps.of_op[own]
+    np.maximum.at(end_ns, step, ops.end_ns[own])
+    last = own[ops.end_ns[own] == end_ns[step]][::-1]
+    tail[steps.of_op[last]] = last  # of several, the first stays
+    return end_ns, tail
+
+
+def _rungs(ops: PathOps, rows: IntArray, profiler: IntArray, edge_ns: IntArray) -> IntArray:
+    """Return the time of each window in each state."""
+    rows = rows[np.argsort(ops.start_ns[rows], kind="stable")]
+    kind = ops.kind[rows]
+    starts, ends = ops.start_ns[rows], ops.end_ns[rows]
+    computing = (kind != COMMUNICATION) & (kind != COPY)
+    claimed = [np.diff(edge_ns) * 0]
+    for chosen in (computing, computing | (kind == COMMUNICATION), np.ones_like(computing)):
+        some = slice(None) if chosen.all() else chosen
+        claimed.append(np.diff(union_before_ns(edge_ns, starts[some], ends[some])))
+    rungs = [after - before for before, after in pairwise(claimed)]
+    overhead = np.zeros_like(rungs[0])
+    if len(profiler):
+        busy = union_intervals(starts, ends)
+        free = subtract_intervals(profiler, intersect_intervals(profiler, busy))
+        overhead = np.diff(covered_ns(edge_ns, free))
+    window = np.diff(edge_ns)
+    return np.stack([*rungs, overhead, window - claimed[-1] - overhead], axis=1)

@@ -1,0 +1,132 @@
+"""What a fix gains at most: time on the path through the whole run, by what a person changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import (
+    CLASS_NAMES,
+    COMMUNICATION,
+    COMPUTE,
+    COPY,
+    HOST_NO_CUDA,
+)
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
+
+from .job_tables import JobPaths
+
+#: Classes that an edge causes: who takes it away wins more or less than their time.
+_EDGES: Final = frozenset({"host_sync", "sync_memop", "sync_latency"})
+#: Not a person's to change, or not known.
+_NOBODYS: Final = frozenset({"unknown", "profiler_overhead"})
+_CALLS: Final = frozenset({"launch_api", "alloc", "module_load", "back_pressure", "other_api"})
+
+STRAGGLER: Final = "straggler"
+WAIT: Final = "wait"
+
+Sums = dict[Any, tuple[IntArray, IntArray]]
+
+
+def ceiling_columns(paths: JobPaths) -> Columns:
+    """Return the table ceilings."""
+    rows = _rows(paths)
+    names = [column.name for column in load_manifest("step_budget").table("ceilings").columns]
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _rows(paths: JobPaths) -> list[dict[str, Any]]:
+    counted = paths.job.counted
+    if not counted.size or not int(paths.wall_ns[counted].sum()):
+        return []
+    rows = []
+    for change, sums in _changes(paths):
+        for name, (time_ns, certain_ns) in sums.items():
+            if int(time_ns[-1]) or int(time_ns[counted].sum()):
+                rows.append(_row(paths, counted, change, name, time_ns, certain_ns))
+    return sorted(rows, key=lambda row: (-row["path_ns"], row["change"], row["name"]))
+
+
+def _row(
+    paths: JobPaths,
+    counted: IntArray,
+    change: str,
+    name: str,
+    time_ns: IntArray,
+    certain_ns: IntArray,
+) -> dict[str, Any]:
+    steps_n, values = counted.size, time_ns[counted]
+    wall_ns = int(paths.job.edge_ns[counted[-1] + 1] - paths.job.edge_ns[counted[0]])
+    path_ns, worst = int(time_ns[-1]), int(values.argmax())
+    # In communication that is not matched, the path may have waited for what would be shorter, too.
+    hidden = paths.charged.by_charge.time_ns[_communicating(paths), -1].any()
+    bound = not hidden and change != WAIT and not (change == "class" and name in _EDGES)
+    total = int(values.sum())
+    ceiling = 100.0 * path_ns / (wall_ns - path_ns) if bound and path_ns < wall_ns else None
+    return {
+        "change": change,
+        "name": name,
+        "path_ns": path_ns / steps_n,
+        "p50_ns": float(np.percentile(values, 50)),
+        "p99_ns": float(np.percentile(values, 99)),
+        "worst_ns": int(values[worst]),
+        "worst_step": int(counted[worst]) if int(values[worst]) else None,
+        "wall_ns": wall_ns / steps_n,
+        "ceiling_pct": ceiling,
+        "is_bound": bound,
+        "certain_pct": 100.0 * int(certain_ns[counted].sum()) / total if total else None,
+    }
+
+
+def _communicating(paths: JobPaths) -> list[int]:
+    """Return the charges that are communication which is not matched with other ranks."""
+    charges = paths.charged.charges
+    return [code for code, one in enumerate(charges) if one.kind == COMMUNICATION]
+
+
+def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
+    """Return what a person could change, and the time of each by walk."""
+    charged, charges = paths.charged, paths.charged.charges
+    kinds = [CLASS_NAMES[one.kind] for one in charges]
+    rules = load_rules(detect_engine({one.detail for one in charges if one.kind == COMPUTE}))
+    keys: list[tuple[str, Sequence[str | None]]] = [
+        ("class", [None if kind in _NOBODYS else kind for kind in kinds]),
+        (
+            "category",
+            [
+                rules.classify(one.detail).category if one.kind == COMPUTE else None
+                for one in charges
+            ],
+        ),
+        ("kernel", [one.detail if one.kind == COMPUTE else None for one in charges]),
+        ("copy", [one.detail if one.kind == COPY else None for one in charges]),
+        (
+            "api",
+            [
+                one.detail if kind in _CALLS else None
+                for one, kind in zip(charges, kinds, strict=True)
+            ],
+        ),
+        ("range", [one.detail or None if one.kind == HOST_NO_CUDA else None for one in charges]),
+    ]
+    found = [(change, charged.by_charge.by_key(by_charge)) for change, by_charge in keys]
+    if len(paths.rows) > 1:
+        labels = [rank.file for rank, _ in paths.rows]
+        found.append(("rank", charged.by_rank.by_key(labels)))
+        found.append((STRAGGLER, _stragglers(paths, labels)))
+    found.append((WAIT, charged.behind_waits.by_key(charged.waits)))
+    return found
+
+
+def _stragglers(paths: JobPaths, labels: Sequence[str]) -> Sums:
+    """Return how much later ranks came last than the median rank, as far as the path shows it."""
+    arrivals = paths.arrivals
+    excess_ns = np.maximum(np.minimum(arrivals.late_ns, arrivals.path_ns), 0)
+    sums = np.zeros((len(labels), len(paths.walks)), dtype=np.int64)
+    np.add.at(sums, (arrivals.rank, arrivals.walk), excess_ns)
+    return {label: (sums[place], sums[place]) for place, label in enumerate(labels)}

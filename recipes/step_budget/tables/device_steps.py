@@ -1,0 +1,152 @@
+"""Steps of each device: what it did, and what the path inside its rank is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.analyses.path.classes import (
+    CLASS_NAMES,
+    COMMUNICATION,
+    TRANSFER,
+    WAIT_FOR_RANK,
+)
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
+from nsys_llm.trace.identity import Rank
+
+from ..partials import DeviceBudget, RankBudget
+from ..per_rank.steps import COUNTED, EMPTY
+from .job import Job
+from .meetings import Meetings, RankRows
+
+
+@dataclass(frozen=True)
+class DeviceSteps:
+    """The steps of one device, communication divided into waiting and transfer.
+
+    Attributes:
+        place: Position of its rank.
+        rank: Its rank.
+        device: As its rank sent it.
+        mark: Why each step is in no statistic; "" for one that counts.
+        time_ns: Shape (steps, classes).
+        certain_ns: Likewise, the part to which no inferred edge led.
+    """
+
+    place: int
+    rank: Rank
+    device: DeviceBudget
+    mark: tuple[str, ...]
+    time_ns: IntArray
+    certain_ns: IntArray
+
+    @property
+    def counted(self) -> IntArray:
+        """The steps that count, by position."""
+        return np.flatnonzero([mark == COUNTED for mark in self.mark])
+
+
+def device_steps(rows: RankRows, meetings: Meetings) -> list[DeviceSteps]:
+    """Return the steps of every device of every rank, in order."""
+    return [
+        DeviceSteps(
+            place, rank, device, _marks(one, device), *_divided(place, rank, one, device, meetings)
+        )
+        for place, (rank, one) in enumerate(rows)
+        for device in one.devices
+    ]
+
+
+def device_columns(steps: list[DeviceSteps], job: Job | None) -> Columns:
+    """Return the table device_steps; `job` has the steps of the job, None where there are none."""
+    sizes = [len(one.mark) for one in steps]
+    edges = [one.device.edge_ns for one in steps]
+    window_ns = _joined([np.diff(one) for one in edges])
+    rungs = _stacked([one.device.rungs_ns for one in steps], 5)
+    time_ns = _stacked([one.time_ns for one in steps], len(CLASS_NAMES))
+    certain_ns = _stacked([one.certain_ns for one in steps], len(CLASS_NAMES)).sum(axis=1)
+    return {
+        "rank": _repeated([one.rank.number for one in steps], sizes),
+        "file": _repeated([one.rank.file for one in steps], sizes),
+        "device_id": _repeated([one.device.device_id for one in steps], sizes),
+        "step": _joined([np.arange(n) for n in sizes]),
+        "job_step": _of_job(steps, sizes, job),
+        "mark": [mark for one in steps for mark in one.mark],
+        "start_ns": _joined([one[:-1] for one in edges]),
+        "end_ns": _joined([one[1:] for one in edges]),
+        "window_ns": window_ns,
+        "busy_compute_ns": rungs[:, 0],
+        "busy_communication_ns": rungs[:, 1],
+        "busy_copy_ns": rungs[:, 2],
+        "overhead_ns": rungs[:, 3],
+        "idle_ns": rungs[:, 4],
+        "compute_absent_ns": window_ns - rungs[:, 0],
+        **{f"{name}_ns": time_ns[:, code] for code, name in enumerate(CLASS_NAMES)},
+        "certain_ns": certain_ns,
+        "certain_pct": percent(certain_ns, window_ns),
+    }
+
+
+def _of_job(steps: list[DeviceSteps], sizes: list[int], job: Job | None) -> Any:
+    """Return the step of the job that each step of a device is; null where it is none."""
+    found: list[int | None] = []
+    for one, n in zip(steps, sizes, strict=True):
+        own: list[int | None] = [None] * n
+        if job is not None:
+            for k, step in enumerate(job.step[one.place].tolist()):
+                if step >= 0:
+                    own[step] = k
+        found += own
+    return pd.array(found, dtype="Int64")
+
+
+def _marks(one: RankBudget, device: DeviceBudget) -> tuple[str, ...]:
+    window_ns = np.diff(device.edge_ns)
+    return tuple(
+        EMPTY if mark == COUNTED and not window else mark
+        for mark, window in zip(one.mark, window_ns.tolist(), strict=True)
+    )
+
+
+def _divided(
+    place: int, rank: Rank, one: RankBudget, device: DeviceBudget, meetings: Meetings
+) -> tuple[IntArray, IntArray]:
+    """Return time by step and class, and the certain part, of matched communication in parts."""
+    time_ns, certain_ns = device.charges.time_ns.copy(), device.charges.certain_ns.copy()
+    passages, forest = device.passages, one.forest
+    of_member = np.append(meetings.of_member[place], -1)
+    met = of_member[passages.member]
+    rows = np.flatnonzero(met >= 0)
+    if not rows.size:
+        return time_ns, certain_ns
+    member, met = passages.member[rows], met[rows]
+    start, end, walk = passages.start_ns[rows], passages.end_ns[rows], passages.walk[rows]
+    begun_ns = forest.member_start_ns[member]
+    # As of the collective's own instant, so that a duration stays what the profile has.
+    last_ns = begun_ns + meetings.last_ns[met] - meetings.starts_ns[place][member]
+    waited = np.clip(last_ns - start, 0, end - start)
+    sure = ~passages.doubtful[rows]
+    for sums, some in ((time_ns, np.ones_like(sure)), (certain_ns, sure)):
+        for code, ns in (
+            (COMMUNICATION, start - end),
+            (WAIT_FOR_RANK, waited),
+            (TRANSFER, end - start - waited),
+        ):
+            np.add.at(sums[:, code], walk[some], ns[some])
+    return time_ns, certain_ns
+
+
+def _repeated(values: list[Any], sizes: list[int]) -> list[Any]:
+    return [value for value, n in zip(values, sizes, strict=True) for _ in range(n)]
+
+
+def _joined(parts: list[IntArray]) -> IntArray:
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+def _stacked(parts: list[IntArray], columns_n: int) -> IntArray:
+    return np.concatenate([np.empty((0, columns_n), dtype=np.int64), *parts])

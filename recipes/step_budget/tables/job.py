@@ -1,0 +1,131 @@
+"""The steps of the job: which steps of ranks are one, and when each began and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.steps.of_job import job_steps as kind_of_job
+from nsys_llm.numeric.intervals import IntArray
+
+from ..per_rank.steps import COUNTED, EMPTY, PARTIAL
+from .meetings import Meetings, RankRows
+
+#: Share of the collectives of two ranks that have to agree on which steps are one; ours.
+_LEAST_AGREEING: Final = 0.9
+
+
+@dataclass(frozen=True)
+class Job:
+    """The steps of the job, on the common clock; arrays of shape (steps,) unless said otherwise.
+
+    Attributes:
+        edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
+        step: Shape (ranks, steps), the step of each rank; -1 where it has none.
+        mark: Why each is in no statistic; "" for one that counts.
+        ranks_n: Ranks that have it.
+        end_rank: Position of the rank on which it ended, the lowest of several.
+        end_device: Position of the device there.
+    """
+
+    edge_ns: IntArray
+    step: IntArray
+    mark: tuple[str, ...]
+    ranks_n: IntArray
+    end_rank: IntArray
+    end_device: IntArray
+
+    @property
+    def counted(self) -> IntArray:
+        """The steps that count, by position."""
+        return np.flatnonzero([mark == COUNTED for mark in self.mark])
+
+
+def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | None]:
+    """Return the steps of the job, or why there are none."""
+    kind = kind_of_job({place: one.step for place, (_, one) in enumerate(rows)})
+    others = {} if kind is None else kind.others
+    working = [place for place, (_, one) in enumerate(rows) if one.devices and place not in others]
+    if not working:
+        return None, "no rank has GPU work"
+    offsets, reason = _offsets(rows, working, meetings.pairs)
+    if offsets is None:
+        return None, reason
+    counts = {place: len(rows[place][1].mark) for place in working}
+    low = min(-offsets[place] for place in working)
+    high = max(counts[place] - offsets[place] for place in working)
+    step = np.full((len(rows), high - low), -1, dtype=np.int64)
+    for place in working:
+        first = -offsets[place] - low
+        step[place, first : first + counts[place]] = np.arange(counts[place])
+    return _timed(rows, step, meetings), None
+
+
+def _offsets(
+    rows: RankRows, working: list[int], pairs: Mapping[tuple[int, int], tuple[int, float]]
+) -> tuple[dict[int, int] | None, str | None]:
+    """Return by how many steps each rank is ahead of the first one of the job."""
+    links: dict[int, list[tuple[int, int]]] = {place: [] for place in working}
+    for (left, right), (ahead, share) in pairs.items():
+        if share < _LEAST_AGREEING:
+            return None, "collectives of one step of a rank belong to several steps of another"
+        links[left].append((right, ahead))
+        links[right].append((left, -ahead))
+    offsets: dict[int, int] = {}
+    for place in working:
+        if place in offsets:
+            continue
+        if offsets and len({len(rows[one][1].mark) for one in working}) > 1:
+            return None, "ranks have different numbers of steps, and no collective links them"
+        offsets[place] = 0
+        waiting = [place]
+        while waiting:
+            here = waiting.pop()
+            for there, ahead in links[here]:
+                if there not in offsets:
+                    offsets[there] = offsets[here] + ahead
+                    waiting.append(there)
+                elif offsets[there] != offsets[here] + ahead:
+                    return None, "collectives do not agree on which steps of ranks are one"
+    return offsets, None
+
+
+def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
+    steps_n = step.shape[1]
+    end_ns = np.full(steps_n, np.iinfo(np.int64).min)
+    rank_of, device_of = np.full((2, steps_n), -1, dtype=np.int64)
+    begins = []
+    for place, (rank, one) in enumerate(rows):
+        has = np.flatnonzero(step[place] >= 0)
+        if not has.size:
+            continue
+        for index, device in enumerate(one.devices):
+            edges = meetings.common_ns(rank, device.edge_ns)
+            begins.append(int(edges[0]))
+            ends = edges[1:][step[place, has]]
+            later = ends > end_ns[has]
+            at = has[later]
+            end_ns[at], rank_of[at], device_of[at] = ends[later], place, index
+    edge_ns = np.maximum.accumulate(np.concatenate(([min(begins)], end_ns)))
+    ranks_n = (step >= 0).sum(axis=0)
+    return Job(edge_ns, step, _marks(rows, step, edge_ns, ranks_n), ranks_n, rank_of, device_of)
+
+
+def _marks(rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray) -> tuple[str, ...]:
+    """Return why steps are in no statistic."""
+    wall_ns = np.diff(edge_ns)
+    marks = [COUNTED] * step.shape[1]
+    most_n = int(ranks_n.max())
+    for k in range(len(marks)):
+        there = np.flatnonzero(step[:, k] >= 0).tolist()
+        own = [rows[place][1].mark[step[place, k]] for place in there]
+        found = next((mark for mark in own if mark != COUNTED), COUNTED)
+        if found == COUNTED and ranks_n[k] < most_n:
+            found = PARTIAL
+        if found == COUNTED and wall_ns[k] == 0:
+            found = EMPTY
+        marks[k] = found
+    return tuple(marks)

@@ -1,0 +1,278 @@
+"""What walks of the job charge, added up: by walk and charge, by rank, and behind waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import LAUNCH_LATENCY, SYNC_LATENCY, UNKNOWN
+from nsys_llm.analyses.path.forest import HOST, Charge, PathForest
+from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.numeric.intervals import IntArray
+
+from .job_walk import Trail
+
+#: So many stretches at a time stay small beside the partial.
+_BLOCK: Final = 1 << 19
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Some of what walks charged, in the order in which they went; arrays of shape (pieces,).
+
+    Attributes:
+        walk: Position of the walk.
+        rank: Position of the rank; `NO_RANK` for none.
+        charge: Position in `Charged.charges`.
+        start_ns: Begin, on the common clock.
+        end_ns: Its end.
+        doubtful: Whether an edge before it was inferred.
+        idle_ns: How much of it no device of the rank ran anything: of host time its part of the
+            segment's, of all else the whole piece.
+    """
+
+    walk: IntArray
+    rank: IntArray
+    charge: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    doubtful: Bools
+    idle_ns: IntArray
+
+    @cached_property
+    def time_ns(self) -> IntArray:
+        """Length of each piece."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Time by something and walk, and the part of it to which no inferred edge led.
+
+    Attributes:
+        time_ns: Shape (things, walks).
+        certain_ns: Likewise.
+    """
+
+    time_ns: IntArray
+    certain_ns: IntArray
+
+    @classmethod
+    def empty(cls, things_n: int, walks_n: int) -> Sums:
+        """Return sums of nothing."""
+        return cls(*np.zeros((2, things_n, walks_n), dtype=np.int64))
+
+    def add(self, thing: IntArray, pieces: Pieces, time_ns: IntArray) -> None:
+        """Add pieces up, in place.
+
+        Args:
+            thing: Shape (pieces,); -1 for none.
+            pieces: The pieces.
+            time_ns: Shape (pieces,), what of them.
+        """
+        walks_n = self.time_ns.shape[1]
+        for sums, rows in (
+            (self.time_ns, np.flatnonzero(thing >= 0)),
+            (self.certain_ns, np.flatnonzero((thing >= 0) & ~pieces.doubtful)),
+        ):
+            code = thing[rows] * walks_n + pieces.walk[rows]
+            # Doubles hold these integers exactly: a capture is below 2^53 ns.
+            added = np.bincount(code, weights=time_ns[rows], minlength=sums.size)
+            sums += added.astype(np.int64).reshape(sums.shape)
+
+    def by_key(self, keys: Sequence[Any]) -> dict[Any, tuple[IntArray, IntArray]]:
+        """Return time by walk of each key, and the certain part; `keys` are of things, or None."""
+        found: dict[Any, tuple[IntArray, IntArray]] = {}
+        groups: dict[Any, list[int]] = {}
+        for thing, key in enumerate(keys):
+            if key is not None:
+                groups.setdefault(key, []).append(thing)
+        for key in sorted(groups, key=str):
+            rows = groups[key]
+            found[key] = self.time_ns[rows].sum(axis=0), self.certain_ns[rows].sum(axis=0)
+        return found
+
+
+@dataclass(frozen=True)
+class Charged:
+    """What walks charged.
+
+    Attributes:
+        charges: What is charged to.
+        by_charge: Sums by charge.
+        by_rank: Sums by rank.
+        waits: API functions that waited for the GPU.
+        behind_waits: Sums of host time between what they waited for and the next operation in which
+            the devices were idle: it is on the path because of the wait.
+        trail: Where they went.
+        forests: The paths of the ranks.
+    """
+
+    charges: tuple[Charge, ...]
+    by_charge: Sums
+    by_rank: Sums
+    waits: tuple[str, ...]
+    behind_waits: Sums
+    trail: Trail
+    forests: tuple[PathForest, ...]
+
+    def pieces_of(self, walk: int) -> Pieces:
+        """Return the pieces of one walk, those of 0 ns left out."""
+        visits, others = self.trail.arrays()
+        rows, more = np.flatnonzero(visits[:, 0] == walk), others[others[:, 1] == walk]
+        found = _pieces(self.forests, _codes(self.forests, self.trail), visits, rows, more)
+        kept = found.time_ns > 0
+        return Pieces(*(values[kept] for values in list(vars(found).values())[:7]))
+
+
+def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged:
+    """Add up what walks charge.
+
+    Args:
+        trail: Where they went.
+        forests: The paths of the ranks.
+        walks_n: How many walks there are.
+    """
+    charges = _charges(forests, trail)
+    codes = _codes(forests, trail)
+    by_charge, by_rank = (Sums.empty(n, walks_n) for n in (len(charges), len(forests)))
+    names = sorted({one.detail for one in charges if one.kind == SYNC_LATENCY})
+    behind = Sums.empty(len(names), walks_n)
+    visits, others = trail.arrays()
+    for rows, more in _blocks(forests, visits, others):
+        pieces = _pieces(forests, codes, visits, rows, more)
+        by_charge.add(pieces.charge, pieces, pieces.time_ns)
+        by_rank.add(pieces.rank, pieces, pieces.time_ns)
+        behind.add(_waits_before(pieces, charges, names), pieces, pieces.idle_ns)
+    return Charged(charges, by_charge, by_rank, tuple(names), behind, trail, tuple(forests))
+
+
+def _charges(forests: Sequence[PathForest], trail: Trail) -> tuple[Charge, ...]:
+    found = {charge for forest in forests for charge in forest.charges} | set(trail.charges)
+    return tuple(sorted(found))
+
+
+def _codes(forests: Sequence[PathForest], trail: Trail) -> list[IntArray]:
+    """Return the code of each charge of each forest, and last those of the trail."""
+    place = {charge: code for code, charge in enumerate(_charges(forests, trail))}
+    lists = [forest.charges for forest in forests] + [tuple(trail.charges)]
+    return [np.array([place[one] for one in some], dtype=np.int64) for some in lists]
+
+
+def _blocks(
+    forests: Sequence[PathForest], visits: IntArray, others: IntArray
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Cut visits into blocks; host time behind one wait stays together."""
+    sizes = np.empty(len(visits), dtype=np.int64)
+    of_device = np.empty(len(visits), dtype=bool)
+    for rank in np.unique(visits[:, 1]).tolist():
+        rows, forest = np.flatnonzero(visits[:, 1] == rank), forests[rank]
+        segment = visits[rows, 2]
+        sizes[rows] = np.diff(forest.first)[segment]
+        devices = np.array([one.device_id for one in forest.charges], dtype=np.int64)
+        of_device[rows] = devices[forest.code[forest.first[segment]]] != HOST
+    starts = np.flatnonzero(of_device)
+    reached = np.cumsum(sizes) - sizes
+    low, every = 0, np.arange(len(visits))
+    while True:
+        limit = (int(reached[low]) if low < len(visits) else 0) + _BLOCK
+        after = np.searchsorted(reached[starts], limit, side="right")
+        high = int(starts[after]) if after < starts.size else len(visits)
+        high = max(high, low + 1) if low < len(visits) else len(visits)
+        last = high >= len(visits)
+        more = others[(others[:, 0] >= low) & ((others[:, 0] < high) | last)]
+        yield every[low:high], more
+        if last:
+            return
+        low = high
+
+
+def _pieces(
+    forests: Sequence[PathForest],
+    codes: Sequence[IntArray],
+    visits: IntArray,
+    rows: IntArray,
+    others: IntArray,
+) -> Pieces:
+    """Return the stretches of some visits, and what belongs to none, in order."""
+    parts = []
+    for rank in np.unique(visits[rows, 1]).tolist():
+        own = rows[visits[rows, 1] == rank]
+        parts.append(_of_rank(forests[rank], codes[rank], own, visits[own]))
+    if len(others):
+        # Before the visit that came next.
+        order, before = others[:, 0], np.full(len(others), -1)
+        charge = codes[-1][others[:, 3]]
+        idle_ns = others[:, 5] - others[:, 4]
+        columns = (order, before, others[:, 1:3], charge, others[:, 4:], idle_ns)
+        parts.append(np.column_stack(columns))
+    table = np.concatenate([np.empty((0, 9), dtype=np.int64), *parts])
+    if len(parts) > 1:
+        table = table[np.lexsort((table[:, 1], table[:, 0]))]
+    walk, rank_of, charge, start, end, doubt, idle_ns = table[:, 2:].T
+    return Pieces(walk, rank_of, charge, start, end, doubt != 0, idle_ns)
+
+
+def _of_rank(forest: PathForest, codes: IntArray, order: IntArray, visits: IntArray) -> IntArray:
+    """Return the stretches of visits of one rank: order, place in it, and the columns of pieces."""
+    walk, rank, segment, high, low, back, doubt = visits.T
+    sizes = np.diff(forest.first)[segment]
+    owner = np.repeat(np.arange(sizes.size), sizes)
+    nth = np.arange(owner.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = forest.first[segment[owner]] + nth
+    end = np.where(nth == 0, forest.top_ns[segment[owner]], forest.begin_ns[at - 1])
+    upper = np.maximum(high, low)[owner]
+    begin = np.clip(forest.begin_ns[at], low[owner], upper)
+    end = np.clip(end, begin, upper)
+    # The end of a wait is kept even where the clocks leave it no time: it ends what it held back.
+    waits = np.array([one.kind == SYNC_LATENCY for one in forest.charges], dtype=bool)
+    kept = (end > begin) | (waits[forest.code[at]] & (end > low[owner]))
+    owner, nth, at, begin, end = (one[kept] for one in (owner, nth, at, begin, end))
+    return np.column_stack(
+        (
+            order[owner],
+            nth,
+            walk[owner],
+            rank[owner],
+            codes[forest.code[at]],
+            begin - back[owner],
+            end - back[owner],
+            (doubt[owner] != 0) | forest.doubtful[at],
+            _idle_ns(forest, segment[owner], at, end - begin),
+        )
+    )
+
+
+def _idle_ns(forest: PathForest, segment: IntArray, at: IntArray, time_ns: IntArray) -> IntArray:
+    """Return how much of stretches no device ran anything."""
+    devices = np.array([one.device_id for one in forest.charges], dtype=np.int64)
+    length_ns = np.maximum(forest.top_ns - forest.begin_ns[forest.first[1:] - 1], 1)
+    part = (forest.idle_ns / length_ns)[segment]
+    return np.where(devices[forest.code[at]] == HOST, np.rint(time_ns * part), time_ns).astype(
+        np.int64
+    )
+
+
+def _waits_before(pieces: Pieces, charges: Sequence[Charge], names: Sequence[str]) -> IntArray:
+    """Return behind which wait each piece lies, -1 for none, shape (pieces,)."""
+    of_host = [
+        one.kind != UNKNOWN and (one.device_id == HOST or one.kind == LAUNCH_LATENCY)
+        for one in charges
+    ]
+    waits = np.array([one.kind == SYNC_LATENCY for one in charges], dtype=bool)
+    on_host = np.array(of_host, dtype=bool)[pieces.charge]
+    ends = waits[pieces.charge]
+    # A stretch ends where the device takes over, where a wait ended it, and with its walk.
+    changes = np.ones(on_host.size, dtype=bool)
+    changes[1:] = (on_host[1:] != on_host[:-1]) | ends[:-1] | (np.diff(pieces.walk) != 0)
+    group = np.cumsum(changes) - 1
+    place = {name: index for index, name in enumerate(names)}
+    of_charge = np.array([place.get(one.detail, -1) for one in charges], dtype=np.int64)
+    of_group = np.full(int(group[-1]) + 1 if group.size else 0, -1, dtype=np.int64)
+    at = np.flatnonzero(ends)
+    of_group[group[at]] = of_charge[pieces.charge[at]]
+    return of_group[group]

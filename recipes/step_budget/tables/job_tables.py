@@ -1,0 +1,207 @@
+"""Tables about the steps of the job: their classes, what a fix gains at most, two paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.analyses.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
+from nsys_llm.analyses.path.forest import HOST, Charge
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, percent
+
+from .job import Job
+from .job_sums import Charged
+from .job_walk import NO_RANK, Arrivals, JobWalk
+from .meetings import RankRows
+
+#: Rows of a path that are listed one by one; of a longer path, stretches of one class that follow
+#: each other on one rank are one row.
+_MOST_PARTS: Final = 5_000
+MEDIAN: Final = "median"
+WORST: Final = "worst"
+
+
+@dataclass(frozen=True)
+class JobPaths:
+    """The steps of the job, and their paths.
+
+    Attributes:
+        rows: The ranks.
+        job: The steps.
+        walks: One a step, and one over all that count, if any does.
+        charged: What they charged.
+        arrivals: Where they went on in the rank that came last.
+        zero_ns: The common clock when the first rank's profile began.
+    """
+
+    rows: RankRows
+    job: Job
+    walks: Sequence[JobWalk]
+    charged: Charged
+    arrivals: Arrivals
+    zero_ns: int
+
+    @property
+    def wall_ns(self) -> IntArray:
+        """Length of each step."""
+        return np.diff(self.job.edge_ns)
+
+
+def job_columns(paths: JobPaths) -> Columns:
+    """Return the table job_steps."""
+    job, steps_n = paths.job, len(paths.job.mark)
+    sums = paths.charged.by_charge.by_key([one.kind for one in paths.charged.charges])
+    none = np.zeros(len(paths.walks), dtype=np.int64)
+    certain = paths.charged.by_charge.certain_ns[:, :steps_n].sum(axis=0)
+    there = np.array([walk.rank >= 0 for walk in paths.walks[:steps_n]], dtype=bool)
+    rank, device = _places(paths.rows, job, there)
+    return {
+        "step": np.arange(steps_n),
+        "mark": list(job.mark),
+        "start_ns": job.edge_ns[:-1] - paths.zero_ns,
+        "end_ns": job.edge_ns[1:] - paths.zero_ns,
+        "wall_ns": paths.wall_ns,
+        "ranks_n": job.ranks_n,
+        "end_rank": rank,
+        "end_device_id": device,
+        **{
+            f"{name}_ns": sums.get(code, (none, none))[0][:steps_n]
+            for code, name in enumerate(CLASS_NAMES)
+            if code != WAIT_FOR_RANK
+        },
+        "certain_ns": certain,
+        "certain_pct": percent(certain, paths.wall_ns),
+    }
+
+
+def _places(rows: RankRows, job: Job, there: Any) -> tuple[Any, Any]:
+    ranks, devices = [], []
+    for place, index, known in zip(
+        job.end_rank.tolist(), job.end_device.tolist(), there.tolist(), strict=True
+    ):
+        rank, one = rows[place]
+        ranks.append(rank.number if known else None)
+        devices.append(one.devices[index].device_id if known else None)
+    return pd.array(ranks, dtype="Int64"), pd.array(devices, dtype="Int64")
+
+
+def statistics(values: IntArray, wall_ns: IntArray, certain_ns: IntArray) -> dict[str, Any]:
+    """Return what a class takes in steps.
+
+    Args:
+        values: Shape (steps,), ns, of steps that count.
+        wall_ns: Likewise, the steps' lengths.
+        certain_ns: Likewise, the part to which no inferred edge led.
+    """
+    total, wall = int(values.sum()), int(wall_ns.sum())
+    return {
+        "mean_ns": total / values.size,
+        "p50_ns": float(np.percentile(values, 50)),
+        "p99_ns": float(np.percentile(values, 99)),
+        "share_pct": 100.0 * total / wall if wall else None,
+        "certain_pct": 100.0 * int(certain_ns.sum()) / total if total else None,
+        "steps_n": int((values > 0).sum()),
+    }
+
+
+def job_class_rows(paths: JobPaths) -> list[dict[str, Any]]:
+    """Return the rows of step_classes that are about the job: classes, and details of each."""
+    counted = paths.job.counted
+    if not counted.size:
+        return []
+    wall_ns = paths.wall_ns[counted]
+    names = [(CLASS_NAMES[one.kind], one.detail or None) for one in paths.charged.charges]
+    rows = []
+    for keys in ([(kind, None) for kind, _ in names], names):
+        for (kind, detail), (values, certain) in paths.charged.by_charge.by_key(keys).items():
+            if keys is names and detail is None:
+                continue
+            rows.append(
+                {
+                    "scope": "job",
+                    "rank": None,
+                    "file": None,
+                    "device_id": None,
+                    "class": kind,
+                    "detail": detail,
+                    **statistics(values[counted], wall_ns, certain[counted]),
+                }
+            )
+    rows = [row for row in rows if row["mean_ns"] > 0]
+    return sorted(
+        rows,
+        key=lambda row: (
+            row["detail"] is not None,
+            -row["mean_ns"],
+            row["class"],
+            row["detail"] or "",
+        ),
+    )
+
+
+def path_columns(paths: JobPaths) -> Columns:
+    """Return the table path: the median and the worst step, from the end back."""
+    rows: list[dict[str, Any]] = []
+    for which, step in chosen_steps(paths):
+        rows += _path_rows(paths, which, step)
+    names = [column.name for column in load_manifest("step_budget").table("path").columns]
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def chosen_steps(paths: JobPaths) -> list[tuple[str, int]]:
+    """Return the step of median length, of two the first one, and the longest."""
+    counted = paths.job.counted
+    if not counted.size:
+        return []
+    order = counted[np.argsort(paths.wall_ns[counted], kind="stable")]
+    return [(MEDIAN, int(order[(order.size - 1) // 2])), (WORST, int(order[-1]))]
+
+
+def _lane(paths: JobPaths, rank: int, charge: Charge) -> str:
+    if rank == NO_RANK:
+        return "not recorded"
+    where = "host" if charge.device_id == HOST else f"device {charge.device_id}"
+    return f"{paths.rows[rank][0].file}, {where}"
+
+
+def _path_rows(paths: JobPaths, which: str, step: int) -> list[dict[str, Any]]:
+    pieces = paths.charged.pieces_of(step)
+    charges = paths.charged.charges
+    group = np.arange(pieces.walk.size)
+    if group.size > _MOST_PARTS:
+        kind = np.array([one.kind for one in charges], dtype=np.int64)[pieces.charge]
+        changes = (kind[1:] != kind[:-1]) | (pieces.rank[1:] != pieces.rank[:-1])
+        group = np.concatenate(([0], np.cumsum(changes)))
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if group.size else group
+    last = np.append(first[1:], group.size) - 1
+    rows = []
+    for part, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        longest = low + int(pieces.time_ns[low : high + 1].argmax())
+        charge = charges[int(pieces.charge[longest])]
+        rank = int(pieces.rank[longest])
+        start, end = int(pieces.start_ns[high]), int(pieces.end_ns[low])
+        rows.append(
+            {
+                "which": which,
+                "step": step,
+                "part": part,
+                "rank": None if rank == NO_RANK else paths.rows[rank][0].number,
+                "file": None if rank == NO_RANK else paths.rows[rank][0].file,
+                "device_id": None if charge.device_id == HOST else charge.device_id,
+                "lane": _lane(paths, rank, charge),
+                "class": CLASS_NAMES[charge.kind],
+                "activity": charge.detail,
+                "start_ns": start - paths.zero_ns,
+                "end_ns": end - paths.zero_ns,
+                "duration_ns": end - start,
+                "edge": EDGE_NAMES[charge.edge],
+                "certain": not pieces.doubtful[low : high + 1].any(),
+            }
+        )
+    return rows

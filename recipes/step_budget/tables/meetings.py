@@ -1,0 +1,161 @@
+"""Which communication of one rank is which of another's, and who came last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.matched import (
+    MatchedCollectives,
+    Sequenced,
+    match_collectives,
+)
+from nsys_llm.analyses.path.forest import PathForest
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import Rank
+
+from ..partials import RankBudget
+
+#: Operations of one device that begin at the same instant; more are not told apart.
+_ALIKE: Final = 4
+
+RankRows = Sequence[tuple[Rank, RankBudget]]
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """Collectives that ranks had together, those that there is an instant at which all are in.
+
+    Attributes:
+        of_member: For each rank, shape (members,), the collective; -1 for none.
+        starts_ns: For each rank, shape (members,), when its member began, on the common clock; 0
+            where it is in no collective.
+        last_ns: Shape (collectives,), when the last rank came, on the common clock.
+        median_ns: Shape (collectives,), when the median rank came; of two, the earlier one.
+        last_rank: Shape (collectives,), position of that rank.
+        last_member: Shape (collectives,), its member.
+        is_clear: Shape (collectives,), whether clocks are sure who came last.
+        pairs: For two ranks, steps of the one minus those of the other in the collectives that
+            they had together: value and how often.
+        found: What the members were matched by.
+    """
+
+    of_member: tuple[IntArray, ...]
+    starts_ns: tuple[IntArray, ...]
+    last_ns: IntArray
+    median_ns: IntArray
+    last_rank: IntArray
+    last_member: IntArray
+    is_clear: IntArray
+    pairs: Mapping[tuple[int, int], tuple[int, float]]
+    found: MatchedCollectives
+
+    def common_ns(self, rank: Rank, at_ns: IntArray) -> IntArray:
+        """Return instants of a rank's profile on the common clock."""
+        return self.found.common_ns(self.found.clock_of[rank.key.path], at_ns)
+
+
+def meet(rows: RankRows, options: Mapping[str, Any]) -> Meetings:
+    """Match the communication of all ranks.
+
+    Args:
+        rows: The ranks, in order.
+        options: disable_alignment takes all times as those of one clock.
+    """
+    lanes = CollectivesPartial({rank.key: one.lanes for rank, one in rows if one.lanes})
+    found = match_collectives(lanes, [rank for rank, _ in rows], options)
+    place = {rank.key: index for index, (rank, _) in enumerate(rows)}
+    of_member = [np.full(one.forest.member_start_ns.size, -1, np.int64) for _, one in rows]
+    starts = [np.zeros_like(one) for one in of_member]
+    parts: list[IntArray] = []
+    differences: dict[tuple[int, int], list[IntArray]] = {}
+    begun = 0
+    for one in found.sequences:
+        if one.confidence == LOW_CONFIDENCE or not len(one):
+            continue
+        ranks = [place[found.devices[owner].rank.key] for owner in one.owners]
+        members = _members(one, found, [rows[rank][1].forest for rank in ranks])
+        known = one.waits.met & (members >= 0).all(axis=0)
+        n = int(known.sum())
+        root_ns = found.coarse_ns[found.clocks[found.devices[one.owners[0]].clock].root]
+        for rank, member, start in zip(ranks, members, one.start_ns, strict=True):
+            of_member[rank][member[known]] = np.arange(begun, begun + n)
+            starts[rank][member[known]] = start[known] + root_ns
+        begun += n
+        parts.append(_arrivals(one, root_ns, ranks, members)[:, known])
+        _add_differences(differences, ranks, members[:, known], rows)
+    arrivals = np.concatenate([np.empty((5, 0), dtype=np.int64), *parts], axis=1)
+    last_ns, median_ns, last_rank, last_member, is_clear = arrivals
+    return Meetings(
+        of_member=tuple(of_member),
+        starts_ns=tuple(starts),
+        last_ns=last_ns,
+        median_ns=median_ns,
+        last_rank=last_rank,
+        last_member=last_member,
+        is_clear=is_clear,
+        pairs={pair: _usual(np.concatenate(some)) for pair, some in differences.items()},
+        found=found,
+    )
+
+
+def _members(one: Sequenced, found: MatchedCollectives, forests: Sequence[PathForest]) -> IntArray:
+    """Return the member of each rank in each collective, shape (ranks, collectives); -1: none."""
+    members = []
+    for lane, rows, forest in zip(one.matched.lanes, one.matched.rows, forests, strict=True):
+        device = found.devices[lane.owner]
+        back_ns = found.coarse_ns[device.clock]
+        start, end = lane.track.start_ns[rows] - back_ns, lane.track.end_ns[rows] - back_ns
+        first = np.searchsorted(forest.member_start_ns, start)
+        member = np.full(start.shape, -1, dtype=np.int64)
+        for further in range(_ALIKE):
+            at = np.minimum(first + further, max(forest.member_start_ns.size - 1, 0))
+            if not forest.member_start_ns.size:
+                break
+            same = (forest.member_start_ns[at] == start) & (forest.member_end_ns[at] == end)
+            same &= forest.member_device[at] == device.device_id
+            member = np.where(same & (member < 0), at, member)
+        members.append(member)
+    return np.stack(members)
+
+
+def _arrivals(one: Sequenced, root_ns: int, ranks: Sequence[int], members: IntArray) -> IntArray:
+    """Return when the last and the median rank came, which is last, its member, if clear."""
+    late = one.waits.late
+    clear = one.waits.late_by_ns >= one.residual_ns
+    return np.stack(
+        (
+            one.waits.last_start_ns + root_ns,
+            np.sort(np.stack(one.start_ns), axis=0)[(len(ranks) - 1) // 2] + root_ns,
+            np.array(ranks, dtype=np.int64)[late],
+            np.take_along_axis(members, late[None, :], axis=0)[0],
+            clear.astype(np.int64),
+        )
+    )
+
+
+def _add_differences(
+    differences: dict[tuple[int, int], list[IntArray]],
+    ranks: Sequence[int],
+    members: IntArray,
+    rows: RankRows,
+) -> None:
+    """Add how far the steps of ranks are apart, each against the first of the sequence."""
+    first = rows[ranks[0]][1].forest.member_step[members[0]]
+    for rank, member in zip(ranks[1:], members[1:], strict=True):
+        step = rows[rank][1].forest.member_step[member]
+        known = (first >= 0) & (step >= 0)
+        if known.any() and rank != ranks[0]:
+            differences.setdefault((ranks[0], rank), []).append((step - first)[known])
+
+
+def _usual(differences: IntArray) -> tuple[int, float]:
+    """Return the most frequent difference, and its share."""
+    values, counts = np.unique(differences, return_counts=True)
+    best = int(counts.argmax())
+    return int(values[best]), float(counts[best] / differences.size)

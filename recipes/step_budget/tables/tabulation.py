@@ -1,0 +1,117 @@
+"""Tables of step_budget out of the merged partial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.analyses.path.classes import CLASS_NAMES
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.columns import Columns
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.trace.identity import Rank
+
+from ..partials import BudgetPartial
+from .ceilings import ceiling_columns
+from .device_steps import DeviceSteps, device_columns, device_steps
+from .job import Job, job_steps
+from .job_sums import add_up
+from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, statistics
+from .job_walk import follow_job, step_walks
+from .meetings import Meetings, RankRows, meet
+
+_RECIPE: Final = "step_budget"
+
+
+def tabulate(
+    partial: BudgetPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables.
+
+    Args:
+        partial: All ranks.
+        ranks: Those with GPU work, in order.
+        options: disable_alignment takes all times as those of one clock.
+
+    Returns:
+        By table name, as manifests/step_budget.json declares them.
+    """
+    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    meetings = meet(rows, options)
+    steps = device_steps(rows, meetings)
+    job, reason = job_steps(rows, meetings)
+    columns = {
+        "device_steps": device_columns(steps, job),
+        "rank_edges": _edge_columns(rows, meetings, reason),
+        **_of_job(rows, meetings, job),
+    }
+    class_rows = columns.pop("step_classes") + _device_class_rows(steps)
+    columns["step_classes"] = _columns("step_classes", class_rows)
+    manifest = load_manifest(_RECIPE)
+    return {name: declared_frame(manifest.table(name), found) for name, found in columns.items()}
+
+
+def _of_job(rows: RankRows, meetings: Meetings, job: Job | None) -> dict[str, Any]:
+    """Return the tables about the job, without a row where ranks have no steps in common."""
+    if job is None:
+        names = ("job_steps", "ceilings", "path")
+        return {**{name: _columns(name, []) for name in names}, "step_classes": []}
+    walks = step_walks(job)
+    zero_ns = int(meetings.common_ns(rows[0][0], np.zeros(1, dtype=np.int64))[0])
+    trail, arrivals = follow_job(rows, meetings, walks)
+    charged = add_up(trail, [one.forest for _, one in rows], len(walks))
+    paths = JobPaths(rows, job, walks, charged, arrivals, zero_ns)
+    return {
+        "job_steps": job_columns(paths),
+        "ceilings": ceiling_columns(paths),
+        "path": path_columns(paths),
+        "step_classes": job_class_rows(paths),
+    }
+
+
+def _edge_columns(rows: RankRows, meetings: Meetings, reason: str | None) -> Columns:
+    return {
+        "rank": [rank.number for rank, _ in rows],
+        "file": [rank.file for rank, _ in rows],
+        "step": [one.step and one.step.name for _, one in rows],
+        "step_unit": [one.step and one.step.unit for _, one in rows],
+        "step_source": [one.step and one.step.source for _, one in rows],
+        "steps_n": [len(one.mark) for _, one in rows],
+        "wait_rows": [one.has_wait_rows for _, one in rows],
+        "event_rows": [one.has_event_rows for _, one in rows],
+        "opaque_launches_n": [one.opaque_launches_n for _, one in rows],
+        "clock_error_ns": [one.clock_error_ns for _, one in rows],
+        "collectives_n": [one.forest.member_start_ns.size for _, one in rows],
+        "matched_n": [int((members >= 0).sum()) for members in meetings.of_member],
+        "reason": [reason for _ in rows],
+    }
+
+
+def _device_class_rows(steps: Sequence[DeviceSteps]) -> list[dict[str, Any]]:
+    rows = []
+    for one in steps:
+        counted = one.counted
+        wall_ns = np.diff(one.device.edge_ns)[counted]
+        for code, name in enumerate(CLASS_NAMES):
+            values = one.time_ns[counted, code]
+            if values.any():
+                rows.append(
+                    {
+                        "scope": "device",
+                        "rank": one.rank.number,
+                        "file": one.rank.file,
+                        "device_id": one.device.device_id,
+                        "class": name,
+                        "detail": None,
+                        **statistics(values, wall_ns, one.certain_ns[counted, code]),
+                    }
+                )
+    return rows
+
+
+def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> Columns:
+    names = [column.name for column in load_manifest(_RECIPE).table(table).columns]
+    return {name: [row[name] for row in rows] for name in names}

@@ -1,0 +1,24 @@
+"""Divides the communication class of the table wall: waiting and transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.wall.communication_split import communication_details
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.wall import WallDetails, Walls
+
+from ..partials import BudgetPartial
+
+
+def wall_details(
+    partial: BudgetPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
+) -> WallDetails:
+    """Return how much of the communication of each device is waiting, and how much transfer."""
+    lanes = {key: one.lanes for key, one in partial.ranks.items() if one.lanes}
+    return communication_details(
+        match_collectives(CollectivesPartial(lanes), ranks, options), walls
+    )

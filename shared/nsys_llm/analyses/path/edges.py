@@ -1,0 +1,392 @@
+"""What every operation and every call waited for, as arrays. The rule stands in `docs/step_budget`.
+
+Nodes are operations, then calls, then waits: the return of a call that waited for an operation. The
+edge of an operation leads from its start, that of a call from its start, that of a wait from its
+return. Each node has one predecessor: the prerequisite that finished last; of several at the same
+instant, the launch, then the stream, then events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.path.classes import (
+    BY_CALL,
+    BY_EVENT,
+    BY_LAUNCH,
+    BY_NOTHING,
+    BY_ROOM,
+    BY_STREAM,
+    BY_THREAD,
+    BY_WAIT,
+    CALL_INFERRED,
+    EVENT_INFERRED,
+    GRAPH_INFERRED,
+    HAND_OVER,
+    LAUNCH_INFERRED,
+    STREAM_INFERRED,
+    WAIT_INFERRED,
+)
+from nsys_llm.analyses.path.host_waits import HostWaits, host_waits, staged_uploads
+from nsys_llm.analyses.path.ops import Bools, PathOps, legacy_streams
+from nsys_llm.analyses.path.stream_order import StreamOrder, stream_order
+from nsys_llm.analyses.path.sync_rows import (
+    ORDER,
+    POLL,
+    SyncRows,
+    call_kinds,
+    event_records,
+    first_after,
+    stream_codes,
+    sync_rows,
+)
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.rank_trace import RankTrace
+
+_NEVER: Final = int(np.iinfo(np.int64).min)
+#: Lags up to so many times the median, and at least this one, need no further explanation.
+_MEDIANS: Final = 3
+_LEAST_LAG_NS: Final = 3_000
+
+Codes = npt.NDArray[np.int8]
+
+#: What becomes of certain edges where something that is not recorded may have finished later.
+_INFERRED_FORMS: Final = {
+    BY_LAUNCH: LAUNCH_INFERRED,
+    BY_CALL: CALL_INFERRED,
+    BY_STREAM: STREAM_INFERRED,
+}
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The predecessor of every node of one rank; arrays of shape (nodes,).
+
+    Attributes:
+        ops: The operations, the first nodes.
+        host: The calls, the nodes after them.
+        waits: The waits, the last nodes.
+        before: The predecessor; -1 for none.
+        edge: How it is one, a code of `EDGE_NAMES`.
+        unexplained: Shape (operations,): its launch is not recorded, and what ended before it ended
+            too long before.
+        has_wait_rows: Whether the capture recorded what streams waited for.
+        has_event_rows: Whether it recorded events.
+    """
+
+    ops: PathOps
+    host: HostTimeline
+    waits: HostWaits
+    before: npt.NDArray[np.int32]
+    edge: Codes
+    unexplained: Bools
+    has_wait_rows: bool
+    has_event_rows: bool
+
+
+@dataclass
+class _Latest:
+    """The prerequisite of each operation that finished last, so far; changed in place."""
+
+    node: IntArray
+    at_ns: IntArray
+    edge: Codes
+
+    def offer(self, rows: IntArray, node: IntArray, at_ns: IntArray, edge: int) -> None:
+        """Take a prerequisite where it finished later than what is there."""
+        later = (node >= 0) & (at_ns > self.at_ns[rows])
+        rows = rows[later]
+        self.node[rows], self.at_ns[rows], self.edge[rows] = node[later], at_ns[later], edge
+
+
+def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | None) -> Edges:
+    """Return what every operation and call of a rank waited for.
+
+    Args:
+        trace: The rank.
+        ops: Its operations.
+        host: Its calls.
+        pid: Its process id, for the kinds of its streams; None where it is not known.
+    """
+    issue_ns = ops.issue_ns(host)
+    null_stream, blocking = legacy_streams(ops, trace.tables.get("cuda_streams"), pid)
+    order = stream_order(ops, issue_ns, null_stream, blocking)
+    records = event_records(trace, ops, host, issue_ns)
+    kinds = call_kinds(trace, host)
+    rows = sync_rows(trace, host, kinds, records)
+    last_op = _last_ops(ops, host)
+    staged = staged_uploads(trace, host)
+    waits = host_waits(ops, host, issue_ns, kinds, rows, records, last_op, staged)
+    waits = HostWaits(waits.place, order.tails(waits.op), waits.is_certain)
+    latest = _launches(ops, host, waits)
+    every = np.arange(len(ops))
+    if len(ops):
+        at_ns = ops.end_ns[np.maximum(order.before, 0)]
+        latest.offer(every, order.before, at_ns, BY_STREAM)
+    waited, unclear = _events(ops, issue_ns, order, rows, records.op, latest)
+    lag_ns = _lag_limits(ops, latest)
+    has_waits, has_events = bool((rows.kind == ORDER).any()), bool(records.op.size)
+    # Where the rows say that a start waited for no event, what ended before it made room for it.
+    room = np.full(len(ops), has_events) | (has_waits & ~waited)
+    _infer(ops, order, latest, lag_ns, room)
+    if not has_waits:
+        unclear = _after_orders(ops, host, kinds, issue_ns)
+    if order.group is not None:
+        unclear |= order.group >= 0  # dependencies between nodes are not recorded
+    _doubt(ops, latest, np.flatnonzero(unclear))
+    unexplained = (ops.place < 0) & (ops.start_ns - lag_ns > latest.at_ns)
+    return Edges(
+        ops,
+        host,
+        waits,
+        *_joined(ops, host, waits, latest, _handed_over(ops, host, kinds, last_op, order)),
+        unexplained,
+        has_waits,
+        has_events,
+    )
+
+
+def _last_ops(ops: PathOps, host: HostTimeline) -> npt.NDArray[np.int32]:
+    """Return what each call launched: of several, the operation that ended last; -1 for none."""
+    last = np.full(host.calls.row.size, -1, dtype=np.int32)
+    launched = np.flatnonzero(ops.place >= 0)
+    if ops.stream_ids.size > 1 or ops.node.any():
+        launched = launched[np.argsort(ops.end_ns[launched], kind="stable")]
+    last[ops.place[launched]] = launched
+    return last
+
+
+def _returns(ops: PathOps, host: HostTimeline, waits: HostWaits, place: IntArray) -> IntArray:
+    """Return the node of the return of each call: its wait, if it waited; -1 stays -1."""
+    node = np.where(place >= 0, len(ops) + place, -1)
+    if waits.place.size:
+        at = np.searchsorted(waits.place, place)
+        at = np.minimum(at, waits.place.size - 1)
+        waited = (place >= 0) & (waits.place[at] == place)
+        node = np.where(waited, len(ops) + host.calls.row.size + at, node)
+    return node
+
+
+def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> _Latest:
+    """Return the launch of each operation as its prerequisite."""
+    n = len(ops)
+    latest = _Latest(
+        np.full(n, -1, dtype=np.int64), np.full(n, _NEVER), np.full(n, BY_NOTHING, dtype=np.int8)
+    )
+    if not host.calls.row.size or not n:
+        return latest
+    at = np.maximum(ops.place, 0)
+    begun_ns, returned_ns = host.calls.start_ns[at], host.calls.end_ns[at]
+    known, within = ops.place >= 0, ops.start_ns < returned_ns
+    returned = _returns(ops, host, waits, ops.place)
+    latest.node[:] = np.where(known & within, n + ops.place, returned)
+    latest.at_ns[:] = np.where(known, np.where(within, begun_ns, returned_ns), _NEVER)
+    latest.edge[:] = np.where(known, np.where(within, BY_CALL, BY_LAUNCH), BY_NOTHING)
+    return latest
+
+
+def _events(
+    ops: PathOps,
+    issue_ns: IntArray,
+    order: StreamOrder,
+    rows: SyncRows,
+    recorded: IntArray,
+    latest: _Latest,
+) -> tuple[Bools, Bools]:
+    """Offer what the rows of events say.
+
+    Returns:
+        Which operations come after a row of a wait, and those of them for which no id names what
+        it waited for.
+    """
+    waited, unclear = np.zeros((2, len(ops)), dtype=bool)
+    orders = rows.take(rows.kind == ORDER)
+    if not orders.place.size:
+        return waited, unclear
+    after = first_after(ops, issue_ns, stream_codes(ops, orders), orders.issue_ns)
+    orders, after = orders.take(after >= 0), after[after >= 0]
+    waited[after] = True
+    unclear[after[~orders.is_joined]] = True
+    known = orders.record >= 0
+    op = np.full(after.shape, -1, dtype=np.int64)
+    op[known] = order.tails(recorded[orders.record[known]])
+    end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], _NEVER)
+    # The latest of several last, since offers to one operation overwrite each other.
+    by_end = np.argsort(end_ns, kind="stable")
+    for joined, edge in ((True, BY_EVENT), (False, EVENT_INFERRED)):
+        some = by_end[orders.is_joined[by_end] == joined]
+        latest.offer(after[some], op[some], end_ns[some], edge)
+    return waited, unclear
+
+
+def _after_orders(ops: PathOps, host: HostTimeline, kinds: IntArray, issue_ns: IntArray) -> Bools:
+    """Return before which operations some stream was made to wait, since the one before them.
+
+    Without rows of waits it is not known which stream that was.
+    """
+    unclear = np.zeros(len(ops), dtype=bool)
+    at_ns = np.sort(host.calls.start_ns[kinds == ORDER])
+    if not at_ns.size or ops.stream_ids.size < 2:
+        return unclear
+    before = np.searchsorted(at_ns, issue_ns, side="left")
+    unclear[1:] = before[1:] > before[:-1]
+    first = ops.bounds[:-1][np.diff(ops.bounds) > 0]
+    unclear[first] = before[first] > 0
+    return unclear
+
+
+def _lag_limits(ops: PathOps, latest: _Latest) -> IntArray:
+    """Return for each operation the lag on its device that needs no further explanation."""
+    limit = np.full(len(ops), _LEAST_LAG_NS, dtype=np.int64)
+    lag_ns = ops.start_ns - latest.at_ns
+    usual = (latest.edge == BY_STREAM) & (lag_ns >= 0)
+    device = ops.device_ids[ops.stream]
+    for one in np.unique(ops.device_ids).tolist():
+        own = lag_ns[usual & (device == one)]
+        if own.size:
+            middle = (own.size - 1) // 2
+            median_ns = int(np.partition(own, middle)[middle])
+            limit[device == one] = max(_MEDIANS * median_ns, _LEAST_LAG_NS)
+    return limit
+
+
+def _infer(
+    ops: PathOps,
+    order: StreamOrder,
+    latest: _Latest,
+    lag_ns: IntArray,
+    room: Bools,
+) -> None:
+    """Offer what ended just before operations whose start nothing recorded explains."""
+    if ops.stream_ids.size < 2:
+        return
+    rows = np.flatnonzero(ops.start_ns - latest.at_ns > lag_ns)
+    if not rows.size:
+        return
+    by_end = np.argsort(ops.end_ns, kind="stable")
+    at = np.searchsorted(ops.end_ns[by_end], ops.start_ns[rows], side="right") - 1
+    op = np.where(at >= 0, by_end[np.maximum(at, 0)], -1)
+    end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], _NEVER)
+    near = (end_ns >= ops.start_ns[rows] - lag_ns[rows]) & (ops.stream[op] != ops.stream[rows])
+    near &= ops.start_ns[op] < ops.start_ns[rows]  # else two of no length would wait for each other
+    same = np.zeros(rows.shape, dtype=bool)
+    if order.group is not None:
+        group = order.group[rows]
+        same = (group >= 0) & (order.group[op] == group)
+    for mask, edge in (
+        (same, GRAPH_INFERRED),
+        (~same & room[rows], BY_ROOM),
+        (~same & ~room[rows], EVENT_INFERRED),
+    ):
+        some = np.flatnonzero(near & mask)
+        latest.offer(rows[some], op[some], end_ns[some], edge)
+
+
+def _doubt(ops: PathOps, latest: _Latest, rows: IntArray) -> None:
+    """Take the edges of some operations as inferred, where another operation may have been later.
+
+    Only what ended between the prerequisite and the start can have been; mostly nothing did.
+    """
+    if ops.stream_ids.size < 2 or not rows.size:
+        return
+    ended = np.sort(ops.end_ns)
+    start_ns, at_ns = ops.start_ns[rows], latest.at_ns[rows]
+    some = np.searchsorted(ended, start_ns, "right") > np.searchsorted(ended, at_ns, "right")
+    doubtful = np.zeros(len(ops), dtype=bool)
+    doubtful[rows[some]] = True
+    for certain, inferred in _INFERRED_FORMS.items():
+        latest.edge[doubtful & (latest.edge == certain)] = inferred
+
+
+def _joined(
+    ops: PathOps,
+    host: HostTimeline,
+    waits: HostWaits,
+    latest: _Latest,
+    handed: tuple[IntArray, IntArray],
+) -> tuple[npt.NDArray[np.int32], Codes]:
+    """Return predecessors and edges of all nodes; `handed` is from `_handed_over`."""
+    n, m = len(ops), host.calls.row.size
+    before = np.empty(n + m + waits.place.size, dtype=np.int32)
+    edge = np.empty(before.shape, dtype=np.int8)
+    before[:n], edge[:n] = latest.node, latest.edge
+    calls = np.arange(m)
+    previous = calls - 1
+    previous[host.calls.bounds[:-1][np.diff(host.calls.bounds) > 0]] = -1
+    before[n : n + m] = _returns(ops, host, waits, previous)
+    edge[n : n + m] = np.where(previous >= 0, BY_THREAD, BY_NOTHING)
+    place, call = handed
+    before[n + place] = _returns(ops, host, waits, call)
+    edge[n + place] = HAND_OVER
+    before[n + m :] = waits.op
+    edge[n + m :] = np.where(waits.is_certain, BY_WAIT, WAIT_INFERRED)
+    return before, edge
+
+
+def _handed_over(
+    ops: PathOps,
+    host: HostTimeline,
+    kinds: IntArray,
+    last_op: npt.NDArray[np.int32],
+    order: StreamOrder,
+) -> tuple[IntArray, IntArray]:
+    """Return the calls before which their thread waited for another, and that one's last call.
+
+    Where a thread was in no call, and the operation of its next launch follows on its stream one
+    that another thread launched in that time, it waited for that thread.
+    """
+    calls = host.calls
+    if len(calls.threads) < 2:
+        none = np.empty(0, dtype=np.int64)
+        return none, none
+    m = calls.row.size
+    launch = np.minimum.accumulate(np.where(last_op >= 0, np.arange(m), m)[::-1])[::-1]
+    inside = launch < calls.bounds[calls.thread + 1]
+    begun_ns = np.concatenate(([_NEVER], calls.end_ns[:-1]))
+    begun_ns[calls.bounds[:-1][np.diff(calls.bounds) > 0]] = _NEVER
+    place = np.flatnonzero(inside & (calls.start_ns > begun_ns))
+    first_op = _first_ops(ops, m)
+    prior = order.before[first_op[launch[place]]]
+    other = np.where(prior >= 0, ops.place[np.maximum(prior, 0)], -1)
+    at = np.maximum(other, 0)
+    handed = (other >= 0) & (calls.thread[at] != calls.thread[place])
+    handed &= (calls.start_ns[at] >= begun_ns[place]) & (calls.start_ns[at] < calls.start_ns[place])
+    place, thread = place[handed], calls.thread[at[handed]]
+    return _last_calls(host, kinds != POLL, place, thread)
+
+
+def _first_ops(ops: PathOps, calls_n: int) -> IntArray:
+    """Return the first operation on the first stream that each call launched; -1 for none."""
+    first = np.full(calls_n, -1, dtype=np.int64)
+    launched = np.flatnonzero(ops.place >= 0)[::-1]
+    first[ops.place[launched]] = launched
+    return first
+
+
+def _last_calls(
+    host: HostTimeline, counted: Bools, place: IntArray, thread: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the calls that have one, and the last call of a thread that returned before each.
+
+    Args:
+        host: The calls.
+        counted: Shape (calls,), which may be that last one.
+        place: Shape (k,), calls of other threads.
+        thread: Shape (k,), code of the thread.
+    """
+    calls = host.calls
+    latest = np.maximum.accumulate(np.where(counted, np.arange(counted.size), -1))
+    last = np.full(place.shape, -1, dtype=np.int64)
+    for code in np.unique(thread).tolist():
+        rows = np.flatnonzero(thread == code)
+        low, high = int(calls.bounds[code]), int(calls.bounds[code + 1])
+        n = np.searchsorted(calls.end_ns[low:high], calls.start_ns[place[rows]], side="right")
+        found = latest[np.maximum(low + n - 1, 0)]
+        last[rows] = np.where((n > 0) & (found >= low), found, -1)
+    known = last >= 0
+    return place[known], last[known]

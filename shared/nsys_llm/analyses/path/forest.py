@@ -1,0 +1,211 @@
+"""All paths of one rank, as they travel: segments of stretches, and where communication begins.
+
+Paths that meet go on together, so each stretch is there once, however many walks visit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.path.classes import (
+    BEFORE_CAPTURE,
+    COMMUNICATION,
+    COMPUTE,
+    COPY,
+    DEVICE_LATENCY,
+    HOST_NO_CUDA,
+    LAUNCH_LATENCY,
+    PROFILER,
+    UNKNOWN,
+)
+from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.path.host_parts import with_host_parts
+from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.analyses.path.stretches import (
+    OPEN_NS,
+    REASONS,
+    Keys,
+    Stretches,
+    split_key,
+    stretches,
+)
+from nsys_llm.analyses.path.walk import segments
+from nsys_llm.numeric.grouping import distinct, distinct_codes
+from nsys_llm.numeric.intervals import IntArray, covered_ns
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: The device of host time.
+HOST: Final = -1
+#: Communication operations of a rank at which paths may go on in other ranks, its earliest: as many
+#: as are matched, see `nsys_llm.analyses.collectives.lanes`.
+MOST_MEMBERS: Final = 200_000
+
+
+@dataclass(frozen=True, order=True)
+class Charge:
+    """What time is charged to.
+
+    Attributes:
+        kind: Code of `CLASS_NAMES`.
+        edge: Code of `EDGE_NAMES`: by which the path goes on from there.
+        detail: Kernel, copy, API function, NVTX range, or reason; "" for none.
+        device_id: CUDA device id; `HOST` for none.
+    """
+
+    kind: int
+    edge: int
+    detail: str
+    device_id: int
+
+
+@dataclass(frozen=True)
+class PathForest:
+    """The paths of one rank.
+
+    Attributes:
+        charges: What codes stand for.
+        begin_ns: Shape (stretches,), never later than the one above; `OPEN_NS` at the end of a
+            path.
+        code: Shape (stretches,), position in `charges`.
+        doubtful: Shape (stretches,), whether an edge between it and its segment's top is inferred.
+        first: Shape (segments + 1,): stretches of segment s lie at first[s] to first[s + 1].
+        top_ns: Shape (segments,), when the first of them ends, the profile's clock.
+        next: Shape (segments,), the segment below; -1 for none.
+        idle_ns: Shape (segments,), how much of its time no device of the rank ran anything; 0 where
+            it ends a path.
+        member: Shape (segments,), the communication operation that it is; -1 for none.
+        member_segment: Shape (members,), the segment of each communication operation.
+        member_start_ns: Shape (members,).
+        member_end_ns: Likewise.
+        member_device: Shape (members,), CUDA device id.
+        member_step: Shape (members,), the step that launched it; -1 for none.
+    """
+
+    charges: tuple[Charge, ...]
+    begin_ns: IntArray
+    code: npt.NDArray[np.int32]
+    doubtful: Bools
+    first: IntArray
+    top_ns: IntArray
+    next: IntArray
+    idle_ns: IntArray
+    member: IntArray
+    member_segment: IntArray
+    member_start_ns: IntArray
+    member_end_ns: IntArray
+    member_device: IntArray
+    member_step: IntArray
+
+    def __len__(self) -> int:
+        return self.top_ns.size
+
+
+def path_forest(
+    trace: RankTrace,
+    edges: Edges,
+    names: Sequence[str],
+    tails: IntArray,
+    op_step: IntArray,
+) -> tuple[PathForest, IntArray]:
+    """Return the paths of a rank from the ends of its steps and from its communication.
+
+    Args:
+        trace: The rank.
+        edges: What its operations and calls waited for.
+        names: Of its operations.
+        tails: Shape (k,), the operations that end windows; -1 for none.
+        op_step: Shape (operations,), the step that launched each; -1 for none.
+
+    Returns:
+        The paths, and shape (k,): the segment that begins with each of the tails, -1 for none.
+    """
+    ops = edges.ops
+    members = np.flatnonzero(ops.kind == COMMUNICATION)
+    members = members[np.argsort(ops.start_ns[members], kind="stable")][:MOST_MEMBERS]
+    begins = np.concatenate((members, tails[tails >= 0]))
+    found = segments(edges, begins.tolist(), OPEN_NS)
+    api_names, api = _apis(trace, edges.host)
+    calls_from = int(np.searchsorted(found.top, len(ops)))
+    parts, ranges = with_host_parts(stretches(edges, found, api), trace, edges.host, calls_from)
+    keys, code = distinct_codes(parts.key)
+    charges, merged = _charges(keys, ops, names, api_names, ranges)
+    segment_of = np.searchsorted(found.top, members)
+    member = np.full(found.top.size, -1, dtype=np.int64)
+    member[segment_of] = np.arange(members.size)
+    forest = PathForest(
+        charges=charges,
+        begin_ns=parts.begin_ns,
+        code=merged[code].astype(np.int32),
+        doubtful=parts.doubtful,
+        first=parts.first,
+        top_ns=parts.top_ns,
+        next=found.next,
+        idle_ns=_idle_ns(trace, parts),
+        member=member,
+        member_segment=segment_of,
+        member_start_ns=ops.start_ns[members],
+        member_end_ns=ops.end_ns[members],
+        member_device=ops.device_ids[ops.stream[members]],
+        member_step=op_step[members],
+    )
+    at = np.searchsorted(found.top, np.maximum(tails, 0))
+    return forest, np.where(tails >= 0, at, -1)
+
+
+def _idle_ns(trace: RankTrace, parts: Stretches) -> IntArray:
+    """Return for each segment how much of its time no device ran anything."""
+    bottom = parts.begin_ns[parts.first[1:] - 1]
+    ended = bottom == OPEN_NS
+    bottom = np.where(ended, parts.top_ns, bottom)
+    busy = trace.gpu_busy
+    busy_ns = covered_ns(parts.top_ns, busy) - covered_ns(bottom, busy)
+    return parts.top_ns - bottom - busy_ns
+
+
+def _apis(trace: RankTrace, host: HostTimeline) -> tuple[tuple[str, ...], IntArray]:
+    """Return names of API functions, and that of each call."""
+    calls = trace.tables.get("api_calls")
+    if calls is None or not host.calls.row.size:
+        return (), np.empty(0, dtype=np.int64)
+    names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
+    return names, code[host.calls.row]
+
+
+def _charges(
+    keys: Keys,
+    ops: PathOps,
+    names: Sequence[str],
+    api_names: Sequence[str],
+    ranges: Sequence[str],
+) -> tuple[tuple[Charge, ...], IntArray]:
+    """Return what keys stand for, each once and sorted, and the place of each key among them."""
+    devices = distinct(ops.device_ids).tolist()
+    found = []
+    for kind, edge, detail in zip(*(one.tolist() for one in split_key(keys)), strict=True):
+        text, device = "", HOST
+        if kind in (COMPUTE, COPY, COMMUNICATION, UNKNOWN):
+            name, place = divmod(detail, len(devices))
+            text, device = (REASONS if kind == UNKNOWN else names)[name], devices[place]
+        elif kind in (DEVICE_LATENCY, LAUNCH_LATENCY):
+            device = devices[detail]
+        elif kind == HOST_NO_CUDA:
+            text = ranges[detail]
+        elif kind != PROFILER:
+            text = api_names[detail]
+        found.append(Charge(kind, edge, text, device))
+    charges = tuple(sorted(set(found)))
+    place = {charge: index for index, charge in enumerate(charges)}
+    return charges, np.array([place[charge] for charge in found], dtype=np.int64)
+
+
+def unrecorded(kind: int = UNKNOWN) -> Charge:
+    """Return what time before all that is recorded is charged to."""
+    return Charge(kind, 0, BEFORE_CAPTURE, HOST)

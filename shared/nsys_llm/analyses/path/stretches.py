@@ -1,0 +1,225 @@
+"""Segments of paths as stretches of time, each with what it is charged to.
+
+A node gives two: what it is itself, back to its start, and the way from there back to the end of
+its predecessor. A stretch is known by its begin, since it ends where the one above it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.path.classes import (
+    BEFORE_CAPTURE,
+    BY_CALL,
+    BY_LAUNCH,
+    BY_NOTHING,
+    CALL_INFERRED,
+    CLASS_OF_CAUSE,
+    DEVICE_LATENCY,
+    HOST_NO_CUDA,
+    LAST_CERTAIN,
+    LAUNCH_INFERRED,
+    LAUNCH_LATENCY,
+    NO_API,
+    OPAQUE_GRAPH,
+    SYNC_LATENCY,
+    UNKNOWN,
+)
+from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.path.walk import Segments
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+
+#: Where nothing ends the last stretch of a path: before every time of a capture.
+OPEN_NS: Final = -(1 << 60)
+REASONS: Final = (NO_API, OPAQUE_GRAPH, BEFORE_CAPTURE)
+#: Bits of a key: a class, above it an edge, above that a detail.
+_CLASS_BITS: Final = 5
+_EDGE_BITS: Final = 5
+#: So many nodes at a time stay small beside the trace.
+_BLOCK: Final = 1 << 19
+
+Keys = npt.NDArray[np.int64]
+#: Details up to which a key fits into 32 bits.
+_NARROW: Final = 1 << (31 - _CLASS_BITS - _EDGE_BITS)
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Stretches of all segments of a rank, one segment after the other, each from its top down.
+
+    Attributes:
+        begin_ns: Shape (stretches,), never later than the one above; `OPEN_NS` at the end of a
+            path.
+        key: Shape (stretches,), see `split_key`.
+        thread: Shape (stretches,), code of the thread of host time; -1 for the device's.
+        doubtful: Shape (stretches,), whether an edge between it and the segment's top is inferred.
+        first: Shape (segments + 1,): stretches of segment s lie at first[s] to first[s + 1].
+        top_ns: Shape (segments,), when its top ended.
+    """
+
+    begin_ns: IntArray
+    key: Keys
+    thread: npt.NDArray[np.int16]
+    doubtful: Bools
+    first: IntArray
+    top_ns: IntArray
+
+    def ends_ns(self) -> IntArray:
+        """Return when each stretch ends, shape (stretches,)."""
+        ends = np.empty_like(self.begin_ns)
+        ends[1:] = self.begin_ns[:-1]
+        filled = np.diff(self.first) > 0
+        ends[self.first[:-1][filled]] = self.top_ns[filled]
+        return ends
+
+
+def make_key(kind: npt.ArrayLike, edge: npt.ArrayLike, detail: npt.ArrayLike) -> Keys:
+    """Return class, edge and detail as one number."""
+    kinds, edges = np.asarray(kind, dtype=np.int64), np.asarray(edge, dtype=np.int64)
+    details = np.asarray(detail, dtype=np.int64) << (_CLASS_BITS + _EDGE_BITS)
+    return details | (edges << _CLASS_BITS) | kinds
+
+
+def split_key(key: Keys) -> tuple[IntArray, IntArray, IntArray]:
+    """Return class, edge and detail."""
+    edge = (key >> _CLASS_BITS) & ((1 << _EDGE_BITS) - 1)
+    return class_of(key), edge, key >> (_CLASS_BITS + _EDGE_BITS)
+
+
+def class_of(key: Keys) -> IntArray:
+    """Return the class alone."""
+    return key & ((1 << _CLASS_BITS) - 1)
+
+
+def stretches(edges: Edges, found: Segments, api: IntArray) -> Stretches:
+    """Return the stretches of segments.
+
+    Args:
+        edges: Of the rank.
+        found: Its segments.
+        api: Shape (calls,), code of the function of each call.
+    """
+    sizes = found.top - found.bottom + 1
+    first = 2 * np.concatenate(([0], np.cumsum(sizes)))
+    total = int(first[-1])
+    begin, key = np.empty(total, dtype=np.int64), np.empty(total, dtype=_key_type(edges, api))
+    thread, doubtful = np.empty(total, dtype=np.int16), np.empty(total, dtype=bool)
+    top_ns = _natural_ends(edges, found.top)
+    for low, high in _blocks(sizes):
+        own = slice(int(first[low]), int(first[high]))
+        segment = np.repeat(np.arange(low, high), sizes[low:high])
+        node = found.top[segment] - (np.arange(segment.size) - (first[segment] - first[low]) // 2)
+        begin[own], key[own], thread[own], inferred = _of_nodes(edges, node, api)
+        crossed: IntArray = np.cumsum(inferred) - inferred
+        at_top: IntArray = crossed[(first[segment] - first[low]) // 2]
+        above: Bools = crossed > at_top
+        doubtful[own] = np.stack((above, above | inferred), axis=1).reshape(-1)
+        begin[own] = _never_forward(begin[own], np.repeat(segment - low, 2), top_ns[low:high])
+    return Stretches(begin, key, thread, doubtful, first, top_ns)
+
+
+def _key_type(edges: Edges, api: IntArray) -> type[np.signedinteger[Any]]:
+    """Return the type of keys: half as long where few names and devices allow it."""
+    details_n = (int(edges.ops.name.max(initial=0)) + 2) * (edges.ops.device_ids.size + 1)
+    most_n = max(details_n, int(api.max(initial=0)), len(REASONS) * edges.ops.device_ids.size)
+    return np.int32 if most_n < _NARROW else np.int64
+
+
+def _blocks(sizes: IntArray) -> Iterator[tuple[int, int]]:
+    """Cut segments into blocks of about as many nodes."""
+    reached = np.cumsum(sizes)
+    low = 0
+    while low < sizes.size:
+        before = int(reached[low - 1]) if low else 0
+        high = int(np.searchsorted(reached, before + _BLOCK, side="right"))
+        high = max(high, low + 1)
+        yield low, high
+        low = high
+
+
+def _natural_ends(edges: Edges, node: IntArray) -> IntArray:
+    """Return when nodes ended; -1 gives `OPEN_NS`."""
+    n, m = len(edges.ops), edges.host.calls.row.size
+    ends = np.full(node.shape, OPEN_NS)
+    op = (node >= 0) & (node < n)
+    ends[op] = edges.ops.end_ns[node[op]]
+    call = (node >= n) & (node < n + m)
+    ends[call] = edges.host.calls.end_ns[node[call] - n]
+    wait = node >= n + m
+    ends[wait] = edges.host.calls.end_ns[edges.waits.place[node[wait] - n - m]]
+    return ends
+
+
+def _of_nodes(
+    edges: Edges, node: IntArray, api: IntArray
+) -> tuple[IntArray, Keys, npt.NDArray[np.int16], Bools]:
+    """Return begins, keys and threads of two stretches a node, and whether its edge is inferred."""
+    n, m = len(edges.ops), edges.host.calls.row.size
+    begin = np.empty((node.size, 2), dtype=np.int64)
+    key = np.zeros((node.size, 2), dtype=np.int64)
+    thread = np.full((node.size, 2), -1, dtype=np.int16)
+    edge = edges.edge[node].astype(np.int64)
+    before = edges.before[node].astype(np.int64)
+    begin[:, 1] = _natural_ends(edges, before)
+    op = np.flatnonzero(node < n)
+    at = node[op]
+    begin[op, 0] = edges.ops.start_ns[at]
+    inside = op[np.isin(edge[op], (BY_CALL, CALL_INFERRED))]
+    begin[inside, 1] = begin[inside, 0]
+    _, device = distinct_codes(edges.ops.device_ids)
+    device = device[edges.ops.stream[at]]
+    key[op, 0], key[op, 1] = _op_keys(edges, at, edge[op], device)
+    call = np.flatnonzero((node >= n) & (node < n + m))
+    at = node[call] - n
+    begin[call, 0] = edges.host.calls.start_ns[at]
+    classes = np.array(CLASS_OF_CAUSE)[edges.host.cause[at]]
+    key[call, 0] = make_key(classes, edge[call], api[at])
+    key[call, 1] = make_key(HOST_NO_CUDA, edge[call], 0)
+    thread[call] = edges.host.calls.thread[at][:, None]
+    wait = np.flatnonzero(node >= n + m)
+    at = node[wait] - n - m
+    begin[wait] = edges.ops.end_ns[edges.waits.op[at]][:, None]
+    key[wait] = make_key(SYNC_LATENCY, edge[wait], api[edges.waits.place[at]])[:, None]
+    return begin.reshape(-1), key.reshape(-1), thread.reshape(-1), edge > LAST_CERTAIN
+
+
+def _op_keys(edges: Edges, at: IntArray, edge: IntArray, device: IntArray) -> tuple[Keys, Keys]:
+    """Return the keys of operations, and of the way from each back to its prerequisite."""
+    devices_n = max(int(np.unique(edges.ops.device_ids).size), 1)
+    kind = edges.ops.kind[at].astype(np.int64)
+    detail = edges.ops.name[at] * devices_n + device
+    detail = np.where(kind == UNKNOWN, REASONS.index(OPAQUE_GRAPH) * devices_n + device, detail)
+    lag = np.where(np.isin(edge, (BY_LAUNCH, LAUNCH_INFERRED)), LAUNCH_LATENCY, DEVICE_LATENCY)
+    lost = (edge == BY_NOTHING) | edges.unexplained[at]
+    lag = np.where(lost, UNKNOWN, lag)
+    reason = np.where(edge == BY_NOTHING, REASONS.index(BEFORE_CAPTURE), REASONS.index(NO_API))
+    lag_detail = np.where(lost, reason * devices_n + device, device)
+    return make_key(kind, edge, detail), make_key(lag, edge, lag_detail)
+
+
+def _never_forward(begin: IntArray, segment: IntArray, top_ns: IntArray) -> IntArray:
+    """Return begins that are never later than those above them in their segment.
+
+    Args:
+        begin: Shape (stretches,).
+        segment: Shape (stretches,), ascending from 0.
+        top_ns: Shape (segments,), the position at the begin of each.
+    """
+    bounded = np.minimum(begin, top_ns[segment])
+    forward = (bounded[1:] > bounded[:-1]) & (segment[1:] == segment[:-1])
+    if not forward.any():
+        return bounded
+    # Each segment far below the one before it, so that one pass serves all of them.
+    low_ns = int(bounded.min(where=bounded != OPEN_NS, initial=int(top_ns.max())))
+    span_ns = int(top_ns.max()) - low_ns + 2
+    raised = np.where(bounded == OPEN_NS, 0, bounded - low_ns + 1) - segment * span_ns
+    np.minimum.accumulate(raised, out=raised)
+    raised += segment * span_ns
+    return np.where(raised == 0, OPEN_NS, raised + low_ns - 1)

@@ -1,0 +1,145 @@
+"""The first screen of an overview: what bounds the job, and what to fix first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.gains import Gain
+from nsys_llm.report.report import MOST_SHOWN, Report
+from nsys_llm.report.screen import Scale, Screen
+from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, fitted_parts, plain, wrapped
+from nsys_llm.view.text import counted, format_percent, quoted, shortened, spans
+
+#: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
+_MOST_LINES: Final = {"verdict": 5, "item": 2, "advice": 3, "trust": 2}
+#: Characters of a name.
+_LEAST_NAME, _MOST_NAME = 8, 44
+#: Where a sentence ends before another; no number and no name has a blank after its full stop.
+_NEXT_SENTENCE: Final = re.compile(r"(?<=\.)\s+(?=[A-Z])")
+_TAIL: Final = "in rare steps"
+
+
+def first_screen_lines(
+    report: Report, screen: Screen, width: int = WIDTH, height: int = HEIGHT
+) -> list[str]:
+    """Return the lines: facts and bound, the wall split, opportunities, and what to trust.
+
+    Args:
+        report: What to tell.
+        screen: Its facts.
+        width: Of the terminal, in characters.
+        height: Of the terminal, in lines; what is printed below the summary fits in too.
+    """
+    width, height = max(60, min(width, 120)), max(height, HEIGHT)
+    lines = [_title(report, screen, width)]
+    if screen.verdict:
+        lines += wrapped(plain(screen.verdict), width, "", most=_MOST_LINES["verdict"])
+    for line in report.wall:
+        lines += fitted_parts(line, width, 2)
+    trust = _trust(report, screen, width)
+    left_n = height - BELOW - len(lines) - len(trust)
+    return [*lines, *_opportunities(report, screen, width, left_n), *trust]
+
+
+def _title(report: Report, screen: Screen, width: int) -> str:
+    """Return what was read with its facts, and the bound at the right; the name gives way."""
+    bound = " -> ".join(dict.fromkeys(line.bound.word for line in report.wall))
+    facts = plain(screen.facts)
+    # A colon, and blanks on both sides of the facts.
+    left_n = width - len(facts) - len(bound) - 4
+    name = plain(quoted(screen.subject))
+    if left_n >= min(len(name), _LEAST_NAME):
+        facts = f"{shortened(name, left_n)}: {facts}"
+    room_n = width - len(bound)
+    if len(facts) + 2 > room_n:
+        # Of the facts the last ones go, never a part of one.
+        parts = facts.split(", ")
+        while len(parts) > 1 and len(", ".join(parts)) + 2 > room_n:
+            parts.pop()
+        facts = ", ".join(parts)
+    return f"{facts.ljust(room_n)}{bound}".rstrip()
+
+
+def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> list[str]:
+    findings = [one for one in report.opportunities if one.gain is not None]
+    if not findings:
+        return ["", *wrapped(plain(report.answer), width, "", most=most_n - 1)]
+    scale = Scale.of(screen.whole_ns)
+    whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
+    lines = [f"could gain (not additive), {whole}"]
+    gains = [_gain_words(one.gain, screen, scale) for one in findings if one.gain is not None]
+    widths = [max(map(len, column)) for column in zip(*gains, strict=True)]
+    heads = [
+        f"{number:>2} {sure:<{widths[0]}} {time:>{widths[1]}}  {share:>{widths[2]}}  "
+        for number, (sure, time, share) in enumerate(gains, 1)
+    ]
+    return lines + _fitted(findings, heads, width, most_n - len(lines))
+
+
+def _gain_words(gain: Gain, screen: Screen, scale: Scale) -> tuple[str, str, str]:
+    """Return a gain as the columns of a line: how sure, how much, and its share."""
+    gain_ns = gain.gain_pct / 100.0 * screen.whole_ns if screen.by_step else gain.gain_ns
+    sure = "at most" if gain.is_bound else "about"
+    return sure, scale.number(gain_ns), format_percent(gain.gain_pct)
+
+
+def _fitted(
+    findings: Sequence[Finding], heads: Sequence[str], width: int, most_n: int
+) -> list[str]:
+    """Return as many opportunities as fit; where there is room, in two lines each, and advice."""
+    shown = list(zip(findings[:MOST_SHOWN], heads, strict=False))
+    advice = _sentences(f"first: {plain(findings[0].recommendation)}", width)
+    for each_n, below in ((_MOST_LINES["item"], advice), (1, advice), (1, [])):
+        items = [_item_lines(finding, head, width, each_n) for finding, head in shown]
+        more = _more(len(findings) - len(items))
+        lines = [*(line for item in items for line in item), *more, *below]
+        if len(lines) <= most_n:
+            return lines
+    told_n = max(1, most_n - 1)
+    return [*(item[0] for item in items[:told_n]), *_more(len(findings) - told_n)]
+
+
+def _item_lines(finding: Finding, head: str, width: int, most_n: int) -> list[str]:
+    """Return an opportunity in some lines, its names cut so that the numbers beside them fit."""
+    rare = f"{_TAIL}: " if finding.severity == "tail" else ""
+    parts = spans(finding.title)
+    hanging = " " * len(head)
+    lines: list[str] = []
+    for length in range(min(_MOST_NAME, width - len(head)), _LEAST_NAME - 1, -1):
+        title = "".join(shortened(part, length) if code else part for code, part in parts)
+        lines = wrapped(f"{rare}{title}", width, head, hanging=hanging)
+        if len(lines) <= most_n and max(map(len, lines)) <= width:
+            return lines
+    return wrapped(f"{rare}{title}", width, head, hanging=hanging, most=most_n)
+
+
+def _more(more_n: int) -> list[str]:
+    return [f"   and {more_n} more in the report"] if more_n > 0 else []
+
+
+def _sentences(text: str, width: int) -> list[str]:
+    """Return the first sentences of an advice, as many whole ones as fit into its lines."""
+    parts = _NEXT_SENTENCE.split(text)
+    for parts_n in range(len(parts), 0, -1):
+        lines = wrapped(" ".join(parts[:parts_n]), width, "   ")
+        if len(lines) <= _MOST_LINES["advice"]:
+            return lines
+    return wrapped(text, width, "   ", most=_MOST_LINES["advice"])
+
+
+def _trust(report: Report, screen: Screen, width: int) -> list[str]:
+    """Return the remark that matters most, and how many there are besides."""
+    notes = [*report.caveats, *(one.title for one in report.remarks), *report.unrecorded]
+    if not notes:
+        return []
+    first = plain(screen.trust or _NEXT_SENTENCE.split(notes[0])[0]).rstrip(".")
+    more = f" ({counted(len(notes) - 1, 'more note')} in the report)" if len(notes) > 1 else ""
+    words, cut = first.split(" "), ""
+    while True:
+        lines = wrapped(f"trust  {' '.join(words)}{cut}{more}", width, "", hanging=" " * 7)
+        if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
+            return lines
+        words, cut = words[:-1], " ..."

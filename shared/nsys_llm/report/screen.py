@@ -1,0 +1,74 @@
+"""What the first screen of an overview shows ahead of its findings; `first_screen.py` draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
+
+from nsys_llm.trace.outcomes import ProfileOutcome
+from nsys_llm.view.text import counted
+
+#: By name: ns in a unit.
+_UNITS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A unit for times of which none is larger than a whole; 1 % of it is seen in it.
+
+    Attributes:
+        unit: Its name.
+        unit_ns: ns in it.
+        decimals_n: Digits behind the point.
+    """
+
+    unit: str
+    unit_ns: float
+    decimals_n: int
+
+    @classmethod
+    def of(cls, whole_ns: float) -> Scale:
+        """Return the largest unit that the whole has one of."""
+        unit, unit_ns = next(
+            (one for one in _UNITS.items() if whole_ns >= one[1]), ("ns", _UNITS["ns"])
+        )
+        return cls(unit, unit_ns, 2 if whole_ns < 100 * unit_ns else 1)
+
+    def number(self, time_ns: float) -> str:
+        """Return a time without its unit."""
+        return f"{time_ns / self.unit_ns:.{self.decimals_n}f}"
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The facts of a run in one line, and what gains are compared with.
+
+    Attributes:
+        facts: GPUs, their time, steps: `2 GPUs, 300 ms each, 17 layers, 17.74 ms a layer`.
+        whole_ns: A mean step, or where there are none the longest span of a GPU.
+        whole: What that is: `a layer`, `of one GPU`.
+        by_step: Whether it is a step.
+        trust: The remark on the capture that qualifies most of the rest, as prose; empty if none.
+        subject: What was read, by name.
+        verdict: Of a comparison with an earlier run, as prose; empty without one.
+    """
+
+    facts: str
+    whole_ns: float
+    whole: str
+    by_step: bool
+    trust: str = ""
+    subject: str = ""
+    verdict: str = ""
+
+
+def subject(profiles: Sequence[ProfileOutcome]) -> str:
+    """Return the name of what was read: a report's own, or that of the folder of several."""
+    if len(profiles) == 1:
+        return profiles[0].label
+    folders = {PurePath(profile.path).parent.name for profile in profiles}
+    if len(folders) == 1 and (name := next(iter(folders))):
+        return name
+    return counted(len(profiles), "report")

@@ -1,0 +1,124 @@
+"""Steps of the overview: how many full ones each GPU has, and their mean window."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from quick_run import quick
+from step_world import StepWorld
+
+from nsys_llm.analyses.steps.of_job import StepKind
+from nsys_llm.recipes.llm_overview.partials import OverviewPartial, merged
+from nsys_llm.recipes.llm_overview.per_rank.steps import RankSteps
+from nsys_llm.recipes.llm_overview.tables.steps import gpu_steps, mean_step_ns
+from nsys_llm.trace.identity import Rank, RankKey
+
+STEPS_N = 9
+#: Any recipe will do: steps are the overview's own.
+ONLY = ("--only", "llm_hotspots")
+
+
+def written(folder, seed, name="rank0", label="work"):
+    """Write a rank of steps that begin where the one before ended; return it and their ends."""
+    world = StepWorld(seed)
+    world.launch("before", step=-1)
+    for step in range(STEPS_N):
+        with world.range(label):
+            for _ in range(5):
+                world.launch("gemm", step=step)
+        world.idle()
+    folder.mkdir(exist_ok=True)
+    ends = [
+        max(world.ends[at] for at, of in world.truth.items() if of <= step)
+        for step in range(-1, STEPS_N)
+    ]
+    return world.trace.write_sqlite(folder / f"{name}.sqlite"), ends
+
+
+def gpus(path, *words):
+    return quick("llm_overview", path, *ONLY, *words)["ranks"].reset_index().to_dict("records")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_windows_of_full_steps_add_up_to_their_time(tmp_path, seed):
+    path, ends = written(tmp_path, seed)
+    (gpu,) = gpus(path)
+    assert (gpu["step_unit"], gpu["step_name"], gpu["steps_n"]) == ("step", "work", STEPS_N)
+    assert gpu["step_ns"] * STEPS_N == pytest.approx(ends[-1] - first_begin(ends, path), rel=1e-12)
+
+
+def first_begin(ends, path):
+    """Return where the first step begins: its range, or what was launched before ends later."""
+    steps = quick("nvtx_phase_attribution", path)["steps"]
+    return max(ends[0], int(steps["start_ns"].min()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_that_a_time_cuts_do_not_count(tmp_path, seed):
+    path, ends = written(tmp_path, seed)
+    chance = random.Random(seed)
+    first, last = sorted(chance.sample(range(2, STEPS_N), 2))
+    # From inside of one step to inside of another; those between are whole.
+    window = f"{ends[first] - 1}/{ends[last] + 1}"
+    (gpu,) = gpus(path, "--filter-time", window)
+    assert gpu["steps_n"] == last - first
+    assert gpu["step_ns"] * (last - first) == pytest.approx(ends[last] - ends[first], rel=1e-12)
+
+
+def test_chosen_steps_count_and_no_others(tmp_path):
+    path, ends = written(tmp_path, 5)
+    (gpu,) = gpus(path, "--steps", "2:6")
+    assert gpu["steps_n"] == 4
+    assert gpu["step_ns"] * 4 == pytest.approx(ends[6] - ends[2], rel=1e-12)
+
+
+def test_a_rank_with_other_steps_is_in_no_mean(tmp_path):
+    for rank in range(3):
+        written(tmp_path / "ranks", rank, f"rank{rank}", "work" if rank else "otherwise")
+    rows = gpus(tmp_path / "ranks")
+    assert [row["steps_n"] for row in rows][1:] == [STEPS_N, STEPS_N]
+    assert rows[0]["step_unit"] is None or rows[0]["step_unit"] != rows[0]["step_unit"]
+
+
+def made(devices, name="work"):
+    return RankSteps(StepKind(name, "step", "repeated range", 3), devices)
+
+
+def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():
+    keys = [RankKey("a", 1, ""), RankKey("b", 2, ""), RankKey("c", 3, "")]
+    ranks = [Rank(key, number, key.path, "index", None) for number, key in enumerate(keys)]
+    steps = {
+        keys[0]: made({0: (2, 20), 1: (0, 0)}),
+        keys[1]: made({0: (3, 60)}),
+        keys[2]: made({0: (9, 9_000)}, "else"),
+    }
+    gpus = gpu_steps(steps, ranks)
+    assert {key: (row["steps_n"], row["step_ns"]) for key, row in gpus.items()} == {
+        ("a", 0): (2, 10.0),
+        ("b", 0): (3, 20.0),
+    }
+    assert gpu_steps({}, ranks) == {}
+
+
+def test_the_mean_is_over_all_steps_of_all_gpus():
+    gpus = [
+        {"span_ns": 50, "steps_n": 2, "step_ns": 10.0},
+        {"span_ns": 110, "steps_n": 3, "step_ns": 20.0},
+        {"span_ns": 0, "steps_n": None, "step_ns": None},
+    ]
+    assert mean_step_ns(gpus) == 80 / 5
+    assert mean_step_ns([]) is None
+    # Steps that hold less than half of the time are no measure of what is gained in all of it.
+    assert mean_step_ns([*gpus, {"span_ns": 1, "steps_n": None, "step_ns": None}]) is None
+
+
+def test_the_order_of_merging_changes_nothing():
+    keys = [RankKey(name, 1, "") for name in "abc"]
+    parts = [OverviewPartial({}, {key: made({0: (n, 10 * n)})}) for n, key in enumerate(keys)]
+    whole = merged(parts)
+    assert whole.steps == {key: part.steps[key] for key, part in zip(keys, parts, strict=True)}
+    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        a, b, c = (parts[at] for at in order)
+        assert merged([merged([a, b]), c]) == merged([a, merged([b, c])]) == whole
+    assert merged([OverviewPartial(), whole]) == merged([whole, OverviewPartial()]) == whole

@@ -1,0 +1,106 @@
+"""Ceilings against true gains: the simulated job is run again without the fault."""
+
+from __future__ import annotations
+
+import pytest
+from gain_checks import check_findings
+from path_truth import budget
+from quick_run import quick
+
+from nsys_llm.recipes.step_budget.findings.gains import findings
+from nsys_llm.report.findings import ranked
+from nsys_llm.testing.machine import changes, scenarios, simulate
+
+
+def change(tables, kind, name):
+    """Return the time of a row of ceilings over all steps, and whether it is a bound."""
+    rows = tables["ceilings"]
+    row = rows[(rows["change"] == kind) & (rows["name"] == name)].iloc[0]
+    steps_n = int((tables["job_steps"]["mark"] == "").sum())
+    return row["path_ns"] * steps_n, bool(row["is_bound"])
+
+
+def gain_ns(outcome, program):
+    return outcome.wall_ns - simulate(program).wall_ns
+
+
+def test_a_slow_gpu_gains_at_most_its_ceiling_and_not_much_less(tmp_path):
+    program = scenarios.slow_gpu()
+    outcome, tables = budget(tmp_path, program)
+    gained_ns = gain_ns(outcome, changes.without_slow_rank(program, 1))
+    most_ns, is_bound = change(tables, "straggler", "rank1")
+    assert is_bound
+    assert 0.8 * most_ns < gained_ns <= most_ns
+
+
+def test_a_late_host_gains_at_most_its_ceiling_and_not_much_less(tmp_path):
+    program = scenarios.late_host()
+    outcome, tables = budget(tmp_path, program)
+    gained_ns = gain_ns(outcome, changes.without_fault(program, "late_host"))
+    most_ns, is_bound = change(tables, "straggler", "rank2")
+    assert is_bound
+    assert 0.8 * most_ns < gained_ns <= most_ns
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.0])
+@pytest.mark.parametrize("name", ["gpu_bound", "overlap", "slow_gpu", "sync_in_step"])
+def test_shorter_kernels_gain_at_most_what_the_run_spends_on_them(tmp_path, name, scale):
+    program = scenarios.SCENARIOS[name]()
+    outcome, tables = budget(tmp_path, program)
+    kernel = tables["ceilings"][tables["ceilings"]["change"] == "kernel"].iloc[0]["name"]
+    gained_ns = gain_ns(outcome, changes.with_scaled(program, kernel, scale))
+    most_ns, is_bound = change(tables, "kernel", kernel)
+    assert is_bound
+    assert 0 <= gained_ns <= (1 - scale) * most_ns + 1_000
+
+
+@pytest.mark.parametrize(("late_ns", "waits_n"), [(10_000, 3), (60_000, 8), (150_000, 3)])
+def test_two_faults_rank_as_their_true_gains_do(tmp_path, late_ns, waits_n):
+    program = scenarios.two_faults(late_ns=late_ns, waits_n=waits_n)
+    outcome, tables = budget(tmp_path, program)
+    told = {
+        "late_host": change(tables, "straggler", "rank1")[0],
+        "sync": change(tables, "wait", "cudaDeviceSynchronize")[0],
+    }
+    true = {fault: gain_ns(outcome, changes.without_fault(program, fault)) for fault in told}
+    assert sorted(told, key=told.get) == sorted(true, key=true.get)
+    findings = tables["findings"]
+    late = findings[findings["rule"] == "path_straggler"].iloc[0]
+    assert (late["rank"], bool(late["gain_is_bound"])) == (1, True)
+    waits = findings[findings["name"] == "cudaDeviceSynchronize"]
+    assert not waits["gain_is_bound"].any()
+
+
+def test_even_ranks_have_no_straggler_worth_a_word(tmp_path):
+    _, tables = budget(tmp_path, scenarios.gpu_bound(ranks_n=4))
+    assert "path_straggler" not in set(tables["findings"]["rule"])
+
+
+def test_a_wait_is_never_a_bound_and_has_no_ceiling(tmp_path):
+    _, tables = budget(tmp_path, scenarios.sync_in_step())
+    rows = tables["ceilings"]
+    edges = rows[(rows["change"] == "wait") | rows["name"].isin(["host_sync", "sync_memop"])]
+    assert len(edges)
+    assert not edges["is_bound"].any()
+    assert edges["ceiling_pct"].isna().all()
+
+
+def test_where_communication_is_not_matched_nothing_is_a_bound(tmp_path):
+    _, tables = budget(tmp_path, scenarios.pipeline())
+    assert (tables["job_steps"]["communication_ns"] > 0).all()
+    assert not tables["ceilings"]["is_bound"].any()
+    assert tables["ceilings"]["ceiling_pct"].isna().all()
+
+
+@pytest.mark.parametrize("name", sorted(scenarios.SCENARIOS))
+def test_gains_fit_into_their_gpu_and_numbers_are_those_of_tables(tmp_path, name):
+    _, tables = budget(tmp_path, scenarios.SCENARIOS[name](), event_rows=False)
+    check_findings(ranked(findings(tables)), tables)
+
+
+@pytest.mark.parametrize("run", ["before", "after"])
+def test_gains_of_real_traces_fit_too(traces, run):
+    tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
+    shown = ranked(findings(tables))
+    assert len(shown) >= 4
+    check_findings(shown, tables)

@@ -1,0 +1,67 @@
+"""What holds of step_budget on the real traces and on the demo."""
+
+from __future__ import annotations
+
+import pytest
+from path_truth import check_identities
+from quick_run import quick
+
+from nsys_llm.testing.demo import write_demo
+
+REAL = [
+    "h100_mfu/before.sqlite",
+    "h100_mfu_ranks/before",
+    "h100_mfu_ranks/after",
+]
+
+
+def idle_of_gaps(path, row):
+    """Return the idle time that idle_gaps finds on a device between two instants."""
+    window = f"--filter-time={row['start_ns']}ns/{row['end_ns']}ns"
+    devices = quick("idle_gaps", path, window)["devices"]
+    own = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
+    return int(own["idle_ns"].iloc[0])
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_everything_adds_up_on_real_traces(traces, name):
+    tables = quick("step_budget", traces / name)
+    check_identities(tables)
+    devices = tables["device_steps"]
+    for _, own in devices.groupby(["rank", "device_id"]):
+        first, last = own.iloc[0], own.iloc[-1]
+        run = {**first.to_dict(), "end_ns": int(last["end_ns"])}
+        assert int(own["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
+
+
+#: Of the pair of real runs, by SQL without our code: length of a full layer, and how its parts
+#: changed, ms a layer and GPU.
+LAYER_MS = {"before": 17.74, "after": 19.98}
+CHANGES_MS = {
+    "idle_ns": 1.59,
+    "busy_communication_ns": 0.38,
+    "overhead_ns": 0.22,
+    "busy_compute_ns": 0.05,
+}
+
+
+def test_the_real_pair_changes_as_measured_apart(traces):
+    means = {}
+    for run, layer_ms in LAYER_MS.items():
+        steps = quick("step_budget", traces / "h100_mfu_ranks" / run)["device_steps"]
+        full = steps[steps["mark"] == ""]
+        means[run] = full.groupby("rank").mean(numeric_only=True).mean() / 1e6
+        assert means[run]["window_ns"] == pytest.approx(layer_ms, abs=0.01)
+    for column, change_ms in CHANGES_MS.items():
+        changed = means["after"][column] - means["before"][column]
+        assert changed == pytest.approx(change_ms, abs=0.01), column
+
+
+def test_the_demo_adds_up_and_blames_the_rank_that_is_slow(tmp_path):
+    write_demo(tmp_path, scale=0.3)
+    tables = quick("step_budget", tmp_path / "after")
+    check_identities(tables)
+    changes = tables["ceilings"]
+    late = changes[changes["change"] == "straggler"].iloc[0]
+    assert late["name"] == "rank2"
+    assert late["path_ns"] > 5 * changes[changes["change"] == "straggler"]["path_ns"].iloc[1]

@@ -1,0 +1,164 @@
+"""The first screen of an overview: one screen, numbers whole, names cut, gains in one unit."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from rendered import HOSTILE_NAMES
+from report_maker import FINDING, made_report, made_results
+
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.first_screen import first_screen_lines
+from nsys_llm.report.gains import Gain
+from nsys_llm.report.screen import Scale, Screen, subject
+from nsys_llm.trace.outcomes import ProfileOutcome
+from nsys_llm.view.text import quoted
+
+LONG = "void " + "x" * 60 + "<int>(a, b)"
+SCREEN = Screen(
+    facts="2 GPUs, 300 ms each, 17 layers, 17.74 ms a layer",
+    whole_ns=17_740_000.0,
+    whole="a layer",
+    by_step=True,
+    subject="before",
+)
+#: Share of the span of each finding that is made, in per mille: 300 is 30 %.
+SPAN_NS = 300_000_000
+
+
+def gained(per_mille, title="Kernels", *, is_bound=True, **others):
+    gain = Gain(SPAN_NS * per_mille // 1000, SPAN_NS, ("compute",), "device", is_bound)
+    return replace(FINDING, title=title, gain=gain, severity=gain.severity, **others)
+
+
+def screen_of(tmp_path, *findings, screen=SCREEN, width=80, height=24, **texts):
+    manifest, _ = made_results(tmp_path, [("f", "gemm", 1, 1, 1.0)], [])
+    report = made_report(manifest, *findings, screen=screen, **texts)
+    return first_screen_lines(report, screen, width, height)
+
+
+def items_of(lines):
+    """Return number, sureness, value and share of each opportunity that is shown."""
+    found = (re.match(r" ?(\d+) (at most|about) +([\d.]+) +([\d.]+ %)  \S", line) for line in lines)
+    return [one.groups() for one in found if one]
+
+
+def test_the_screen_says_facts_gains_advice_and_what_to_trust(tmp_path):
+    lines = screen_of(
+        tmp_path,
+        gained(300, "Unfused kernels: 30.0 % of rank 1's span"),
+        gained(92, "Host gaps", is_bound=False),
+        caveats=("One.", "Two."),
+    )
+    assert lines == [
+        "before: 2 GPUs, 300 ms each, 17 layers, 17.74 ms a layer",
+        "could gain (not additive), ms of 17.74 a layer",
+        " 1 at most 5.32  30.0 %  Unfused kernels: 30.0 % of rank 1's span",
+        " 2 about   1.63   9.2 %  Host gaps",
+        "   first: Look at its launches.",
+        "trust  One (1 more note in the report)",
+    ]
+
+
+def test_without_steps_gains_are_of_a_gpus_time(tmp_path):
+    whole = replace(SCREEN, whole_ns=float(SPAN_NS), whole="of one GPU", by_step=False)
+    lines = screen_of(tmp_path, gained(300), screen=whole)
+    assert "could gain (not additive), ms of 300.0 of one GPU" in lines
+    assert items_of(lines) == [("1", "at most", "90.0", "30.0 %")]
+
+
+def test_without_gains_the_answer_stands_there(tmp_path):
+    note = replace(FINDING, kind=CAPTURE, severity=None, title="It is cut")
+    lines = screen_of(tmp_path, note)
+    assert "It goes to gemm and norm." in lines
+    assert lines[-1] == "trust  It is cut"
+    assert not any("could gain" in line for line in lines)
+
+
+def test_a_verdict_stands_first(tmp_path):
+    lines = screen_of(tmp_path, gained(300), screen=replace(SCREEN, verdict="SLOWER: `x`."))
+    assert lines[1] == "SLOWER: x."
+
+
+def test_the_remark_that_qualifies_most_is_the_one_that_is_told(tmp_path):
+    lines = screen_of(
+        tmp_path, gained(300), screen=replace(SCREEN, trust="Late by 1 ms."), caveats=("One.",) * 3
+    )
+    assert lines[-1] == "trust  Late by 1 ms (2 more notes in the report)"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_screen_fits_and_counts_every_opportunity(tmp_path, seed):
+    chance = random.Random(seed)
+    width, height = chance.choice([60, 80, 100, 120]), chance.choice([24, 30, 50])
+    words = ["rank 12", quoted(LONG), "takes", "30.2 %", "of", quoted("ab"), "1,234 times"]
+    shares = sorted((chance.randint(10, 600) for _ in range(chance.randint(1, 14))), reverse=True)
+    findings = [
+        gained(share, " ".join(chance.choices(words, k=chance.randint(2, 15))), is_bound=share % 2)
+        for share in shares
+    ]
+    advice = " ".join(["Do this."] * chance.randint(1, 40))
+    findings[0] = replace(findings[0], recommendation=advice)
+    screen = replace(
+        SCREEN,
+        subject=LONG,
+        trust=" ".join(["word"] * chance.randint(0, 90)),
+        verdict="SLOWER. " * chance.randint(0, 99),
+    )
+    lines = screen_of(
+        tmp_path, *findings, screen=screen, width=width, height=height, caveats=("a b. " * 60,) * 5
+    )
+    assert max(map(len, lines)) <= width
+    # A blank line, `Generated:`, the folder, and the prompt.
+    assert len(lines) + 4 <= height
+    items = items_of(lines)
+    assert [int(number) for number, *_ in items] == list(range(1, len(items) + 1))
+    assert items
+    for share, (_, sure, value, percent) in zip(shares, items, strict=False):
+        assert sure == ("at most" if share % 2 else "about")
+        assert float(value) == pytest.approx(17.74 * share / 1000, abs=0.0051)
+        assert percent == f"{share / 10} %"
+    told = [line for line in lines if re.fullmatch(r" +and \d+ more in the report", line)]
+    assert told == [f"   and {len(shares) - len(items)} more in the report"] * (
+        len(items) < len(shares)
+    )
+    assert "(4 more notes in the report)" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_names_give_way_to_numbers(tmp_path, width):
+    title = f"{quoted(LONG)} takes 30.2 % of 1,234 ms"
+    screen = replace(SCREEN, subject=LONG)
+    lines = screen_of(tmp_path, gained(300, title), screen=screen, width=width)
+    assert SCREEN.facts in lines[0]
+    assert "takes 30.2 % of 1,234 ms" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_no_name_steers_the_terminal(tmp_path, name):
+    finding = gained(300, f"{quoted(name)} takes 60.0 %", recommendation=quoted(name))
+    screen = replace(SCREEN, subject=name, trust=quoted(name), verdict=quoted(name))
+    assert all(line.isprintable() for line in screen_of(tmp_path, finding, screen=screen))
+
+
+def test_a_run_is_called_like_its_report_or_the_folder_of_its_reports():
+    def read(*paths):
+        return subject([ProfileOutcome(path, path.split("/")[-1], None) for path in paths])
+
+    assert read("/data/run7/before") == "before"
+    assert read("/data/run7/a", "/data/run7/b") == "run7"
+    assert read("/data/run7/a", "/data/run8/b") == "2 reports"
+
+
+@pytest.mark.parametrize("exponent", range(12))
+def test_a_scale_shows_a_hundredth_of_the_whole(exponent):
+    for digits in (100, 101, 555, 999):
+        whole_ns = digits * 10.0 ** (exponent - 2)
+        scale = Scale.of(whole_ns)
+        assert float(scale.number(whole_ns)) * scale.unit_ns == pytest.approx(whole_ns, rel=0.006)
+        if whole_ns >= 1:
+            assert float(scale.number(whole_ns)) < 1000 or scale.unit == "s"
+            assert float(scale.number(whole_ns / 100)) > 0
