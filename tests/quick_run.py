@@ -29,6 +29,11 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
 
     A report is any word that is a path; `--input` need not be written.
     """
+    return _tables(quick_run(recipe, *words))
+
+
+def quick_run(recipe: str, *words: str | Path) -> Run:
+    """Return a run by its command line; that of an overview has the results of its recipes."""
     reports = [str(word) for word in words if isinstance(word, Path)]
     flags = [word for word in words if isinstance(word, str)]
     options = overview_options(recipe, resolved(recipe, "--input", *reports, *flags))
@@ -43,7 +48,9 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
         partial=result.partial,
         ranks=tuple(number_sides(result, {})),
     )
-    if run.manifest.recipes:
-        run = with_parts(run)
+    return with_parts(run) if run.manifest.recipes else run
+
+
+def _tables(run: Run) -> dict[str, Any]:
     tables = run_tables(run)
     return {**tables, "findings": findings_table(run.manifest, all_findings(run, tables))}

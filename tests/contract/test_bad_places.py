@@ -214,7 +214,7 @@ def test_the_command_by_itself_says_where_the_results_are(tmp_path, rank_set):
         [*command, "--input", rank_set], cwd=tmp_path, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("LLM hotspots\n")
+    assert done.stdout.startswith("LLM hotspots ")
     assert done.stdout.endswith(f"\n\nGenerated:\n    {tmp_path}/llm_hotspots-1\n")
     record = json.loads((tmp_path / "llm_hotspots-1" / "report.json").read_text("utf-8"))
     assert record["exit_code"] == 0

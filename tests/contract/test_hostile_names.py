@@ -50,6 +50,13 @@ _BLOCKS = {
 } | {"inline", "text", "text_special", "softbreak", "code_inline"}
 
 
+#: Recipes whose findings name no kernel of these ranks: what they take is too short for a gain.
+#: How findings show names is tested in tests/report, tables and figures here.
+UNNAMED = {"tail_stats", "trace_diff"}
+#: Recipes whose first cell shows none of them.
+UNSHOWN = {"nvtx_phase_attribution", "trace_diff"}
+
+
 @pytest.fixture(scope="module")
 def hostile_set(tmp_path_factory):
     return write_hostile(tmp_path_factory.mktemp("hostile") / "in")
@@ -84,7 +91,7 @@ def report(hostile_run):
 def test_the_hostile_run_has_findings_that_name_hostile_kernels(hostile_run, recipe):
     findings = pd.read_parquet(hostile_run[0] / "findings.parquet")
     told = " ".join([*findings["title"], *findings["details"]])
-    assert "alert(1)" in told
+    assert ("alert(1)" in told) == (recipe not in UNNAMED)
 
 
 def test_html_outputs_hold_only_the_elements_of_tables_and_glossaries(notebook):
@@ -149,7 +156,7 @@ def test_names_in_markdown_cells_are_shown_as_they_are(notebook, recipe):
     cells = markdown_cells(notebook)
     # Kernels of 0.0 % of the span are no finding of llm_hotspots, but a remark under Capture.
     shown = cells if recipe == "llm_hotspots" else cells[:1]
-    assert any(told in markdown_text(cell) for cell in shown)
+    assert any(told in markdown_text(cell) for cell in shown) == (recipe not in UNSHOWN)
 
 
 def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):

@@ -58,7 +58,8 @@ def test_a_recipe_is_reached_by_name_in_one_module_only():
             for node in ast.walk(parsed(path))
         )
     }
-    assert loading == {"worker"}
+    # The other asks a worker for this package by name, as it may not be there.
+    assert loading == {"worker", "dask_errors"}
 
 
 @pytest.mark.parametrize("recipe", recipe_names())

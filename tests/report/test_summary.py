@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ from rendered import HOSTILE_NAMES
 from report_maker import FINDING, SECTION, made_report, made_results
 
 from nsys_llm.report.findings import SEVERITIES
-from nsys_llm.report.summary import summary_lines
+from nsys_llm.report.summary import fitted_parts, summary_lines
+from nsys_llm.report.wall_line import Bound, WallLine, WallPart
 from nsys_llm.view.text import quoted
 
 LONG = "void " + "x" * 60 + "<int>(a, b)"
@@ -162,9 +164,46 @@ def test_a_finding_takes_one_line(tmp_path):
     assert lines[start + 1] == "  high   gemm takes 60.0 % of the kernel time"
 
 
+def test_a_name_gives_way_before_the_words_and_numbers_of_a_title(tmp_path):
+    name = quoted("FSDP::pre_forward (blocks.#._checkpoint_wrapped_module)")
+    titles = (f"Rank 3's GPU idles in {name}", f"{name} is 7 times slower on rank 3")
+    for title, ends in zip(titles, ("module)", "on rank 3"), strict=True):
+        (line,) = (
+            line
+            for line in summary(tmp_path, replace(FINDING, title=title), width=80)
+            if "rank 3" in line.lower()
+        )
+        assert "FSDP::" in line
+        assert line.endswith(ends)
+        assert len(line) <= 80
+
+
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_steers_the_terminal(tmp_path, name):
     finding = replace(FINDING, title=f"{quoted(name)} takes 60.0 %")
     lines = summary(tmp_path, finding, rows=[(name, "gemm", 1, 1, 1.0)], answer=quoted(name))
     assert all(line.isprintable() for line in lines)
     assert len(table_of(lines)) == 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_idle_time_and_communication_are_told_however_many_kinds_of_work_there_are(seed):
+    rng = random.Random(seed)
+    work = ["GEMM", "attention", "pointwise and norm", "KV cache", "other kernels", "sampling"]
+    names = [*rng.sample(work, rng.randint(1, 6)), "communication", "idle", "copies", "profiler"]
+    weights = [rng.random() ** 3 for _ in names]
+    insides = {"communication": " (waiting 10.9, transfer 6.8)", "idle": " (host 10.2)"}
+    parts = [
+        WallPart(name, 100 * weight / sum(weights), insides.get(name, ""))
+        for name, weight in zip(names, weights, strict=True)
+    ]
+    parts = sorted(parts, key=lambda part: -part.share_pct)
+    lines = fitted_parts(WallLine("", 4, tuple(parts), (), Bound("x", "y")), 80, 2)
+    assert len(lines) <= 2
+    assert all(len(line) <= 80 for line in lines)
+    text = " ".join(lines)
+    shown = [float(share) for share in re.findall(r"([\d.]+) %", text)]
+    assert sum(shown) == pytest.approx(100, abs=0.5)
+    for part in parts:
+        if part.label in insides and part.share_pct >= 2:
+            assert f"{part.label} {part.share_pct:.1f} %" in text

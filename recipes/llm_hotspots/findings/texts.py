@@ -121,7 +121,7 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_copies",
         scope="copy",
-        title="{kind} copies without a kernel: {share} of rank {rank}'s span",
+        title="{kind} copies without a kernel: {share} (rank {rank})",
         threshold=f"copies without a kernel that computation could hide; {_GAIN}",
         source=OURS,
         recommendation="Copy what the next step needs while this one computes: pinned memory, "
@@ -133,7 +133,7 @@ RULES: Final = rules_by_id(
     Rule(
         "device_copies",
         scope="copy",
-        title="Copies inside the device: {share} of rank {rank}'s span",
+        title="Copies inside the device: {share} (rank {rank})",
         threshold=f"DtoD copies without a kernel; {_GAIN}",
         source=OURS,
         recommendation="Find what moves tensors without computing: .clone(), .contiguous(), "
@@ -225,7 +225,7 @@ RULES: Final = rules_by_id(
     Rule(
         "old_attention",
         scope="category",
-        title="`FlashAttention-2` on Hopper: {share} of rank {rank}'s span",
+        title="`FlashAttention-2` on Hopper: {share} (rank {rank})",
         threshold=f"{_LEVERS['old_attention'].condition}; {_GAIN}",
         source=_LEVERS["old_attention"].source,
         recommendation="Use FlashAttention-3 (flash_attn_interface; in vLLM and SGLang the "
@@ -235,7 +235,7 @@ RULES: Final = rules_by_id(
     Rule(
         "unfused_pointwise",
         scope="category",
-        title="Unfused pointwise kernels: {share} of rank {rank}'s span",
+        title="Unfused pointwise kernels (rank {rank})",
         threshold=f"{_LEVERS['unfused_pointwise'].condition}; {_GAIN}",
         source=_LEVERS["unfused_pointwise"].source,
         recommendation="Fuse them: torch.compile, or fused norm, activation and rotary embedding "
@@ -245,7 +245,7 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_communication",
         scope="device",
-        title="Exposed communication: {share} of rank {rank}'s span",
+        title="Exposed communication: {share} (rank {rank})",
         threshold=f"communication beside which nothing computes; of ranks that wait for each "
         f"other, that of the rank with least of it: {_GAIN}",
         source=OURS,
@@ -336,7 +336,7 @@ RULES: Final = rules_by_id(
     Rule(
         "pageable_copies",
         scope="copy",
-        title="Copies of pageable memory: {share} of rank {rank}'s span",
+        title="Copies of pageable memory: {share} (rank {rank})",
         threshold=f"copies of {format_bytes(PAGEABLE_BYTES)} or more in the mean, without a "
         f"kernel, of which pinned memory saves half; {_GAIN}",
         source="NVIDIA's blog, How to Optimize Data Transfers in CUDA C/C++: pinned memory is more "

@@ -56,7 +56,9 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
         evidence=tuple(_evidence([lead, *others])),
         numbers={name: value for one in members for name, value in _numbers(one).items()},
         cause=row["cause"],
+        cause_ns=row["cause_ns"],
         culprit=row["culprit"],
+        ranks=_ranks(row),
         rank=row["rank"],
         device_id=row["device_id"],
         name=lead["name"],
@@ -94,13 +96,18 @@ def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
 
 def _numbers(row: Record) -> dict[str, float]:
     told = {f"{row['recipe']}.{row['rule']}.{name}": value for name, value in _json(row).items()}
-    gain = {f"{row['recipe']}.{row['rule']}.gain_ns": row["gain_ns"]}
+    gains = ("gain_ns", "gain_pct", "gain_step_ns")
+    gain = {f"{row['recipe']}.{row['rule']}.{name}": row[name] for name in gains}
     return told | {name: value for name, value in gain.items() if value is not None}
 
 
 def _json(row: Record) -> dict[str, float]:
     numbers: dict[str, float] = json.loads(row["numbers"])
     return numbers
+
+
+def _ranks(row: Record) -> tuple[int, ...]:
+    return tuple(int(rank) for rank in (row["ranks"] or "").split(",") if rank)
 
 
 def _window(row: Record) -> tuple[int, int] | None:
@@ -123,6 +130,7 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
                 fields={"title": row["title"], "recommendation": row["recommendation"]},
                 evidence=tuple(_evidence([row])),
                 numbers=_json(row),
+                ranks=_ranks(row),
                 rank=row["rank"],
                 device_id=row["device_id"],
                 record=row["record"],

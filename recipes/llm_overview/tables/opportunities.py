@@ -3,6 +3,9 @@
 Two findings are the same opportunity if they name the same culprit, or if both are about the same
 cause on the same GPU and more than half of the shorter one's window lies in the other's. The gain
 is that of the largest finding: gains of one thing seen by several recipes do not add up.
+
+That a GPU idles in a phase tells where, and not why: where a finding names a cause of idle time on
+the same rank, it is part of the largest such, whose gain stands, as it is the cause that goes away.
 """
 
 from __future__ import annotations
@@ -13,6 +16,10 @@ from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
+from nsys_llm.taxonomy.wall_classes import IDLE
+
+#: How the culprit of a finding begins that says in which phase a GPU idles.
+_PHASE: Final = "phase:"
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity.
 LEAD: Final = "lead"
@@ -40,7 +47,10 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         for finding in part.report.findings
         if finding.kind == PERFORMANCE and finding.gain is not None
     ]
-    order = sorted(range(len(sources)), key=lambda place: _order(sources[place]))
+    order = sorted(
+        range(len(sources)),
+        key=lambda place: (_is_place(sources[place][1]), *_order(sources[place])),
+    )
     groups: list[list[Source]] = []
     for place in order:
         source = sources[place]
@@ -49,7 +59,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
             groups.append([source])
         else:
             group.append(source)
-    return [Opportunity(tuple(group)) for group in groups]
+    return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
 
 
 def _order(source: Source) -> tuple[Any, ...]:
@@ -65,8 +75,21 @@ def _order(source: Source) -> tuple[Any, ...]:
     )
 
 
+def _is_place(finding: Finding) -> bool:
+    """Tell whether a finding says where a GPU idles, and not why."""
+    return finding.cause is None and (finding.culprit or "").startswith(_PHASE)
+
+
 def _is_one(finding: Finding, group: Sequence[Source]) -> bool:
+    lead = group[0][1]
+    if _is_place(finding) and _is_cause_of_idle(lead) and finding.rank in (lead.rank, *lead.ranks):
+        return True
     return any(_same_thing(finding, other) for _, other in group)
+
+
+def _is_cause_of_idle(finding: Finding) -> bool:
+    gain = finding.gain
+    return finding.cause is not None and gain is not None and gain.wall_classes == (IDLE,)
 
 
 def _same_thing(one: Finding, other: Finding) -> bool:
@@ -103,7 +126,8 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
     row = finding_row(finding)
     kept = (
         *("severity", "title", "gain_ns", "gain_pct", "gain_is_bound"),
-        *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "culprit", "cause"),
+        *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "ranks", "culprit"),
+        *("cause", "cause_ns"),
         *("details", "recommendation", "record", "window_start_ns", "window_end_ns"),
     )
     return {
@@ -138,7 +162,8 @@ def _account_row(
 ) -> dict[str, Any]:
     row = finding_row(finding)
     kept = (
-        *("kind", "severity", "rule", "rank", "device_id", "name", "gain_ns", "gain_pct"),
+        *("kind", "severity", "rule", "rank", "device_id", "ranks", "name", "gain_ns"),
+        *("gain_pct", "gain_step_ns"),
         *("title", "details", "recommendation", "record", "evidence", "numbers", "wall_classes"),
     )
     where, opportunity = account or (finding.kind, None)

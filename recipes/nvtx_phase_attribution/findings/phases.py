@@ -188,7 +188,7 @@ def _idle_finding(
         f"{format_ns(row['gpu_ns'])} there. {format_percent(before_pct)} of such idle time comes "
         f"before the first operation after another phase, the rest between operations of the "
         f"phase.{others}",
-        fields={"phase": quoted(phase), "rank": rank, "share": format_percent(gain.gain_pct)},
+        fields={"phase": quoted(phase), "rank": rank},
         evidence=(
             *cells("rank_phases", row, ("rank", "phase"), ("idle_ns", "gpu_ns")),
             *cells("phase_idle", gaps, ("phase",), ("before_ns", "idle_ns")),
@@ -230,11 +230,7 @@ def _idle_in_range(tables: Tables) -> list[Finding]:
             gain=per_step(gain, tables, rank),
             details=f"{format_ns(gain.gain_ns)} of {format_ns(row['span_ns'])} from the first to "
             f"the last operation of {counted(int(row['instances_n']), 'range')} of this name.",
-            fields={
-                "phase": quoted(row["label"]),
-                "rank": rank,
-                "share": format_percent(gain.gain_pct),
-            },
+            fields={"phase": quoted(row["label"]), "rank": rank},
             evidence=cells("rank_ranges", row, where, ("idle_inside_ns", "span_ns", "instances_n")),
             culprit=f"phase:{row['label']}",
             ranks=(rank,),

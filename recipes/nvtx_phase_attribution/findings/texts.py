@@ -97,12 +97,12 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_before_phase",
         scope="phase",
-        title="Rank {rank}'s GPU idles {share} before {phase}",
+        title="Rank {rank}'s GPU idles before {phase}",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
         source=OURS,
         recommendation="idle_gaps names the cause: a late host, a synchronization, or the GPU's "
         "own way from one queued operation to the next.",
-        cases={"range": Case(title="Rank {rank}'s GPU idles {share} in {phase}")},
+        cases={"range": Case(title="Rank {rank}'s GPU idles in {phase}")},
         window_shows="the GPU in one range of the phase",
         tables=("rank_phases", "phase_idle", "ranges"),
     ),

@@ -108,7 +108,7 @@ def _uneven(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
 
 def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
     return Reason(
-        f"its kernels take {format_percent(pace.more_pct)} longer than on the other ranks",
+        f"{format_percent(pace.more_pct)} slower",
         f"In the same kernels it takes {format_ns(pace.excess_ns)} more than the median of the "
         "other ranks.",
         _GPU,
@@ -119,8 +119,7 @@ def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int) -
 
 def _slow_at_times(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
     return Reason(
-        f"its kernels take {format_ns(pace.excess_ns)} longer than on the other ranks, not "
-        "throughout",
+        f"kernels {format_ns(pace.excess_ns)} longer, not throughout",
         "Their medians are those of the other ranks.",
         f"{_GPU}, in the window below",
         _gain(walls, row, min(pace.excess_ns, most_ns)),
@@ -142,7 +141,7 @@ def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
     rank, device_id = int(row["rank"]), int(row["device_id"])
     idle_pct = 100.0 * own["idle_ns"] / own["window_ns"]
     return Reason(
-        "its host launches late",
+        "its host is late",
         f"Its GPU is idle for {format_percent(idle_pct)} of its window, "
         f"{format_percent(100.0 * usual)} on the median of the others: {format_ns(more_ns)} more, "
         "while its kernels are as fast as theirs.",
@@ -163,7 +162,7 @@ def _more_work(tables: Tables, walls: Walls, row: Record, most_ns: int) -> Reaso
         return None
     even_ns = more_ns * (row["ranks_n"] - 1) / row["ranks_n"]
     return Reason(
-        f"it runs kernels for {format_ns(more_ns)} more than the other ranks",
+        f"kernels for {format_ns(more_ns)} more",
         f"Kernels other than communication take {format_ns(own['total_ns'])} on it and "
         f"{format_ns(usual_ns)} on the median of the others.",
         "which kernels only this rank launches, or more often than the others (`rank_tails`), and "

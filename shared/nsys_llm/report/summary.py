@@ -12,6 +12,7 @@ from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.gains import gain_words
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.wall_line import WallLine, WallPart
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells, headings
 from nsys_llm.view.text import counted, shortened, spans
@@ -26,6 +27,10 @@ BELOW: Final = 4
 _LEAST_TABLE: Final = 4
 #: Parts of the wall split that are told together before anything else is left out.
 _LITTLE_PCT: Final = 2.0
+#: And below this before more is left out than kinds of work.
+_SOME_PCT: Final = 5.0
+#: Classes that are told as long as a line holds them.
+_LASTING: Final = (COMMUNICATION, IDLE)
 WIDTH: Final = 80
 HEIGHT: Final = 24
 _NAME_WIDTH: Final = 44
@@ -112,16 +117,33 @@ def fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
 
 
 def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
-    """Yield parts, each time with less: little ones together, then without insides, then more."""
+    """Yield parts, each time with less: the least together, fewer insides, then more together.
+
+    How long GPUs communicate and idle is told as long as a line holds it: they are what the bound
+    is compared with, and many kinds of work that are less together may each be more.
+    """
     yield parts
-    together = [
-        [*parts[:kept_n], WallPart("others", sum(part.share_pct for part in parts[kept_n:]))]
-        for kept_n in range(len(parts) - 2, -1, -1)
-    ]
+    together = [_together(parts, merged_n) for merged_n in range(2, len(parts))]
     yield from (few for few in together if few[-1].share_pct < _LITTLE_PCT)
-    for few in (parts, *together):
-        for told_n in range(len(few), -1, -1):
-            yield [*few[:told_n], *(replace(part, inside="") for part in few[told_n:])]
+    lasting = [part for part in parts if part.label in _LASTING and part.share_pct >= _LITTLE_PCT]
+    kept = [few for few in together if all(part in few for part in lasting)]
+    yield from (few for few in kept if few[-1].share_pct < _SOME_PCT)
+    for few in [parts, *kept]:
+        insides = [place for place, part in enumerate(few) if part.inside]
+        for told in (insides, insides[:1], insides[1:], []):
+            yield [
+                part if place in told else replace(part, inside="")
+                for place, part in enumerate(few)
+            ]
+    yield from ([replace(part, inside="") for part in few] for few in together)
+
+
+def _together(parts: Sequence[WallPart], merged_n: int) -> list[WallPart]:
+    """Return parts of which the least are one, at the end; what is to last goes last."""
+    order = sorted(parts, key=lambda part: (part.label in _LASTING, part.share_pct))
+    merged = order[:merged_n]
+    rest = WallPart("others", sum(part.share_pct for part in merged))
+    return [*(part for part in parts if part not in merged), rest]
 
 
 def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:
@@ -151,7 +173,8 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     told_n = 0
     for finding in findings[:MOST_SHOWN]:
         gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
-        text = f"{finding.severity or finding.kind:<6} {gain}{plain(finding.title)}"
+        head = f"{finding.severity or finding.kind:<6} {gain}"
+        text = f"{head}{_fitted_title(finding.title, width - len(head) - 2)}"
         # A line is kept for the number of the others.
         kept = told_n + 1 < len(findings)
         if len(lines) + 1 + kept > most_n:
@@ -197,9 +220,15 @@ def _padded(text: str, width: int, right: bool) -> str:
     return text.rjust(width) if right else shortened(text, width).ljust(width)
 
 
-def plain(text: str) -> str:
+def _fitted_title(title: str, width: int) -> str:
+    """Return a title without its backticks, its names cut so that it fits, if that is enough."""
+    lengths = range(_NAME_WIDTH, _LEAST_NAME_WIDTH - 1, -1)
+    return next((text for n in lengths if len(text := plain(title, n)) <= width), plain(title))
+
+
+def plain(text: str, length: int = _NAME_WIDTH) -> str:
     """Return prose without its backticks, names cut to what a line can hold."""
-    return "".join(shortened(part, _NAME_WIDTH) if code else part for code, part in spans(text))
+    return "".join(shortened(part, length) if code else part for code, part in spans(text))
 
 
 def wrapped(

@@ -68,7 +68,7 @@ def test_the_rank_with_the_largest_share_is_named(found_in):
     ]
     one = found_in(*ranks)["exposed_copies"]
     assert (one.rank, one.severity, one.gain.gain_ns) == (1, "high", 400)
-    assert one.title == "DtoH copies without a kernel: 28.6 % of rank 1's span"
+    assert one.title == "DtoH copies without a kernel: 28.6 % (rank 1)"
 
 
 def test_copies_inside_the_device_are_not_called_exposed(found_in):
@@ -77,7 +77,7 @@ def test_copies_inside_the_device_are_not_called_exposed(found_in):
     # 200 of 1200 ns.
     one = found["device_copies"]
     assert (one.severity, one.gain.gain_ns, one.culprit) == ("high", 200, "copies:DtoD")
-    assert one.title == "Copies inside the device: 16.7 % of rank 0's span"
+    assert one.title == "Copies inside the device: 16.7 % (rank 0)"
     beside = found_in(busy().memcpy("DtoD", start_ns=500, end_ns=900, size_bytes=8))
     assert beside["device_copies"].severity is None
 
@@ -102,7 +102,7 @@ def test_large_pageable_copies_gain_half_of_their_time_pinned(found_in):
     # 4 of 5 ms, both ways in one finding: the fix is the same.
     assert (one.gain.gain_ns, one.gain.span_ns) == (2_000_000, 5_000_000)
     assert (one.severity, one.gain.is_bound, one.culprit) == ("high", False, "copies:pageable")
-    assert one.title == "Copies of pageable memory: 80.0 % of rank 0's span"
+    assert one.title == "Copies of pageable memory: 80.0 % (rank 0)"
     assert "4 DtoH and HtoD copies" in one.details
     assert "24 MB" in one.details
 

@@ -12,6 +12,8 @@ from quick_run import quick
 from nsys_llm.recipes.tail_stats.findings.answer import findings
 from nsys_llm.report.findings import CAPTURE, finding_record
 from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.machine import simulate, write_profiles
+from nsys_llm.testing.machine.scenarios import two_devices
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 MS = 1_000_000
@@ -153,3 +155,12 @@ def test_real_ranks_wait_for_each_other_and_none_is_a_straggler(traces, name):
     assert one.rule == "collective_waits"
     assert (one.rank, one.gain.gain_ns, round(one.gain.gain_pct, 1)) == expected
     assert one.culprit == f"rank:{1 - one.rank}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_only_rank_is_not_slower_than_others(tmp_path, seed):
+    """Its two devices run the same kernel for 20 and for 60 us: each does another part."""
+    write_profiles(simulate(two_devices(seed=seed)), tmp_path)
+    tables = quick("tail_stats", tmp_path)
+    assert set(tables["tail_ranks"]["device_id"]) == {0, 1}
+    assert "slow_throughout" not in {one.rule for one in findings(tables)}
