@@ -61,7 +61,7 @@ class Wait:
         if self.row["collectives_n"] < LEAST_COLLECTIVES:
             return "There are too few collectives to say whether a rank is late"
         if self.worst["pattern"] == INCONCLUSIVE:
-            return "Clocks agree too little to say who is late"
+            return "Clocks are too uncertain to say which rank is late"
         return "No rank is late beyond chance"
 
     @property
@@ -137,6 +137,7 @@ def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
     called = f"{format_count(row['collectives_n'])} {wait.collectives}"
+    two = row["ranks_n"] == 2
     left_out = ""
     if row["suffered_profiler_ns"]:
         left_out = (
@@ -159,7 +160,7 @@ def _waiting(wait: Wait) -> Finding:
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
         ),
         numbers={"waiting_ns": wait.waiting_ns},
-        culprit=f"communicator:{row['communicator']}",
+        culprit=f"rank:{worst['rank']}" if two else f"communicator:{row['communicator']}",
         rank=rank,
         device_id=device_id,
         impact_ns=wait.waiting_ns,
