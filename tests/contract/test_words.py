@@ -42,23 +42,6 @@ BRITISH = (
 )
 #: Words that only end like a British verb.
 ALIKE = {"otherwise", "raise", "comprise"}
-#: Texts that are still to be rewritten, by file. Take away what is rewritten; add nothing.
-LEFT = {
-    "README.md": (
-        "they tell exact numbers, and what they could not see",
-        "times in which all ranks stand still",
-        "Every kernel and copy led to the NVTX range",
-        "a made-up inference server",
-        "analyses it:",
-        "two runs of a made-up server",
-        "the command that mends what is missing",
-        "costs its rank, never the others",
-        "a fault of ours; please report it",
-        "the same made-up traces",
-        "Categories are told by name",
-        "a kernel that no rule knows",
-    ),
-}
 SPACE = re.compile(r"\s+")
 FILES = sorted(
     {
@@ -108,8 +91,6 @@ def texts_of(path: Path) -> list[str]:
     else:
         texts = list(values(json.loads(source))) if path.suffix == ".json" else [source]
     texts = [SPACE.sub(" ", text) for text in texts]
-    for phrase in LEFT.get(str(path.relative_to(ROOT)), ()):
-        texts = [text.replace(phrase, "") for text in texts]
     return texts
 
 

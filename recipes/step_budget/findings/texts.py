@@ -22,7 +22,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_host_work",
         scope="run",
-        title="Host work outside of CUDA calls is on the critical path: {gain}",
+        title="Host work outside of CUDA calls is on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Move what the range in `ceilings` does off the thread that launches, or do "
@@ -33,7 +33,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_launch_calls",
         scope="run",
-        title="Calls that launch work are on the critical path: {gain}",
+        title="Calls that launch work are on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Launch less often: CUDA graphs, torch.compile, fused operators. The gain "
@@ -44,7 +44,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_allocations",
         scope="run",
-        title="Calls that allocate or free memory are on the critical path: {gain}",
+        title="Calls that allocate or free memory are on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Allocate before the steps, or from a pool (cudaMallocAsync, the caching "
@@ -55,7 +55,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_waits",
         scope="api",
-        title="{name} holds launches back: {gain}",
+        title="{name} holds launches back",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Wait later, or not at all: what the host launches after this wait could be "
@@ -66,7 +66,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_transfer",
         scope="run",
-        title="Transfer in collectives is on the critical path: {gain}",
+        title="Transfer in collectives is on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Overlap these collectives with computation that does not need them, or "
@@ -77,7 +77,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_copies",
         scope="run",
-        title="Copies are on the critical path: {gain}",
+        title="Copies are on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Copy ahead on a stream of its own from pinned memory, or leave the data on "
@@ -88,7 +88,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_straggler",
         scope="rank",
-        title="Rank {rank} comes last in collectives, and the others wait for it: {gain}",
+        title="Rank {rank} comes last in collectives, and the others wait for it",
         threshold=f"{LATER_TIMES:g} times the median of the other ranks; {limits_words()}",
         source=f"{_PAGE}: its excess over the median rank",
         recommendation="Compare what this rank does before its collectives with the median rank: "
