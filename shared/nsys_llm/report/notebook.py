@@ -61,12 +61,19 @@ def build_notebook(report: Report, results: Results) -> Any:
     Raises:
         ImportError: plotly or nbformat is not installed.
     """
-    links = {section.table: section.title for section in reversed(report.sections)}
+    # A link into what is folded would lead nowhere; the heading above it is there.
+    links = {
+        section.table: section.title if section.lead else MORE_HEADING
+        for section in reversed(report.sections)
+    }
     cells = _Cells(drawing.nbformat().v4)
     head = [answer_markdown(report, html_text), findings_heading(report)]
     cells.text("answer", "\n\n".join([*head, findings_html(report.opportunities, links)]).rstrip())
     capture = f"## Capture\n\n{capture_html(report)}"
-    cells.text("capture", f"{contents_html(report.sections)}\n\n{capture}")
+    cells.text(
+        "capture",
+        f"{contents_html(report.lead_sections, folded=bool(report.other_sections))}\n\n{capture}",
+    )
     cells.code("set-up", _SET_UP, None)
     for section in report.lead_sections:
         _add_section(cells, section, results, "##")

@@ -12,7 +12,14 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, gain_text, where_to_look
+from nsys_llm.report.report import (
+    MORE_HEADING,
+    MOST_SHOWN,
+    NOT_ADDITIVE,
+    Report,
+    gain_text,
+    where_to_look,
+)
 from nsys_llm.view.text import cleaned, shortened, spans
 
 #: Names in prose are cut to this length; the whole name appears on hover.
@@ -86,11 +93,10 @@ def _table_link(table: str, links: Mapping[str, str]) -> str:
     return f'<a href="#{_attribute(link_id(links[table]))}">{_plain(table)}</a>'
 
 
-def contents_html(sections: Sequence[Section]) -> str:
-    """Return links to all sections, in order."""
-    links = (
-        f'<a href="#{_attribute(link_id(one.title))}">{_plain(one.title)}</a>' for one in sections
-    )
+def contents_html(sections: Sequence[Section], *, folded: bool = False) -> str:
+    """Return links to sections, in order, and to the heading of those that are folded, if any."""
+    titles = [*(section.title for section in sections), *([MORE_HEADING] if folded else [])]
+    links = (f'<a href="#{_attribute(link_id(title))}">{_plain(title)}</a>' for title in titles)
     return f"<p><b>Sections:</b> {' · '.join(links)}</p>"
 
 
