@@ -481,8 +481,8 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "warm-up steps are in the percentiles",
         "recipes/nvtx_phase_attribution/tables/steps.py",
-        "    mask = one.warmup if which == WARMUP else ~one.warmup\n",
-        "    mask = one.warmup if which == WARMUP else one.warmup | True\n",
+        "    mask = one.warmup if which == WARMUP else one.steady\n",
+        "    mask = one.warmup if which == WARMUP else one.steady | one.warmup\n",
         (
             "recipes/nvtx_phase_attribution/test_phases.py",
             "recipes/nvtx_phase_attribution/test_phase_runs.py",
@@ -625,5 +625,35 @@ _DIFF: Final = (
     ),
 )
 
+_OVERVIEW: Final = (
+    Bug(
+        "llm_overview",
+        "findings on one culprit stay several opportunities",
+        "recipes/llm_overview/tables/opportunities.py",
+        "    if one.culprit is not None and one.culprit == other.culprit:\n",
+        "    if one.culprit is None and one.culprit == other.culprit:\n",
+        ("recipes/llm_overview/test_overview.py",),
+    ),
+    Bug(
+        "llm_overview",
+        "half of a window in common is enough",
+        "recipes/llm_overview/tables/opportunities.py",
+        "    return 2 * shared_ns > shorter_ns\n",
+        "    return 2 * shared_ns >= shorter_ns\n",
+        ("recipes/llm_overview/test_overview.py",),
+    ),
+)
+
+_BUDGET: Final = (
+    Bug(
+        "step_budget",
+        "work is a bound where communication is not matched",
+        "recipes/step_budget/tables/ceilings.py",
+        "    bound = not hidden and change != WAIT and not",
+        "    bound = change != WAIT and not",
+        ("recipes/step_budget/test_budget_gains.py",),
+    ),
+)
+
 #: All of them, by recipe.
-PLANTED: Final = (*_ALL, *_HOTSPOTS, *_TAILS, *_GAPS, *_PHASES, *_DIFF)
+PLANTED: Final = (*_ALL, *_HOTSPOTS, *_TAILS, *_GAPS, *_PHASES, *_DIFF, *_OVERVIEW, *_BUDGET)
