@@ -24,11 +24,13 @@ from nsys_llm.testing.demo import write_demo  # noqa: E402
 
 #: What each picture shows of a page: its head, and the figure that people know the recipe by.
 FIGURES = {
-    "llm_hotspots": "Categories by rank",
-    "tail_stats": "Waiting over time",
-    "idle_gaps": "Causes by rank",
-    "nvtx_phase_attribution": "Phases by rank",
-    "trace_diff": "Where the difference comes from",
+    "llm_overview": "What to fix",
+    "llm_hotspots": "Categories",
+    "tail_stats": "Stragglers",
+    "idle_gaps": "Causes of idle time",
+    "nvtx_phase_attribution": "Phases",
+    "step_budget": "Classes of time",
+    "trace_diff": "Kernels",
 }
 #: Leaves the head and one section with one figure, all findings folded but the first.
 FOCUS = """title => {
