@@ -6,7 +6,7 @@ Reads tables only. A copy that the host waits for costs idle time, and idle_gaps
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain, Walls
@@ -56,24 +56,11 @@ def _exposed(kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
     numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
     computes_ns = walls.class_ns(rank, device, COMPUTE)
     return RULES["exposed_copies"].finding(
-        gain=gain,
-        culprit=f"copies:{kind}",
         details=f"No kernel runs during {numbers.ns('exposed_ns', exposed_ns)} of "
         f"{_moved(some, numbers)} on device {device} of rank {rank}, in "
         f"{numbers.ns('span_ns', gain.span_ns)}; the GPU computes for "
         f"{numbers.ns('compute_ns', computes_ns)}, and no more than that can hide them.",
-        evidence=_cells(some),
-        numbers=numbers.fields,
-        fields={
-            "kind": kind,
-            "share": numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1)),
-            "rank": rank,
-        },
-        rank=rank,
-        device_id=device,
-        name=kind,
-        window_ns=_longest(some),
-        impact_ns=exposed_ns,
+        **_common(kind, (rank, device), some, gain, numbers),
     )
 
 
@@ -95,23 +82,11 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     (rank, device), some, gain = _best(large, gains)
     numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
     yield RULES["pageable_copies"].finding(
-        gain=gain,
-        culprit=f"copies:{_PAGEABLE}",
         details=f"{_moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
         f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
         "beside them. The driver stages pageable memory through a pinned buffer; from pinned "
         "memory copies are typically twice as fast.",
-        evidence=_cells(some),
-        numbers=numbers.fields,
-        fields={
-            "share": numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1)),
-            "rank": rank,
-        },
-        rank=rank,
-        device_id=device,
-        name=_PAGEABLE,
-        window_ns=_longest(some),
-        impact_ns=exposed_ns,
+        **_common(_PAGEABLE, (rank, device), some, gain, numbers),
     )
 
 
@@ -126,23 +101,40 @@ def _inside_device(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     (rank, device), some, gain = _best(rows, gains)
     numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
     yield RULES["device_copies"].finding(
-        gain=gain,
-        culprit=f"copies:{_INSIDE}",
         details=f"{_moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
         f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
         "beside them.",
-        evidence=_cells(some),
-        numbers=numbers.fields,
-        fields={
-            "share": numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1)),
-            "rank": rank,
-        },
-        rank=rank,
-        device_id=device,
-        name=_INSIDE,
-        window_ns=_longest(some),
-        impact_ns=exposed_ns,
+        **_common(_INSIDE, (rank, device), some, gain, numbers),
     )
+
+
+def _common(
+    name: str, gpu: _Gpu, rows: Sequence[Record], gain: Gain, numbers: Numbers
+) -> dict[str, Any]:
+    """Return what all findings on copies say alike; the numbers of title and details are complete.
+
+    Args:
+        name: Kind of the copies.
+        gpu: The one that gains most.
+        rows: Its copies.
+        gain: What it gains.
+        numbers: Of the details, to which the share is added.
+    """
+    rank, device = gpu
+    exposed_ns = _sum(rows, "exposed_ns")
+    share = numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1))
+    return {
+        "gain": gain,
+        "culprit": f"copies:{name}",
+        "evidence": _cells(rows),
+        "numbers": numbers.fields,
+        "fields": {"kind": name, "share": share, "rank": rank},
+        "rank": rank,
+        "device_id": device,
+        "name": name,
+        "window_ns": _longest(rows),
+        "impact_ns": exposed_ns,
+    }
 
 
 def _by_gpu(rows: Sequence[Record]) -> dict[_Gpu, list[Record]]:

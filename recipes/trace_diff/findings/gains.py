@@ -81,7 +81,7 @@ class Costs:
 
     @property
     def unit(self) -> str:
-        """What time is told by: layer, step, token; window without steps."""
+        """What times are of: layer, step, token; window without steps."""
         return str(self.verdict["unit"] or SPAN)
 
     def of(self, clue: Clue) -> Cost | None:

@@ -184,7 +184,7 @@ def _alone(root: Path) -> Iterator[None]:
     """
     parent = root.parent.resolve()
     if not os.access(parent, os.R_OK):
-        yield  # what cannot be opened cannot be locked, and what is wrong is told by who goes on
+        yield  # what cannot be opened cannot be locked, and who goes on reports what is wrong
         return
     if (held := hold(parent)) is None:
         raise UsageError(

@@ -1,6 +1,6 @@
 """What a Dask cluster itself may do to a run, in one line each: other versions, a lost scheduler.
 
-Dask's errors are told by name, because distributed is imported only where it is used.
+Dask's errors are recognized by name, because distributed is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def refuse_other_versions(client: Any) -> None:
     """Refuse a cluster of which a worker has another version of this package, or none.
 
     Such a worker may end without a word when it unpacks a task, and the run would wait for ever.
-    Who joins later is told by what its tasks return, see `run.code_stamp`.
+    Who joins later is recognized by what its tasks return, see `run.code_stamp`.
 
     Raises:
         UsageError: There is one.

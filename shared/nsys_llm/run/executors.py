@@ -163,35 +163,26 @@ class DaskFutures(Executor):
         done: Callable[[int], None],
     ) -> T:
         """See `Executor.reduce`."""
-        with DaskErrors(self._client):
-            return self._reduced(function, chunks, merge, done)
-
-    def _reduced(
-        self,
-        function: Callable[[Any], T],
-        chunks: Sequence[Any],
-        merge: Callable[[Sequence[T]], T],
-        done: Callable[[int], None],
-    ) -> T:
         from distributed import as_completed
 
-        tasks = self._client.map(function, chunks, pure=False)
-        sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
-        # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
-        mapped = as_completed(tasks)
-        while len(tasks) > 1:
-            pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
-            tasks = [
-                self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
-                for pair in pairs
-            ]
-        for task in mapped:
-            if task.status != "finished":
-                # The others need not be waited for: raises what went wrong.
-                task.result()
-            done(sizes[task.key])
-        # From the worker that has it: through the scheduler, its memory would hold it twice.
-        return self._client.gather(tasks[0], direct=True)
+        with DaskErrors(self._client):
+            tasks = self._client.map(function, chunks, pure=False)
+            sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
+            # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
+            mapped = as_completed(tasks)
+            while len(tasks) > 1:
+                pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
+                tasks = [
+                    self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
+                    for pair in pairs
+                ]
+            for task in mapped:
+                if task.status != "finished":
+                    # The others need not be waited for: raises what went wrong.
+                    task.result()
+                done(sizes[task.key])
+            # From the worker that has it: through the scheduler, its memory would hold it twice.
+            return self._client.gather(tasks[0], direct=True)
 
     def elsewhere(self, paths: Iterable[str]) -> str:
         """See `Executor.elsewhere`."""

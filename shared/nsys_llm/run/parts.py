@@ -15,16 +15,15 @@ from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import Manifest, load_manifest
-from nsys_llm.profile.tables import table_source
-from nsys_llm.report.part import Part
-from nsys_llm.report.report import Report, all_findings, build_report, findings_table
+from nsys_llm.report.analysis import Analysis
+from nsys_llm.report.part import finished
+from nsys_llm.report.report import Report
 from nsys_llm.report.report_files import write_run, write_tables_and_record
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_record import REPORT_NAME
-from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
-from nsys_llm.run.worker import load_analysis
-from nsys_llm.trace.outcomes import ProfileOutcome, RankOutcome
+from nsys_llm.run.worker import lacking_notes, load_analysis, ranged_coverage
+from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import BASELINE
 
 
@@ -53,16 +52,8 @@ def overview_options(recipe: str, options: Mapping[str, Any]) -> Mapping[str, An
 def with_parts(run: Run) -> Run:
     """Return the run of an overview with the results of its recipes in place of their partials."""
     names = part_names(run.manifest.name, run.options)
-    parts = {name: _part(run, name) for name in names}
+    parts = {name: finished(_run_of(run, name)) for name in names}
     return replace(run, partial=replace(run.partial, parts=parts))
-
-
-def _part(run: Run, recipe: str) -> Part:
-    own = _run_of(run, recipe)
-    tables = run_tables(own)
-    findings = all_findings(own, tables)
-    tables["findings"] = findings_table(own.manifest, findings)
-    return Part(own, tables, build_report(own, tables, findings))
 
 
 def _run_of(run: Run, recipe: str) -> Run:
@@ -77,32 +68,25 @@ def _run_of(run: Run, recipe: str) -> Run:
         manifest=manifest,
         analysis=analysis,
         options=options,
-        profiles=tuple(_profile_of(one, manifest, partial) for one in run.profiles),
+        profiles=tuple(_profile_of(one, manifest, analysis, partial) for one in run.profiles),
         partial=partial,
     )
 
 
-def _profile_of(profile: ProfileOutcome, manifest: Manifest, partial: Any) -> ProfileOutcome:
-    reads = {read.table: read for read in manifest.reads}
+def _profile_of(
+    profile: ProfileOutcome, manifest: Manifest, analysis: Analysis[Any], partial: Any
+) -> ProfileOutcome:
+    tables = {read.table for read in manifest.reads}
+    ranks = (
+        replace(rank, coverage=ranged_coverage(analysis, partial, rank.key, rank.coverage))
+        for rank in profile.ranks
+    )
     return replace(
         profile,
-        absent_tables=tuple(name for name in profile.absent_tables if name in reads),
-        lacking=tuple(
-            f"no rows in {table_source(name).nsys}; {read.lost} are missing"
-            for name, read in reads.items()
-            if read.required and name in profile.empty_tables
-        ),
-        ranks=tuple(_rank_of(rank, manifest.name, partial) for rank in profile.ranks),
+        absent_tables=tuple(name for name in profile.absent_tables if name in tables),
+        lacking=lacking_notes(manifest.reads, profile.empty_tables),
+        ranks=tuple(ranks),
     )
-
-
-def _rank_of(rank: RankOutcome, recipe: str, partial: Any) -> RankOutcome:
-    missing_ranges = load_analysis(recipe).missing_ranges
-    if missing_ranges is None or not rank.coverage:
-        return rank
-    missing = missing_ranges(partial, rank.key)
-    coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in rank.coverage)
-    return replace(rank, coverage=coverage)
 
 
 #: The recipe that compares a run with its baseline.

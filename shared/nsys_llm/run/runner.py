@@ -13,10 +13,9 @@ from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.report import drawing
-from nsys_llm.report.report import all_findings, build_report, findings_table
+from nsys_llm.report.part import finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_tables import run_tables
 from nsys_llm.report.verdict import gated
 from nsys_llm.run.executors import Executor
 from nsys_llm.run.guard import RunOutcome
@@ -74,12 +73,10 @@ def run_recipe(
         code = _exit_code(run, console)
         if manifest.recipes:
             run = with_parts(run)
-        tables = run_tables(run)
+        results = finished(run)
+        tables, report = results.tables, results.report
         if manifest.metrics:
             code = gated(code, tables["gates"])
-        findings = all_findings(run, tables)
-        tables["findings"] = findings_table(manifest, findings)
-        report = build_report(run, tables, findings)
         if baseline:
             compared = {**options, BASELINE: baseline}
             report = with_verdict(report, run_compared(folder.path, compared, executor, console))

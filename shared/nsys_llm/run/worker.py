@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace, table_source
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.run.code_stamp import code_stamp, other_code
+from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
@@ -110,20 +111,16 @@ def _map_profile(
         facts = read_facts(opened)
         trace = read_trace(opened, reads, options)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only)
-    lacking = tuple(
-        f"no rows in {table_source(read.table).nsys}; {read.lost} are missing"
-        for read in reads
-        if read.required and not len(trace[read.table])
-    )
+    empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
         profile.path,
         profile.label,
         facts,
         ranks,
         tuple(sorted(trace.absent)),
-        lacking,
+        lacking_notes(reads, empty),
         side=profile.side,
-        empty_tables=tuple(name for name, table in trace.tables.items() if not len(table)),
+        empty_tables=empty,
     )
     return outcome, partials
 
@@ -146,14 +143,31 @@ def _map_ranks(
         refuse_endless(rank_trace, profile.label)
         partial = analysis.map_rank(rank_trace, key, options)
         partials.append(partial)
-        if analysis.missing_ranges is not None:
-            missing = analysis.missing_ranges(partial, key)
-            coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
+        coverage = ranged_coverage(analysis, partial, key, coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
         wall = map_wall(rank_trace, options, hidden=analysis.matches_collectives)
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
     return tuple(ranks), partials
+
+
+def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> tuple[str, ...]:
+    """Return what a profile cannot tell a recipe, because tables that it requires have no rows."""
+    return tuple(
+        f"no rows in {table_source(read.table).nsys}; {read.lost} are missing"
+        for read in reads
+        if read.required and read.table in empty_tables
+    )
+
+
+def ranged_coverage(
+    analysis: Analysis[Any], partial: Any, key: RankKey, coverage: tuple[CoverageRow, ...]
+) -> tuple[CoverageRow, ...]:
+    """Return the coverage of a rank with what lies in no NVTX range, if the recipe looks at it."""
+    if analysis.missing_ranges is None or not coverage:
+        return coverage
+    missing = analysis.missing_ranges(partial, key)
+    return tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
 
 
 def _where(error: Exception) -> str:

@@ -91,8 +91,8 @@ def select_rank(
     filtered = _by_ranges(options) or options.get("filter_time") is not None
     # Lined up, the operations take as much room again.
     launches = _launches(ops if filtered else {}, calls if _by_ranges(options) else None)
-    rank_trace = RankTrace({**own, **ops}, trace.strings, None, ops, _devices(ops, options))
-    selection = _selection(rank_trace, launches, options, finders)
+    whole = RankTrace({**own, **ops}, trace.strings, None, ops, _devices(ops, options))
+    selection = _selection(whole, launches, options, finders)
     kept = _kept(ops, launches, selection, options.get("device"))
     selected = {name: table.take(kept[name]) for name, table in ops.items()}
     rank_trace = RankTrace(
@@ -100,32 +100,47 @@ def select_rank(
         trace.strings,
         selection.windows_ns,
         ops,
-        _devices(ops, options),
+        whole.device_ids,
         _chosen_calls(own, selection),
         kept,
         selection.there_n,
         selection.others,
     )
+    coverage = _coverage(trace, own, rank_trace, broken_n)
+    notes = list(selection.notes) or _empty_notes(ops, kept, options, trace)
+    if not any(map(len, ops.values())):
+        notes.append(f"all {sum(broken_n.values())} rows of GPU work are broken")
+    return rank_trace, coverage, tuple(notes)
+
+
+def _coverage(
+    trace: Trace, own: Mapping[str, Table], rank: RankTrace, broken_n: Mapping[str, int]
+) -> tuple[CoverageRow, ...]:
+    """Return the coverage of each table of operations of a rank, before any filter.
+
+    Args:
+        trace: All that was read of the profile.
+        own: The rank's rows of each table, broken ones among them.
+        rank: The rank.
+        broken_n: Rows that were left out, by table of operations.
+    """
+    calls, ops = own.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
     opaque_n = opaque_launches_n(ops, trace, calls)
-    coverage = tuple(
+    return tuple(
         count_coverage(
             name,
             own[name],
             ops[name],
             broken_n[name],
-            rank_trace,
+            rank,
             name not in trace.absent,
             duplicates,
             opaque_n,
         )
         for name in ops
     )
-    notes = list(selection.notes) or _empty_notes(ops, kept, options, trace)
-    if not any(map(len, ops.values())):
-        notes.append(f"all {sum(broken_n.values())} rows of GPU work are broken")
-    return rank_trace, coverage, tuple(notes)
 
 
 def _devices(ops: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[int, ...]:
