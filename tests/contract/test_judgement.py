@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import shutil
 
 import pytest
 from gain_checks import check_findings
 from quick_run import quick_run
+from results import run
 
 from nsys_llm.report.report import all_findings
 from nsys_llm.report.run_tables import run_tables
@@ -15,24 +16,20 @@ from nsys_llm.testing.machine import random_program, simulate, write_profiles
 from nsys_llm.testing.machine.changes import without_fault, without_slow_rank
 from nsys_llm.testing.machine.scenarios import gpu_bound, late_host, slow_gpu, two_devices
 
-TRACES = [
-    "h100_mfu_ranks/before", "h100_mfu_ranks/after", "h100_mfu/before.sqlite",
-    "a100_vector_add/vector_add_profile_serial_pqtdir",
-    "a100_vector_add/vector_add_profile_streamed_pqtdir",
-    "a100_vector_add/vector_add_profile_v2_pqtdir",
-]  # fmt: skip
+H100 = ["h100_mfu_ranks/before", "h100_mfu_ranks/after", "h100_mfu/before.sqlite"]
+A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 GPU = ["rank", "device_id"]
 
 
 def judged(*paths):
     """Return the opportunities of an overview, after all findings of all recipes were checked."""
-    run = quick_run("llm_overview", *paths)
-    tables = run_tables(run)
-    for recipe, part in run.partial.parts.items():
+    done = quick_run("llm_overview", *paths)
+    tables = run_tables(done)
+    for recipe, part in done.partial.parts.items():
         check_findings(part.report.findings, part.tables)
         _check_wall(part.tables["wall"], tables["wall"])
         tables |= {f"{recipe}/{name}": table for name, table in part.tables.items()}
-    told = all_findings(run, tables)
+    told = all_findings(done, tables)
     check_findings(told, tables)
     _check_idle(tables["opportunities"])
     return tables["opportunities"]
@@ -68,9 +65,20 @@ def test_the_demo(tmp_path, side):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", H100)
 def test_real_traces(traces, name):
-    judged(Path(traces / name))
+    judged(traces / name)
+
+
+@pytest.mark.nsys
+@pytest.mark.traces
+@pytest.mark.parametrize("stem", A100)
+def test_real_reports(nsys, traces, tmp_path, stem):
+    report = tmp_path / f"{stem}.nsys-rep"
+    shutil.copyfile(traces / "a100_vector_add" / report.name, report)
+    words = ["--type", "sqlite", "--lazy", "false", "-o", "export.sqlite", report]
+    assert run([nsys, "export", *words], tmp_path).returncode == 0
+    judged(tmp_path / "export.sqlite")
 
 
 @pytest.mark.parametrize("seed", range(12))
