@@ -152,6 +152,8 @@ def _with_sizes(frame: pd.DataFrame, configs: pd.DataFrame, steps: tuple[int, in
 
 def _same_work(tables: Tables) -> bool | None:
     """Return what the names of steps say of the work of a step."""
+    if pd.notna(tables["verdict"]["work"].iloc[0]):
+        return False
     rows = tables["comparability"].set_index("check")
     if WORK not in rows.index or pd.isna(rows.loc[WORK, "baseline"]):
         return None

@@ -11,7 +11,7 @@ from nsys_llm.report.run import absent_ranks
 from nsys_llm.taxonomy.idle_causes import PROFILER_OVERHEAD
 from nsys_llm.view.text import counted, format_count, format_percent
 
-from .checks import ALL, DIFFERS, SAME, TOTALS, UNKNOWN, Row, check_row
+from .checks import ALL, DIFFERS, NAMES, SAME, TOTALS, UNKNOWN, Row, check_row
 from .runs import Run, Runs
 from .step_work import work_rows
 from .work_checks import kernels_row, outside_row, steps_row, window_row
@@ -199,10 +199,8 @@ def _names(runs: Runs) -> Row:
         shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
     if min(shares) < COMMON_PCT:
-        return check_row(
-            "kernel names in common", shown, DIFFERS, "mostly other kernels: other code"
-        )
-    return check_row("kernel names in common", shown, SAME, "largely the same kernels")
+        return check_row(NAMES, shown, DIFFERS, "mostly other kernels: other code")
+    return check_row(NAMES, shown, SAME, "largely the same kernels")
 
 
 def _repeats(runs: Runs) -> Iterable[Row]:

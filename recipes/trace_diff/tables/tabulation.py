@@ -24,7 +24,7 @@ from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
 from .checks import ALL, BLOCKING
-from .collectives import collective_columns, sum_collectives
+from .collectives import collective_columns, matched, sum_collectives
 from .comparability import comparability_columns
 from .kernels import config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
@@ -67,10 +67,11 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rules = _rules(runs, options["engine"])
     classes = _classes(runs, rules)
     kernels = named_kernels(runs, classes, options)
-    collectives = {run.side: sum_collectives(run, options) for run in runs.all}
+    met = {run.side: matched(run, options) for run in runs.all}
+    collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
     comparability = comparability_columns(runs, options)
     blocked = _blocked(comparability)
-    steps = {run.side: run_steps(run, _category_of(rules), options) for run in runs.all}
+    steps = {run.side: run_steps(run, _category_of(rules), met[run.side]) for run in runs.all}
     verdict = step_verdict(runs, steps, blocked[ALL])
     measures = Measures(runs, collectives, classes, blocked, verdict, steps)
     metrics = load_manifest(_RECIPE).metrics

@@ -49,6 +49,8 @@ def steps_row(runs: Runs) -> Row:
     if before != after and same_tokens(*both):
         meaning = f"another number of steps for as many tokens: compare sums{few}"
         return check_row(STEPS, shown, DIFFERS, meaning)
+    if before != after and shown[0] == shown[1]:
+        return check_row(STEPS, shown, SAME, f"as many steps of a rank{few}")
     if before != after:
         return check_row(STEPS, shown, TOTALS, f"another number of steps: compare per step{few}")
     return check_row(STEPS, shown, SAME, f"as many steps{few}")

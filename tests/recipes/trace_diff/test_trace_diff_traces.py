@@ -46,8 +46,12 @@ def test_the_verdict_is_in_wall_clock_time_a_layer(tables, mfu):
         "SLOWER  17.74 -> 19.98 ms a layer (+12.6 %; +11.4 % without the profiler's flushes)",
         "idle +1.59 | communication +0.38 (waiting) | profiler +0.22 | compute +0.05",
     ]
-    assert lines[2].startswith("cause: the host: launch and copy calls and NVTX ranges take ")
-    assert "`cudaLaunchKernel` 5.65 -> 8.41 us median" in lines[2]
+    assert lines[2].startswith(
+        "cause: the host: launch and copy calls take 1.4 to 1.6 times as long (medians: "
+        "`cudaLaunchKernel` 5.65 -> 8.41 us, "
+    )
+    # Of the ranges some are as fast as before: never all.
+    assert "19 of 33 NVTX ranges 1.1 to 1.6 times as long (" in lines[2]
 
 
 WALL_MS = {"idle": 1.586, "communication": 0.376, "profiler": 0.219, "compute": 0.054, "copies": 0}
@@ -120,12 +124,29 @@ def test_the_host_is_slower_in_most_calls_and_faster_in_some(tables, mfu):
         found = host.loc[name, ["baseline_p50_ns", "input_p50_ns"]] / 1_000
         assert found.tolist() == pytest.approx(medians, abs=0.006), name
         assert host.loc[name, "verdict"] == ("regress" if medians[1] > medians[0] else "improve")
-    (found,) = [
-        one for one in read_report(mfu)["report"]["findings"] if one["rule"] == "slower_host"
-    ]
-    assert unexplained_numbers(found) == []
+    findings = {one["rule"]: one for one in read_report(mfu)["report"]["findings"]}
+    for one in findings.values():
+        assert unexplained_numbers(one) == []
+    found = findings["slower_host"]
     assert "got faster" in found["details"]
+    # No more than idle time grew on that GPU, however causes moved inside of it.
+    wall = tables["wall_change"]
+    idle = wall[(wall["wall_class"] == "idle") & wall["detail"].isna() & (wall["rank"] == 0)]
+    assert found["gain_step_ns"] == pytest.approx(idle["change_ns"].item())
     assert found["severity"] == "high"
+
+
+def test_the_pair_swapped_is_faster_by_as_much_and_costs_nothing(tables, traces, tmp_path):
+    folder, out = traces / "h100_mfu", tmp_path / "out"
+    analyse(out, folder / "after.sqlite", folder / "before.sqlite", options=[], recipe="trace_diff")
+    back = read_frames(out)
+    assert back["verdict"]["word"].tolist() == ["FASTER"]
+    assert back["verdict"]["change_ns"].tolist() == (-tables["verdict"]["change_ns"]).tolist()
+    keys = ["rank", "device_id", "wall_class", "detail"]
+    there, again = (one["wall_change"].set_index(keys)["change_ns"] for one in (tables, back))
+    assert (-again.reindex(there.index)).tolist() == there.tolist()
+    findings = read_report(out)["report"]["findings"]
+    assert {one["kind"] for one in findings} == {"improvement", "capture"}
 
 
 def test_gates_on_the_pair(traces, tmp_path):
