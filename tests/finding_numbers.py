@@ -33,6 +33,17 @@ def unexplained_numbers(finding: Mapping[str, Any]) -> list[str]:
     return [token for token in _numbers(prose) if token not in shown]
 
 
+def checked(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a report of report.json, if every number in its findings is a field.
+
+    Args:
+        report: See above.
+    """
+    for one in report["findings"]:
+        assert unexplained_numbers(one) == [], (one["rule"], one["title"], one["details"])
+    return report
+
+
 def _numbers(text: str) -> list[str]:
     return [match[0].rstrip(",").lstrip("+-") for match in _NUMBER.finditer(text)]
 

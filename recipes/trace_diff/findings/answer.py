@@ -33,6 +33,8 @@ _REASONS: Final = {
     "faster_gpu": "The GPUs are faster, and wait for the host",
     "host_bound": "The host launches later than before",
 }
+#: Calls that the cause names: it has three lines on the first screen.
+_MOST_CALLS: Final = 2
 #: Waiting is for what some rank does.
 _WAITING: Final = frozenset({"waiting", "pair_waiting", "profiler_wait"})
 #: A change is the cause of a slower run from this share of the mean GPU's change on; ours.
@@ -80,7 +82,7 @@ def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
     costs = Costs(tables, basis)
     host = slower_host(tables)
     if host is not None and host_finding(tables, costs) is not None:
-        return f"the host: {host_words(host)}"
+        return f"the host: {host_words(host, _MOST_CALLS)}"
     worse = [one for one in findings(tables) if one.gain is not None and one.severity is not None]
     # What others wait for before the waiting.
     worse.sort(key=lambda one: (one.rule in _WAITING, -one.gain.gain_ns if one.gain else 0))

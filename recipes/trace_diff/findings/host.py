@@ -105,15 +105,18 @@ class HostGroup:
     tested_n: int
     ratios: tuple[float, ...]
 
-    @property
-    def words(self) -> str:
-        """How many of them are slower, and by how much: `launch calls take 1.4 times as long`."""
+    def words(self, most: int) -> str:
+        """Return how many of them are slower, and by how much: `launch calls take 1.4 times ...`.
+
+        Args:
+            most: Names at most.
+        """
         some = "" if self.slower_n == self.tested_n else f"{self.slower_n} of {self.tested_n} "
         low, high = _ratio(min(self.ratios)), _ratio(max(self.ratios))
         times = low if low == high else f"{low} to {high}"
         told = ", ".join(
             f"{quoted(row['name'])} {median_words(row['baseline_p50_ns'], row['input_p50_ns'])}"
-            for row in self.named
+            for row in self.named[:most]
         )
         return f"{some}{self.name} take {times} times as long (medians: {told})"
 
@@ -129,10 +132,16 @@ def slower_host(tables: Tables) -> HostChange | None:
     return change if slower and change.share_pct >= SLOWER_HOST_SHARE_PCT else None
 
 
-def host_words(change: HostChange) -> str:
-    """Return what is slower: `launch calls take 1.4 times as long (...), NVTX ranges 1.1 (...)`."""
-    first, *others = [group.words for group in change.groups]
-    return ", ".join([first, *(words.replace("take ", "", 1) for words in others)])
+def host_words(change: HostChange, most: int = _MOST_CALLS) -> str:
+    """Return what is slower: `launch calls take 1.4 times as long (...), NVTX ranges 1.1 (...)`.
+
+    Args:
+        change: What the host does slower.
+        most: Names of calls at most.
+    """
+    first, *others = [group.words(most) for group in change.groups]
+    short = [words.replace("take ", "", 1).replace("as long (medians: ", "(") for words in others]
+    return ", ".join([first, *short])
 
 
 def host_finding(tables: Tables, costs: Costs) -> Finding | None:

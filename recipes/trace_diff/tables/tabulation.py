@@ -26,12 +26,13 @@ from ..partials import DiffPartial
 from .checks import ALL, BLOCKING
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import comparability_columns
-from .kernels import config_columns, kernel_columns, named_kernels
+from .kernels import FullSteps, NamedKernels, config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
 from .ranks import rank_columns, rank_kernel_columns
 from .runs import Runs, runs_of
-from .step_splits import run_steps
-from .step_verdict import step_verdict
+from .step_splits import STEP, run_steps
+from .step_verdict import StepVerdict, step_verdict
+from .step_work_change import step_kernels
 from .sums import (
     api_columns,
     category_columns,
@@ -85,7 +86,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
-        "kernels": kernel_columns(kernels, runs),
+        "kernels": kernel_columns(kernels, runs, _full_steps(runs, kernels, verdict)),
         "configs": config_columns(runs, options),
         "categories": category_columns(kernels),
         "memops": memop_columns(runs),
@@ -98,6 +99,15 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "host": host_columns(runs, options),
         "waterfall": waterfall_columns(verdict, changes),
     }
+
+
+def _full_steps(runs: Runs, kernels: NamedKernels, verdict: StepVerdict) -> FullSteps | None:
+    """Return the kernels of full steps where steps are marks, of which a capture cuts some."""
+    basis = verdict.yardstick.basis
+    if runs.steps is not None or basis is None or basis.kind != STEP:
+        return None
+    sides = (step_kernels(run, kernels.names, basis.weights) for run in (runs.baseline, runs.input))
+    return FullSteps(basis.unit, *sides)
 
 
 def _blocked(comparability: Columns) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from finding_numbers import checked
 from results import analyse, read_frames, read_report
 
 from nsys_llm.recipes.trace_diff.per_rank.step_numbers import (
@@ -25,7 +26,7 @@ def told(folder, before, after):
     """Return the answer, the findings by rule, and the tables."""
     words = ["--baseline", *map(str, before)]
     out = analyse(folder / "out", *after, options=words, recipe="trace_diff")
-    report = read_report(out)["report"]
+    report = checked(read_report(out)["report"])
     findings = {}
     for one in report["findings"]:
         findings.setdefault(one["rule"], []).append(one)
