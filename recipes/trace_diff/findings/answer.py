@@ -157,7 +157,7 @@ def _check(row: dict[Any, Any]) -> str:
 
 def _graphs(tables: Tables, basis: Basis) -> str:
     """Say what kernel times leave out where CUDA graphs were traced as a whole."""
-    runs = tables["runs"].set_index("side").loc[list(COMPARED)]
+    runs = tables["runs"].set_index("run").loc[list(COMPARED)]
     graphs = runs["whole_graphs_n"]
     if not graphs.any():
         return ""
@@ -192,6 +192,6 @@ def _nothing_changed(tables: Tables) -> bool:
         kernels["baseline_launches_n"] == kernels["input_launches_n"]
     )
     others = (tables[name]["change_ns"].fillna(0) == 0 for name in _SUMS)
-    runs = tables["runs"].set_index("side").loc[list(COMPARED), ["window_ns", "busy_ns"]]
+    runs = tables["runs"].set_index("run").loc[list(COMPARED), ["window_ns", "busy_ns"]]
     alike = bool((runs.nunique() == 1).all())
     return alike and bool(same.all()) and all(bool(one.all()) for one in others)

@@ -63,7 +63,7 @@ def _significance(tables: Tables) -> list[str]:
 
 
 def _windows(tables: Tables) -> list[str]:
-    runs = tables["runs"].set_index("side")
+    runs = tables["runs"].set_index("run")
     if not runs.loc[["baseline", "input"], "steps_n"].isna().any():
         return []
     basis = next(iter(tables["kernels"]["basis"]), SUMS)

@@ -75,7 +75,7 @@ class Costs:
         rows = records(tables["wall_change"])
         self.mean = [row for row in rows if row["rank"] is None]
         self._gpus = [row for row in rows if row["rank"] is not None]
-        runs = tables["runs"].set_index("side").loc[INPUT]
+        runs = tables["runs"].set_index("run").loc[INPUT]
         self._steps_n = None if pd.isna(runs["steps_n"]) else int(runs["steps_n"])
         self._tokens_n = None if pd.isna(runs["tokens_n"]) else int(runs["tokens_n"])
 

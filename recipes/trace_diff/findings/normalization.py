@@ -170,7 +170,7 @@ def both_sides(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def _steps(tables: Tables) -> tuple[int, int] | None:
     """Return the steps of both sides where kernels are told per step."""
-    kernels, runs = tables["kernels"], tables["runs"].set_index("side")["steps_n"]
+    kernels, runs = tables["kernels"], tables["runs"].set_index("run")["steps_n"]
     if kernels.empty or runs[list(COMPARED)].isna().any():
         return None
     if kernels["step_change_ns"].isna().all():

@@ -96,7 +96,7 @@ def _ranks(runs: Runs) -> Row:
     shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
     if len(sides[0]) != len(sides[1]):
         return check_row(
-            "ranks", shown, TOTALS, "compared over all ranks; by rank only those on both sides"
+            "ranks", shown, TOTALS, "compared over all ranks; by rank only those in both runs"
         )
     rules = [{rank.source for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
     if rules[0] != rules[1]:
@@ -123,7 +123,7 @@ def _fact(
 ) -> Row:
     found = [_values(run, of) for run in (runs.baseline, runs.input)]
     if None in found:
-        return check_row(check, found, UNKNOWN, "not recorded on both sides, so not compared")
+        return check_row(check, found, UNKNOWN, "not recorded in both runs, so not compared")
     same = found[0] == found[1]
     return check_row(check, found, SAME if same else status, "alike" if same else meaning)
 
@@ -138,14 +138,14 @@ def _graphs(runs: Runs) -> Row:
     ]
     check = "CUDA graphs"
     if bool(whole_n[0]) != bool(whole_n[1]):
-        return check_row(check, shown, ALL, "kernels in graphs are seen on one side only")
+        return check_row(check, shown, ALL, "kernels in graphs are seen in one run only")
     if any(whole_n):
         return check_row(
             check, shown, DIFFERS, "kernels in graphs are not seen: no gate on kernels"
         )
     if bool(nodes_n[0]) != bool(nodes_n[1]):
         return check_row(
-            check, shown, DIFFERS, "one side alone runs CUDA graphs: a change of its own"
+            check, shown, DIFFERS, "one run alone uses CUDA graphs: a change of its own"
         )
     return check_row(check, shown, SAME, "alike")
 

@@ -260,7 +260,7 @@ def test_the_answer_tells_fewer_steps_from_waiting(mfu):
     told = next(one["details"] for one in report["findings"] if one["rule"] == "pair_waiting")
     assert "send and receive +9.11 ms, +3.2 ms of it the profiler's own work" in told
     assert "transfer -525 us" in told
-    assert "nearly all kernels run 10.5 % less often alike" in answer
+    assert "nearly all kernels launched 10.5 % less often, in proportion" in answer
 
 
 def test_idle_time_is_that_of_idle_gaps(tables, traces, tmp_path):
@@ -270,7 +270,7 @@ def test_idle_time_is_that_of_idle_gaps(tables, traces, tmp_path):
         )
         name = {"before": "baseline", "after": "input"}[side]
         devices = found["devices"]
-        runs = tables["runs"].set_index("side").loc[name]
+        runs = tables["runs"].set_index("run").loc[name]
         assert runs["idle_ns"] == devices["idle_ns"].sum()
         assert runs["window_ns"] == devices["window_ns"].sum()
         causes = found["cause_sums"].set_index("cause")["idle_ns"]

@@ -137,7 +137,7 @@ def test_a_doubled_batch_is_more_work_and_no_slower_kernel(tmp_path, seed):
     answer, findings, tables = told(tmp_path, [before], [after])
     assert answer.startswith("FASTER  ")
     assert "A step does 16 -> 32 tokens in the mean." in answer.splitlines()[1]
-    runs = tables["runs"].set_index("side")
+    runs = tables["runs"].set_index("run")
     assert runs["tokens_n"].tolist() == [640, 640]
     change_pct = 100 * (runs.loc["input", "kernel_ns"] / runs.loc["baseline", "kernel_ns"] - 1)
     assert change_pct == pytest.approx(-22, abs=0.5)
