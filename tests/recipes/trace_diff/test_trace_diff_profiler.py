@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flushed_ranks import US, write_ranks
 from quick_run import quick
-from test_tail_profiler import US, write_ranks
 
 STEPS = 30
 
