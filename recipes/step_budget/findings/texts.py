@@ -80,7 +80,7 @@ RULES: Final = rules_by_id(
         title="Copies are on the critical path",
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="Copy ahead on a stream of its own from pinned memory, or leave the data on "
+        recommendation="Copy ahead on a separate stream from pinned memory, or keep the data on "
         "the device.",
         tables=_TABLES,
         window_shows=_SHOWS,
@@ -90,7 +90,7 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="Rank {rank} comes last in collectives, and the others wait for it",
         threshold=f"{LATER_TIMES:g} times the median of the other ranks; {limits_words()}",
-        source=f"{_PAGE}: its excess over the median rank",
+        source=f"{_PAGE}: its lateness beyond the median rank",
         recommendation="Compare what this rank does before its collectives with the median rank: "
         "`path` has the stretches, tail_stats the kernels that are slower there.",
         tables=_TABLES,
