@@ -109,7 +109,7 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
         (["9999"], "there is no finding 9999"),
         (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
         (["ranks", "--where", "where = 1"], "no column 'where'"),
-        (["ranks", "--where", "rank = two"], "is no number"),
+        (["ranks", "--where", "rank = two"], "is not a number"),
     ],
 )
 def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):

@@ -115,7 +115,7 @@ def open_export(
             where = Path(error.filename or target.parent).name
             raise ReportError(
                 f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
-                "--export-dir, or export it where that can be done."
+                "--export-dir, or export it in a writable place."
             ) from error
         yield stack.enter_context(ParquetReport(target))
 
@@ -240,7 +240,7 @@ def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.Complet
         )
     except subprocess.TimeoutExpired as error:
         raise ReportError(
-            f"{report.name}: nsys export was ended after {limit_s:,.0f} s; export it by hand: "
+            f"{report.name}: nsys export was stopped after {limit_s:,.0f} s; export it by hand: "
             f"nsys export --type sqlite --lazy false {report.name}."
         ) from error
 

@@ -147,7 +147,7 @@ def open_report(
     file = Path(path)
     if not _exists(file):
         raise ReportError(
-            f"{file.name}: is not where this worker looks; all workers must see the same folders."
+            f"{file.name}: is not found on this worker; all workers must see the same folders."
         )
     if file.is_dir():
         with ParquetReport(file) as parquet:
@@ -164,7 +164,7 @@ def _expanded(entry: str) -> Iterable[Path]:
     try:
         return _reports_behind(entry)
     except OSError as error:
-        raise UsageError(f"{entry}: cannot be looked at ({error.strerror}).") from error
+        raise UsageError(f"{entry}: cannot be accessed ({error.strerror}).") from error
 
 
 def _reports_behind(entry: str) -> Iterable[Path]:
@@ -174,7 +174,7 @@ def _reports_behind(entry: str) -> Iterable[Path]:
     if not _exists(path):
         raise UsageError(f"{entry}: does not exist; give profiles, or folders that hold them.")
     if limit == 0:
-        raise UsageError(f"{entry}: ':0' takes none of the profiles; write :1 or more.")
+        raise UsageError(f"{entry}: ':0' selects no profiles; write :1 or more.")
     path = Path(os.path.abspath(path))
     if path.is_file():
         if limit is not None:
@@ -203,7 +203,7 @@ def _in_folder(folder: Path, entry: str) -> list[Path]:
     reports = [path for path in files if path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX))]
     reports += [path for path in names if path.name.endswith(_PARQUET_SUFFIX) and path.is_dir()]
     if not reports:
-        hint = ", and none in its subfolders is looked at" if any(p.is_dir() for p in names) else ""
+        hint = ", and subfolders are not searched" if any(p.is_dir() for p in names) else ""
         raise UsageError(
             f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir){hint}."
         )

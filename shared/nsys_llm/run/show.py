@@ -126,7 +126,7 @@ def _holds(frame: pd.DataFrame, condition: str) -> Any:
         try:
             value = float(text)
         except ValueError as error:
-            raise UsageError(f"--where: '{text}' is no number, and {name} is.") from error
+            raise UsageError(f"--where: '{text}' is not a number, and {name} is.") from error
     compare = {
         "=": column.eq,
         "==": column.eq,
