@@ -36,10 +36,10 @@ from {VIEW_PACKAGE}.results import Results
 results = Results()"""
 
 _CLOSING: Final = """\
-## Go on from here
+## Continue from here
 
-Every table is a data frame away: `results.table("NAME")`. A chart is changed by changing its words,
-or as a plotly figure: `results.chart(...).figure()`. The folder can be moved as a whole."""
+Every table is a data frame: `results.table("NAME")`. To change a chart, edit its arguments, or take
+it as a plotly figure: `results.chart(...).figure()`. The folder can be moved as a whole."""
 
 
 def write_notebook(folder: Path, report: Report, results: Results) -> None:
