@@ -126,4 +126,6 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from nsys_llm.run import command
+
+    sys.exit(command.main())
