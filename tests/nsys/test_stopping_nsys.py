@@ -15,6 +15,9 @@ from results import RECIPE, RECIPES_FOLDER, environment
 
 pytestmark = pytest.mark.nsys
 
+#: What must not be waited for takes ten minutes; the end takes 1 s, and more where others compute.
+SOON_S = 20
+
 #: Put before the recipe's script: reads a profile for ever.
 STUCK = """
 import pathlib as _pathlib, time as _time
@@ -67,5 +70,5 @@ def test_nothing_goes_on_and_nothing_is_left(nsys, rank_set, tmp_path, mode, who
         (os.killpg if whole_group else os.kill)(launcher.pid, signal.SIGTERM)
         launcher.wait(timeout=60)
     while (running := processes(launcher.pid)) or (tmp_path / "new").exists():
-        assert time.monotonic() - since_s < 5, running
+        assert time.monotonic() - since_s < SOON_S, running
         time.sleep(0.05)

@@ -14,6 +14,9 @@ from results import RECIPE, environment
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+#: What must not be waited for takes ten minutes; the end takes 0.1 s, and more where others compute.
+SOON_S = 20
+
 #: Reads a profile for ever, as a search over a large table does: without looking at signals.
 STUCK = """
 import pathlib, sys, time
@@ -70,7 +73,7 @@ def test_threads_that_compute_are_not_waited_for(tmp_path, mode):
     command = [sys.executable, script, *words, "--output", tmp_path / "new" / "out"]
     taken_s, code, said = terminated([*map(str, command)], begun)
     assert (code, said) == (143, "")
-    assert taken_s < 2
+    assert taken_s < SOON_S
     assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "stuck.py"]
 
 
@@ -87,7 +90,7 @@ def test_a_local_cluster_is_not_waited_for(tmp_path):
         [*map(str, command)], begun, DASK_TEMPORARY_DIRECTORY=str(scratch)
     )
     assert (code, said) == (143, "")
-    assert taken_s < 2
+    assert taken_s < SOON_S
     assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "scratch", "stuck.py"]
     assert not [path for path in scratch.rglob("*") if path.name.startswith("worker-")]
 
@@ -106,7 +109,7 @@ def test_an_export_ends_with_the_run_and_leaves_nothing(tmp_path):
     command = [sys.executable, "-c", f"{code_of_run}; command.main()", *words]
     taken_s, code, said = terminated(command, begun)
     assert (code, said) == (143, "")
-    assert taken_s < 2
+    assert taken_s < SOON_S
     assert sorted(os.listdir(tmp_path)) == ["begun", "bin", "reports"]
     assert sorted(os.listdir(reports)) == ["rank0.nsys-rep", "rank1.nsys-rep"]
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
