@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
 from nsys_llm.report.findings import Finding, cells
@@ -13,7 +12,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
-from .texts import CERTAIN_PCT, LATER_TIMES, RULES
+from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
 
 #: Names that a finding lists.
 #: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
@@ -82,7 +81,7 @@ def findings(tables: Tables) -> list[Finding]:
         for row in rows:
             if row["change"] == lever.change and row["name"] in (lever.names or (row["name"],)):
                 found.append(_finding(lever, row, critical, tables, len(counted)))
-    found += [_straggler(row, tables, len(counted)) for row in _late(rows, tables)]
+    found += [_straggler(row, tables, len(counted)) for row in _late(rows)]
     return [*found, *_inferred(counted)]
 
 
@@ -172,16 +171,10 @@ def _details(row: Record) -> str:
     )
 
 
-def _late(rows: Sequence[Record], tables: Tables) -> list[Record]:
+def _late(rows: Sequence[Record]) -> list[Record]:
     """Return the ranks that come last more than chance explains."""
     late = [row for row in rows if row["change"] == "straggler"]
-    found = []
-    for row in late:
-        others = [one["path_ns"] for one in late if one is not row]
-        others += [0.0] * (len(tables["rank_edges"]) - 1 - len(others))
-        if others and row["path_ns"] >= LATER_TIMES * median(others):
-            found.append(row)
-    return found
+    return [row for row in late if row["chance"] < LARGEST_CHANCE]
 
 
 def _straggler(row: Record, tables: Tables, n: int) -> Finding:

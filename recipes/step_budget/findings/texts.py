@@ -10,9 +10,9 @@ from nsys_llm.report.rules import Rule, rules_by_id
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.
 CERTAIN_PCT: Final = 90.0
-#: Ranks that do the same come last by chance, each now and then: of four equal ones with paces that
-#: vary by 30 %, the most by 1.6 times the median of the others. Ours.
-LATER_TIMES: Final = 2.0
+#: Ranks that do the same come last now and then: one is named where equal ones would show as much
+#: in fewer of all jobs than this. Ours.
+LARGEST_CHANCE: Final = 0.01
 
 _PAGE: Final = "the contract of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
@@ -89,7 +89,8 @@ RULES: Final = rules_by_id(
         "path_straggler",
         scope="rank",
         title="Rank {rank} comes last in collectives, and the others wait for it",
-        threshold=f"{LATER_TIMES:g} times the median of the other ranks; {limits_words()}",
+        threshold="lateness over the steps which equal ranks would show in fewer than "
+        f"{100.0 * LARGEST_CHANCE:g} % of all jobs; {limits_words()}",
         source=f"{_PAGE}: its excess over the median rank",
         recommendation="Compare what this rank does before its collectives with the median rank: "
         "`path` has the stretches, tail_stats the kernels that are slower there.",

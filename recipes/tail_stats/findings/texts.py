@@ -79,7 +79,7 @@ RULES: Final = rules_by_id(
     Rule(
         "collective_waits",
         scope="rank",
-        title="Rank {rank} waits {waiting} {whom} in {collectives}",
+        title="Waiting without a straggler: {waiting} in {collectives}",
         threshold="waiting in the collectives of a communicator in which no rank is late beyond "
         "chance; of the rank that waits longest, without what the profiler caused; "
         f"{_SHOWN}",
