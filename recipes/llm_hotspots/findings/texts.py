@@ -275,17 +275,11 @@ RULES: Final = rules_by_id(
         scope="device",
         title="Exposed communication: {share} (rank {rank})",
         threshold=f"communication beside which nothing computes; of ranks that wait for each "
-        f"other, that of the rank with least of it: {_GAIN}",
+        f"other, that of the rank with least of it; not of stages of a pipeline: {_GAIN}",
         source=OURS,
         recommendation="Overlap it with computation (micro-batches, asynchronous tensor "
         "parallelism, bucketed gradients), or use a faster all-reduce for small messages. "
         "tail_stats splits it into waiting and transfer.",
-        cases={
-            "stages": Case(
-                recommendation="Run tail_stats for the share of the bubble. More microbatches per "
-                "step, or interleaved stages, shrink it."
-            )
-        },
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
+
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, percent, records
@@ -28,13 +30,29 @@ def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] 
 
 
 def per_step(gain: Gain, tables: Tables, rank: int) -> Gain:
-    """Return a gain with the steps of its rank, where these hold nearly all of its GPU time."""
+    """Return a gain with the steps of its rank, where these hold nearly all of its GPU time.
+
+    As many as its span has of the mean full step: a share of the span is as large a share of that.
+    """
     steps = tables["rank_steps"]
     row = steps[steps["counted"] & (steps["rank"] == rank) & (steps["gpu_pct"] >= STEPS_HOLD_PCT)]
-    if row.empty:
+    step_ns = None if row.empty else _mean_step_ns(tables["steps"], rank)
+    if not step_ns:
         return gain
-    steps_n = int(row["steps_n"].iloc[0] + row["warmup_n"].iloc[0])
-    return replace(gain, steps_n=steps_n, step_unit=row["unit"].iloc[0]) if steps_n else gain
+    return replace(gain, steps_n=gain.span_ns / step_ns, step_unit=row["unit"].iloc[0])
+
+
+def _mean_step_ns(steps: pd.DataFrame, rank: int) -> float | None:
+    """Return the time from the end of the first full step to that of the last one, by step.
+
+    A step ends with the last operation of it or an earlier one. None where fewer than two are full.
+    """
+    own = steps[steps["rank"] == rank].sort_values("step", kind="stable")
+    ends = own["gpu_end_ns"].cummax()[own["full"] & ~own["warmup"]].dropna()
+    if len(ends) < 2:
+        return None
+    numbers = own.loc[ends.index[[0, -1]], "step"]
+    return float(ends.iloc[-1] - ends.iloc[0]) / float(numbers.iloc[-1] - numbers.iloc[0])
 
 
 def _slow_rank(tables: Tables) -> list[Finding]:

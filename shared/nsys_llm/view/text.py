@@ -145,6 +145,44 @@ def shortened(name: str, length: int = 60) -> str:
     return f"{name[: length - 3 - tail]}...{name[len(name) - tail :]}"
 
 
+def told_apart(names: Sequence[str], length: int) -> list[str]:
+    """Return names of one table that fit, different ones different: what is common gets cut.
+
+    Args:
+        names: As they are; equal ones are shown alike.
+        length: Of a name as it is shown, 8 or more.
+    """
+    shown = {name: shortened(name, length) for name in names}
+    by_shown: dict[str, list[str]] = {}
+    for name, text in shown.items():
+        by_shown.setdefault(text, []).append(name)
+    taken = set(by_shown)
+    for alike in by_shown.values():
+        if len({cleaned(name) for name in alike}) > 1:
+            for name in alike:
+                shown[name] = _apart(name, alike, length, taken)
+                taken.add(shown[name])
+    return [shown[name] for name in names]
+
+
+def _apart(name: str, alike: Sequence[str], length: int, taken: Container[str]) -> str:
+    """Return a name with the part in which it differs from others, or else a number."""
+    texts = [cleaned(other) for other in alike]
+    common_n = len(os.path.commonprefix(texts))
+    head = cleaned(name)[: min(common_n, (length - 3) // 3)]
+    rest = cleaned(name)[common_n:]
+    text = f"{head}...{rest}"
+    if len(text) > length:
+        end_n = len(os.path.commonprefix([other[::-1] for other in texts]))
+        told = rest[: len(rest) - min(end_n, len(rest))]
+        text = f"{head}...{told or rest}"[:length]
+    number = 1
+    while text in taken:
+        mark = f"~{number}"
+        text, number = text[: length - len(mark)].split("~")[0] + mark, number + 1
+    return text
+
+
 def _is_null(value: Any) -> bool:
     """Tell None, not-a-number, and pandas' own nulls; this module knows no pandas."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
