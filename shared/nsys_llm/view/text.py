@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from .kernel_names import kernel_label
@@ -159,7 +160,7 @@ def told_apart(names: Sequence[str], length: int) -> list[str]:
     taken = set(by_shown)
     for alike in by_shown.values():
         if len({cleaned(name) for name in alike}) > 1:
-            for name in alike:
+            for name in (one for one in alike if cleaned(one) != shown[one]):
                 shown[name] = _apart(name, alike, length, taken)
                 taken.add(shown[name])
     return [shown[name] for name in names]
@@ -168,12 +169,12 @@ def told_apart(names: Sequence[str], length: int) -> list[str]:
 def _apart(name: str, alike: Sequence[str], length: int, taken: Container[str]) -> str:
     """Return a name with the part in which it differs from others, or else a number."""
     texts = [cleaned(other) for other in alike]
-    common_n = len(os.path.commonprefix(texts))
+    common_n = _common_n(texts)
     head = cleaned(name)[: min(common_n, (length - 3) // 3)]
     rest = cleaned(name)[common_n:]
     text = f"{head}...{rest}"
     if len(text) > length:
-        end_n = len(os.path.commonprefix([other[::-1] for other in texts]))
+        end_n = _common_n([other[::-1] for other in texts])
         told = rest[: len(rest) - min(end_n, len(rest))]
         text = f"{head}...{told or rest}"[:length]
     number = 1
@@ -181,6 +182,13 @@ def _apart(name: str, alike: Sequence[str], length: int, taken: Container[str]) 
         mark = f"~{number}"
         text, number = text[: length - len(mark)].split("~")[0] + mark, number + 1
     return text
+
+
+def _common_n(texts: Sequence[str]) -> int:
+    """Return how many characters all texts begin with."""
+    first, last = min(texts), max(texts)
+    both = zip(first, last, strict=False)
+    return next((n for n, (a, b) in enumerate(both) if a != b), len(first))
 
 
 def _is_null(value: Any) -> bool:
