@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -80,6 +81,18 @@ def test_real_reports(nsys, traces, tmp_path, stem):
     words = ["--type", "sqlite", "--lazy", "false", "-o", "export.sqlite", report]
     assert run([nsys, "export", *words], tmp_path).returncode == 0
     judged(tmp_path / "export.sqlite")
+
+
+def test_how_slow_a_rank_is_reads_alike_in_all_recipes(tmp_path):
+    done = quick_run("llm_overview", *write_demo(tmp_path, scale=0.5).baseline)
+    told = [
+        re.search(r"straggler: compute ([\d.]+ %) longer", one.title)
+        for part in done.partial.parts.values()
+        for one in part.report.findings
+    ]
+    told = [match[1] for match in told if match]
+    assert len(told) == 3
+    assert len(set(told)) == 1
 
 
 @pytest.mark.parametrize("seed", range(12))

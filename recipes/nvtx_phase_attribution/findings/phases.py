@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from nsys_llm.analyses.device.longer_compute import longer_pct
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, percent, records
@@ -110,12 +111,12 @@ def _of_gpu(
 def _slow_rank_finding(tables: Tables, rows: list[Record], device: int, gain: Gain) -> Finding:
     rank = int(rows[0]["rank"])
     more_ns = sum(row["above_median_ns"] for row in rows)
+    words, same, ops = _against_others(tables, rows[0])
     usual_ns = sum(row["work_ns"] for row in rows) - more_ns
-    more_pct = percent(more_ns, usual_ns)
+    more_pct = _longer_pct(tables, rank) if same else percent(more_ns, usual_ns)
     evidence: tuple[Evidence, ...] = ()
     for row in rows:
         evidence += cells("rank_phases", row, ("rank", "phase"), ("work_ns", "above_median_ns"))
-    words, same, ops = _against_others(tables, rows[0])
     usual = "median rank" if tables["rank_phases"]["rank"].nunique() > 2 else "other rank"
     shares = listed(
         [f"{format_ns(row['above_median_ns'])} in {quoted(row['phase'])}" for row in rows]
@@ -136,6 +137,13 @@ def _slow_rank_finding(tables: Tables, rows: list[Record], device: int, gain: Ga
         window_ns=_slowest_window(tables, rank, str(rows[0]["phase"])),
         impact_ns=gain.gain_ns,
     )
+
+
+def _longer_pct(tables: Tables, rank: int) -> float:
+    """Return by how much a rank's kernels are longer in all phases, communication left out."""
+    ranks = tables["rank_phases"]
+    compute_ns = (ranks["kernel_ns"] - ranks["communication_ns"]).groupby(ranks["rank"]).sum()
+    return longer_pct(int(compute_ns[rank]), compute_ns.drop(rank).tolist())
 
 
 def _against_others(tables: Tables, row: Record) -> tuple[str, bool, tuple[Evidence, ...]]:

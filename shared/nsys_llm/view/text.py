@@ -167,21 +167,18 @@ def told_apart(names: Sequence[str], length: int) -> list[str]:
 
 
 def _apart(name: str, alike: Sequence[str], length: int, taken: Container[str]) -> str:
-    """Return a name with the part in which it differs from others, or else a number."""
-    texts = [cleaned(other) for other in alike]
-    common_n = _common_n(texts)
-    head = cleaned(name)[: min(common_n, (length - 3) // 3)]
-    rest = cleaned(name)[common_n:]
-    text = f"{head}...{rest}"
-    if len(text) > length:
-        end_n = _common_n([other[::-1] for other in texts])
-        told = rest[: len(rest) - min(end_n, len(rest))]
-        text = f"{head}...{told or rest}"[:length]
+    """Return a name from where it differs from all others, or the most similar one, or numbered."""
+    whole, texts = cleaned(name), [cleaned(other) for other in alike]
+    nearest_n = max(_common_n([whole, other]) for other in texts if other != whole)
+    for common_n in (_common_n(texts), nearest_n):
+        head = whole[: min(common_n, (length - 3) // 3)]
+        text = f"{head}...{whole[common_n:]}"[:length]
+        if text not in taken:
+            return text
     number = 1
-    while text in taken:
-        mark = f"~{number}"
-        text, number = text[: length - len(mark)].split("~")[0] + mark, number + 1
-    return text
+    while (marked := f"{text[: length - len(str(number)) - 1]}~{number}") in taken:
+        number += 1
+    return marked
 
 
 def _common_n(texts: Sequence[str]) -> int:

@@ -101,14 +101,19 @@ def pace(number, mean_ns):
 
 
 def test_a_slow_gpu_gains_its_time_beyond_the_median_of_the_others():
-    devices = [device(one, p50_others_p50=1.2 if one == 2 else 1.0) for one in range(4)]
+    devices = [
+        device(
+            one, p50_others_p50=1.2 if one == 2 else 1.0, total_ns=60 * MS if one == 2 else 50 * MS
+        )
+        for one in range(4)
+    ]
     own = [pace(one, 60_000.0 if one == 2 else 50_000.0) for one in range(4)]
     given = tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices, own=own)
     (one,) = found(given).values()
     assert (one.rule, one.severity, one.rank, one.culprit) == (
         "persistent_straggler", "high", 2, "rank:2",
     )  # fmt: skip
-    assert one.title == "Rank 2 is a straggler: 20.0 % slower"
+    assert one.title == "Rank 2 is a straggler: compute 20.0 % longer"
     # 1,000 launches of 10 us more, of a span of 100 ms.
     assert (one.gain.gain_ns, one.gain.is_bound, one.gain.basis) == (10 * MS, True, "device")
     assert one.gain.wall_classes == ("compute",)
