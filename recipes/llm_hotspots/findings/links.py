@@ -58,6 +58,9 @@ def _bound(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     )
     computes_ns = walls.class_ns(rank, device, COMPUTE)
     fields = fields_of(_LINK, gpu, some, gain, numbers, gain.gain_ns)
+    known = all(row["size_bytes"] is not None for row in some)
+    size = f"{numbers.bytes('link_bytes', summed(some, 'size_bytes'))} in " if known else ""
+    fields["fields"] |= {"moved": f"{size}{numbers.ns('copies_ns', gain.gain_ns)}"}
     yield RULES["link_bound"].finding(
         details=f"Copies fill {numbers.ns('copies_ns', gain.gain_ns)} of "
         f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank}: {told}. The GPU "
@@ -101,12 +104,15 @@ def _slow(
     gpu, some, gain = best_gpu(slow, gains)
     rank, device = gpu
     numbers, exposed_ns = Numbers(), summed(some, "exposed_ns")
+    fields = fields_of(kind, gpu, some, gain, numbers)
+    rate = summed(some, "size_bytes") / summed(some, "union_ns")
+    best = numbers.value("fastest_gb_s", fastest, "GB/s")
+    fields["fields"] |= {"rate": numbers.value("union_gb_s", rate, "GB/s"), "best": best}
     yield RULES["slow_copies"].finding(
         details=f"{moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
         f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
-        f"beside them. The fastest {kind} copy of the run has "
-        f"{numbers.value('fastest_gb_s', fastest, 'GB/s')}.",
-        **fields_of(kind, gpu, some, gain, numbers),
+        f"beside them. The fastest {kind} copy of the run has {best}.",
+        **fields,
     )
 
 

@@ -358,7 +358,7 @@ RULES: Final = rules_by_id(
     Rule(
         "link_bound",
         scope="copy",
-        title="Bound by copies to and from the device: {share} (rank {rank})",
+        title="Bound by the link: copies move {moved} (rank {rank})",
         threshold=f"copies between host and device, or two devices, without a kernel take "
         f"{LINK_BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
         source=OURS,
@@ -371,7 +371,7 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_copies",
         scope="copy",
-        title="{kind} copies below the best rate seen: {share} (rank {rank})",
+        title="{kind} copies at {rate}, {best} seen (rank {rank})",
         threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
         f"the rate of the fastest one of their direction would take less than "
         f"{100.0 * LINK_RATE_SHARE:g} % of their time; what that saves is the gain: {_GAIN}",

@@ -25,7 +25,7 @@ KINDS: Final = (PERFORMANCE, IMPROVEMENT, CAPTURE)
 SEVERITIES: Final = ("high", "medium", "low", TAIL, "note")
 
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
-INCOMPLETE: Final = ("missing_ranks", "no_gpu_work", "opaque_graphs")
+INCOMPLETE: Final = ("missing_ranks", "unrelated_profiles", "no_gpu_work", "opaque_graphs")
 
 #: What a finding can be about.
 SCOPES: Final = ("run", "rank", "device", "kernel", "category", "api", "copy", "phase")

@@ -39,7 +39,7 @@ def test_copies_that_nothing_can_hide_bound_the_job(tmp_path):
     copies = [("HtoD", 10 * nth, 10, 200) for nth in range(4)]
     one = found(tmp_path, *copies, ("DtoH", 30, 20, 300))["link_bound", "link"]
     assert (one.gain.gain_ns, one.gain.span_ns, one.gain.is_bound) == (50 * MS, 51 * MS, True)
-    assert one.title == "Bound by copies to and from the device: 98.0 % (rank 0)"
+    assert one.title == "Bound by the link: copies move 1.1 GB in 50 ms (rank 0)"
     assert "4 HtoD copies (pinned to device, 800 MB at 20 GB/s) take 40 ms" in one.details
     assert "computes for 1 ms, and overlapping copies with that gains no more" in one.details
 
@@ -60,6 +60,8 @@ def test_copies_below_the_best_rate_gain_what_that_rate_would_save(tmp_path):
     one = found(tmp_path, *copies, ("HtoD", 90, 2, 50))["slow_copies", "HtoD"]
     assert one.gain.gain_ns == pytest.approx(9 * 3 * MS)
     assert one.gain.is_bound
+    # 500 MB in 47 ms.
+    assert one.title == "HtoD copies at 10.6 GB/s, 25 GB/s seen (rank 0)"
     assert "The fastest HtoD copy of the run has 25 GB/s" in one.details
 
 
