@@ -30,6 +30,7 @@ BOOKS = {
 RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]
 #: Rules that fire on a fact, and not from an amount on.
 FACTS = {
+    "unrelated_profiles",
     "bandwidth_pattern_unused",
     "clocks_too_uncertain",
     "determinism_atomics",
