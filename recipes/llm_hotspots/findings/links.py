@@ -12,9 +12,9 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.gains import Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES
 
-from ..per_rank.memops import LARGE_BYTES
 from .memops import HIDEABLE, Gpu, best_gpu, by_gpu, fields_of, moved, summed
 from .texts import LINK_BOUND_PCT, LINK_RATE_SHARE, RULES
 

@@ -12,10 +12,11 @@ from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES
 from nsys_llm.view.text import listed
 
-from .texts import PAGEABLE_BYTES, PINNED_SHARE, RULES
+from .texts import PINNED_SHARE, RULES
 
 #: Kinds between host and device or between devices, which kernels can hide.
 HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
@@ -69,7 +70,7 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     large = [
         row
         for row in rows
-        if row["pageable"] and (row["size_bytes"] or 0) >= PAGEABLE_BYTES * max(row["ops_n"], 1)
+        if row["pageable"] and (row["size_bytes"] or 0) >= LARGE_BYTES * max(row["ops_n"], 1)
     ]
     if not large:
         return

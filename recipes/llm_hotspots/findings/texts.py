@@ -11,6 +11,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import LIMITS_PCT
 from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
@@ -26,9 +27,6 @@ SAME_LAUNCHES: Final = 0.01
 #: The median of the others has so many times as long in collectives as a late rank.
 LATE_RATIO: Final = 1.5
 
-#: Copies of this mean size are bound by the rate at which the driver stages pageable memory; far
-#: smaller ones by the time that any copy takes.
-PAGEABLE_BYTES: Final = 1 << 20
 #: Time of a copy of pinned memory, as a share of one of pageable memory.
 PINNED_SHARE: Final = 0.5
 #: From this share of the span on, copies that computation cannot hide bound the job.
@@ -387,7 +385,7 @@ RULES: Final = rules_by_id(
         "pageable_copies",
         scope="copy",
         title="Copies of pageable memory: {share} (rank {rank})",
-        threshold=f"copies of {format_bytes(PAGEABLE_BYTES)} or more in the mean, without a "
+        threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
         f"kernel, of which pinned memory saves half; {_GAIN}",
         source="Harris, How to Optimize Data Transfers in CUDA C/C++ (NVIDIA's blog, 2012): pinned "
         "memory is more than twice as fast",

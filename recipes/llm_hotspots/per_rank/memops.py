@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +25,12 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .blocking import BlockingRows, blocking_rows
 from .gpu_peaks import peak_bandwidths
-
-#: From here on the link's rate decides how long a copy takes, and not what any copy costs.
-LARGE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Final
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.gains import Gain, gain_words
 from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import (
     counted,
@@ -19,7 +20,6 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from ..per_rank.repeated_copies import LEAST_BYTES
 from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
 
 #: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
@@ -221,14 +221,14 @@ def _repeated(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
         RULES["repeated_copies"].finding(
             gain=gain,
             fields={"copies": told, "unit": edge["step_unit"], "size": size},
-            details=f"{told} of {format_bytes(LEAST_BYTES)} or more each, of the same sizes in all "
+            details=f"{told} of {format_bytes(LARGE_BYTES)} or more each, of the same sizes in all "
             f"{n} {edge['step_unit']}s of rank {gpu.rank}; they take {format_ns(step_ns)} a "
             f"{edge['step_unit']}, {format_ns(path_ns)} of it on the critical path.",
             evidence=cells(
                 "rank_edges", edge, ("rank", "file"), ("repeated_copies_n", "repeated_bytes")
             ),
             numbers={
-                "least_bytes": LEAST_BYTES,
+                "least_bytes": LARGE_BYTES,
                 "steps_n": n,
                 "step_ns": step_ns,
                 "path_ns": path_ns,

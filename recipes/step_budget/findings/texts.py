@@ -7,9 +7,8 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import limits_words
 from nsys_llm.report.rules import Rule, rules_by_id
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.view.text import format_bytes
-
-from ..per_rank.repeated_copies import LEAST_BYTES, LEAST_COPIES, LEAST_STEPS
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.
 CERTAIN_PCT: Final = 90.0
@@ -93,7 +92,7 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="The same {copies} to the device in every {unit}: {size}",
         threshold="the same copies to the device in all steps that count (not layers), at least "
-        f"{LEAST_STEPS} steps with {LEAST_COPIES} copies of {format_bytes(LEAST_BYTES)} or more "
+        f"{LEAST_STEPS} steps with {LEAST_COPIES} copies of {format_bytes(LARGE_BYTES)} or more "
         f"each; their time on the path is the gain: {limits_words()}",
         source="transfers that can be kept on the device cost nothing (CUDA C++ Best Practices "
         "Guide, Data Transfer Between Host and Device); inputs of a step are few copies",

@@ -9,16 +9,11 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.taxonomy.step_names import STEP
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .steps import COUNTED, RankSteps
-
-#: Smaller copies are no weights; inputs of a step are few, weights one or more a layer; ours.
-LEAST_BYTES: Final = 1 << 20
-LEAST_COPIES: Final = 8
-#: Steps that have to agree; ours.
-LEAST_STEPS: Final = 3
 
 _TABLE: Final = "memcpys"
 _HTOD: Final = 1
@@ -54,7 +49,7 @@ def repeated_copies(trace: RankTrace, steps: RankSteps, marks: Sequence[str]) ->
     if found is None or found.unit != STEP or moves is None or counted.size < LEAST_STEPS:
         return RepeatedCopies()
     step = found.step[_first_row(trace) :][: len(moves)]
-    rows = np.flatnonzero((moves["copy_kind"] == _HTOD) & (moves["size_bytes"] >= LEAST_BYTES))
+    rows = np.flatnonzero((moves["copy_kind"] == _HTOD) & (moves["size_bytes"] >= LARGE_BYTES))
     rows = rows[np.isin(step[rows], counted)]
     sizes = moves["size_bytes"][rows]
     order = np.lexsort((sizes, step[rows]))
