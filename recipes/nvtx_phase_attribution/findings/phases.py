@@ -44,16 +44,15 @@ def per_step(gain: Gain, tables: Tables, rank: int) -> Gain:
 
 
 def _mean_step_ns(steps: pd.DataFrame, rank: int) -> float | None:
-    """Return the time from the end of the first full step to that of the last one, by step.
+    """Return the mean time of the full steps of a rank; None where there are none.
 
-    A step ends with the last operation of it or an earlier one. None where fewer than two are full.
+    A step ends with the last operation of it or an earlier one, where the next one begins.
     """
     own = steps[steps["rank"] == rank].sort_values("step", kind="stable")
-    ends = own["gpu_end_ns"].cummax()[own["full"] & ~own["warmup"]].dropna()
-    if len(ends) < 2:
-        return None
-    numbers = own.loc[ends.index[[0, -1]], "step"]
-    return float(ends.iloc[-1] - ends.iloc[0]) / float(numbers.iloc[-1] - numbers.iloc[0])
+    ends = own["gpu_end_ns"].astype("float64").cummax().ffill()
+    begins = ends.shift(1).fillna(own["start_ns"].astype("float64"))
+    whole = (ends - begins)[own["full"] & ~own["warmup"]].dropna()
+    return float(whole.mean()) if len(whole) else None
 
 
 def _slow_rank(tables: Tables) -> list[Finding]:

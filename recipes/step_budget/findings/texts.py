@@ -82,8 +82,9 @@ RULES: Final = rules_by_id(
         title="Copies are on the critical path",
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="Copy ahead on a stream of its own from pinned memory, or leave the data on "
-        "the device.",
+        recommendation="Move fewer bytes: leave on the device what is used again. What has to be "
+        "copied, copy ahead on a stream of its own from pinned memory, as far as there is "
+        "computation to hide it.",
         tables=_TABLES,
         window_shows=_SHOWS,
     ),
