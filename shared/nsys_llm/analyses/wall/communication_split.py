@@ -48,14 +48,13 @@ def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetail
         if not len(transfer):
             continue
         rest_ns = walls[key].communication_ns - waiting_ns - transfer_ns
-        # Who waits for a stage and for others at once waits for the others.
-        others, _ = waiting_and_transfer(
-            [one for one in found.sequences if id(one) not in staged], owner
-        )
-        bubble_ns = total_length_ns(subtract_intervals(waiting, others))
-        parts = {WAITING: waiting_ns - bubble_ns, TRANSFER: transfer_ns, NOT_MATCHED: rest_ns}
-        if bubble_ns:
-            parts[BUBBLE] = bubble_ns
+        parts = {WAITING: waiting_ns, TRANSFER: transfer_ns, NOT_MATCHED: rest_ns}
+        if staged:
+            # Who waits for a stage and for others at once waits for the others.
+            others = [one for one in found.sequences if id(one) not in staged]
+            bubble = subtract_intervals(waiting, waiting_and_transfer(others, owner)[0])
+            parts[BUBBLE] = total_length_ns(bubble)
+            parts[WAITING] -= parts[BUBBLE]
         details[key] = {COMMUNICATION: parts}
     return details
 
