@@ -15,7 +15,7 @@ from results import RECIPE, RECIPES_FOLDER, environment
 
 pytestmark = pytest.mark.nsys
 
-#: What must not be waited for takes ten minutes; the end takes 1 s, and more where others compute.
+#: What must not be waited for takes ten minutes; the end takes 1 s, and more on a busy machine.
 SOON_S = 20
 
 #: Put before the recipe's script: reads a profile for ever.

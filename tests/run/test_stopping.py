@@ -14,7 +14,7 @@ from results import RECIPE, environment
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
-#: What must not be waited for takes ten minutes; the end takes 0.1 s, and more where others compute.
+#: What must not be waited for takes ten minutes; the end takes 0.1 s, and more on a busy machine.
 SOON_S = 20
 
 #: Reads a profile for ever, as a search over a large table does: without looking at signals.
