@@ -78,7 +78,7 @@ RULES: Final = rules_by_id(
     Rule(
         "phase_imbalance",
         scope="rank",
-        title="Rank {rank} is a straggler: {more} slower",
+        title="Rank {rank} is a straggler: compute {more} longer",
         threshold="a rank's work beyond that of the median rank, in phases with at least "
         f"{IMBALANCE_PCT:g} % more: {limits_words()}",
         source=OURS,
