@@ -272,8 +272,8 @@ RULES: Final = rules_by_id(
         "exposed_communication",
         scope="device",
         title="Exposed communication: {share} (rank {rank})",
-        threshold=f"communication beside which nothing computes; of ranks that wait for each "
-        f"other, that of the rank with least of it; not of stages of a pipeline: {_GAIN}",
+        threshold=f"communication that no computation overlaps; of ranks that wait for each "
+        f"other, that of the rank with the least; not between stages of a pipeline: {_GAIN}",
         source=OURS,
         recommendation="Overlap it with computation (micro-batches, asynchronous tensor "
         "parallelism, bucketed gradients), or use a faster all-reduce for small messages. "
@@ -372,10 +372,10 @@ RULES: Final = rules_by_id(
         title="{kind} copies at {rate}, {best} seen (rank {rank})",
         threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
         f"the rate of the fastest one of their direction would take less than "
-        f"{100.0 * LINK_RATE_SHARE:g} % of their time; what that saves is the gain: {_GAIN}",
+        f"{100.0 * LINK_RATE_SHARE:g} % of their time; the gain is the time that this saves: {_GAIN}",
         source="the fastest single copy of 1 MiB or more of that direction in the run; profiles "
         "record neither generation nor width of the link",
-        recommendation="See what shares the link: copies in the other direction, other GPUs behind "
+        recommendation="Check what shares the link: copies in the other direction, other GPUs behind "
         "the same switch. Then place process and buffers on the NUMA node of the GPU (numactl), "
         "and compare the link's generation and width with the maximum (nvidia-smi -q -d PCIE).",
         window_shows="the longest stretch of copies without a kernel",

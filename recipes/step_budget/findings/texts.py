@@ -98,8 +98,9 @@ RULES: Final = rules_by_id(
         source="transfers that can be kept on the device cost nothing (CUDA C++ Best Practices "
         "Guide, Data Transfer Between Host and Device); inputs of a step are few copies",
         recommendation="If these are weights that live on the host (device_map, CPU offload), keep "
-        "them in GPU memory: quantize them, or spread the model over more GPUs. Else copy the next "
-        "layer's while this one computes, from pinned memory on a stream of its own.",
+        "them in GPU memory: quantize them, or spread the model over more GPUs. Otherwise "
+        "copy the next layer's weights while this layer computes, from pinned memory on a "
+        "separate stream.",
         tables=("rank_edges", "ceilings", "wall"),
     ),
     Rule(

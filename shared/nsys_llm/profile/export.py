@@ -242,8 +242,8 @@ def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.Complet
                 printed, said = program.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired as error:
             raise ReportError(
-                f"{report.name}: nsys export was stopped after {limit_s:,.0f} s; export it by hand: "
-                f"nsys export --type sqlite --lazy false {report.name}."
+                f"{report.name}: nsys export was stopped after {limit_s:,.0f} s; export it by "
+                f"hand: nsys export --type sqlite --lazy false {report.name}."
             ) from error
         finally:
             program.kill()  # does nothing to a program that has ended
