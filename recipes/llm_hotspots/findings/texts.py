@@ -372,12 +372,13 @@ RULES: Final = rules_by_id(
         title="{kind} copies at {rate}, {best} seen (rank {rank})",
         threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
         f"the rate of the fastest one of their direction would take less than "
-        f"{100.0 * LINK_RATE_SHARE:g} % of their time; the gain is the time that this saves: {_GAIN}",
+        f"{100.0 * LINK_RATE_SHARE:g} % of their time; the gain is what this saves: {_GAIN}",
         source="the fastest single copy of 1 MiB or more of that direction in the run; profiles "
         "record neither generation nor width of the link",
-        recommendation="Check what shares the link: copies in the other direction, other GPUs behind "
-        "the same switch. Then place process and buffers on the NUMA node of the GPU (numactl), "
-        "and compare the link's generation and width with the maximum (nvidia-smi -q -d PCIE).",
+        recommendation="Check what shares the link: copies in the other direction, other GPUs "
+        "behind the same switch. Then place process and buffers on the NUMA node of the GPU "
+        "(numactl), and compare the link's generation and width with the maximum (nvidia-smi "
+        "-q -d PCIE).",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
     ),
