@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
-import plotly.graph_objects as go
+from rendered import checked_plot
 
 from nsys_llm.view.figures import draw
 from nsys_llm.view.palette import DIVERGING, NEUTRAL
@@ -25,8 +23,8 @@ FIELDS = {
 
 def plotted(frame, **spec):
     """Draw, and let plotly check every property."""
-    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}).to_plotly_json()
-    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
+    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec})
+    checked_plot(plot)
     return plot
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
-import plotly.graph_objects as go
+from rendered import checked_plot
 
 from nsys_llm.view.figures import draw
 from nsys_llm.view.tables import Field
@@ -29,8 +27,8 @@ def drawn(*rows, **spec):
         }
     )
     spec = {"kind": "icicle", "path": "path", "parent": "parent", "label": "label", **spec}
-    plot = draw(frame, FIELDS, {"title": "T", "value": "time_ns", **spec}).to_plotly_json()
-    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
+    plot = draw(frame, FIELDS, {"title": "T", "value": "time_ns", **spec})
+    checked_plot(plot)
     trace = plot["data"][0]
     assert len(set(trace["ids"])) == len(rows) or len(trace["ids"]) < len(rows)
     return trace

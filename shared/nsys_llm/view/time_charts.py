@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from .axes import (
     RANK_COLUMNS,
@@ -21,6 +20,7 @@ from .axes import (
     hovers,
     legend_name,
     legend_of,
+    trace_of,
 )
 from .bands import HEIGHT, MOST_SERIES, bands
 from .palette import NEUTRAL, color_map, tints
@@ -51,7 +51,8 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     for name in names:
         mine = [index for index, one in enumerate(owner) if one == name]
         traces.append(
-            go.Scatter(
+            trace_of(
+                "scatter",
                 # One point makes no line.
                 mode="lines" if len(mine) > 1 else "markers",
                 name=legend_name(name),
@@ -92,7 +93,8 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         mine = [index for index, one in enumerate(groups) if one == name]
         tint = colors[name] if color else NEUTRAL
         traces.append(
-            go.Scatter(
+            trace_of(
+                "scatter",
                 mode="markers",
                 name=legend_name(name),
                 showlegend=bool(color),
@@ -153,7 +155,8 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     for name in dict.fromkeys(groups):
         mine = [index for index, one in enumerate(groups) if one == name]
         traces.append(
-            go.Bar(
+            trace_of(
+                "bar",
                 orientation="h",
                 name=legend_name(name),
                 base=[values[rows_n + index] for index in mine],
