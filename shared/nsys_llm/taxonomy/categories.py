@@ -77,12 +77,9 @@ class RuleSet:
 
     engine: str
     rules: tuple[Rule, ...]
-    _regexes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
     _candidates: dict[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        regexes = tuple(re.compile(rule.pattern) for rule in self.rules)
-        object.__setattr__(self, "_regexes", regexes)
         object.__setattr__(self, "_candidates", _index_by_gram(self.rules))
 
     def classify(self, name: str) -> Classification:
@@ -97,11 +94,16 @@ class RuleSet:
         found = {
             index for gram in grams & self._candidates.keys() for index in self._candidates[gram]
         }
-        for index in sorted(found):
-            if self._regexes[index].search(name):
-                rule = self.rules[index]
+        for rule in (self.rules[index] for index in sorted(found)):
+            if _regex(rule.pattern).search(name):
                 return Classification(rule.category, rule.id, rule.operation, rule.flags)
         return _NO_MATCH
+
+
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Return a pattern compiled. Of an engine's hundred a run comes to try a few."""
+    return re.compile(pattern)
 
 
 @cache
