@@ -78,9 +78,11 @@ class RuleSet:
     engine: str
     rules: tuple[Rule, ...]
     _candidates: dict[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+    _known: dict[str, Classification] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_candidates", _index_by_gram(self.rules))
+        object.__setattr__(self, "_known", {})
 
     def classify(self, name: str) -> Classification:
         """Return what the first matching rule says about a kernel's name, or `UNMATCHED`.
@@ -88,6 +90,12 @@ class RuleSet:
         Args:
             name: Demangled, mangled or base name. A base name such as `device_kernel` may say less.
         """
+        # Ranks have mostly the same names.
+        if (known := self._known.get(name)) is None:
+            known = self._known[name] = self._classified(name)
+        return known
+
+    def _classified(self, name: str) -> Classification:
         # Most patterns can be ruled out because four characters that they need are not in the
         # name. Trying every pattern takes about four times as long.
         grams = {name[start : start + _GRAM] for start in range(len(name) - _GRAM + 1)}
