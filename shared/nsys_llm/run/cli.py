@@ -125,8 +125,10 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
         from nsys_llm.run.show import show
 
         return show(given, console)
+    from nsys_llm.core.freed_memory import keep_freed
     from nsys_llm.run.runner import run_recipe
 
+    keep_freed()
     recipe = _OVERVIEW_RECIPE if given["recipe"] == _OVERVIEW else given["recipe"]
     options = resolved_options(load_manifest(recipe), given)
     with open_executor(given["mode"], given["scheduler_file"]) as executor:
