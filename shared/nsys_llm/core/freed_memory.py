@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-#: Parameters of mallopt(3), and their values: arrays of up to 1 GiB come from the heap, of which
+#: Parameters of mallopt(3), and their values: arrays of up to 1 GiB come from an arena, of which
 #: threads share one, and up to 2 GiB of what is free at its end is kept.
 _SETTINGS: Final = (
     (-3, 1 << 30),  # M_MMAP_THRESHOLD
