@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import plotly.graph_objects as go
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -172,14 +171,6 @@ def read_notebook(folder: Path) -> Any:
     notebook = nbformat.read(folder / "analysis.ipynb", as_version=4)
     nbformat.validate(notebook)
     return notebook
-
-
-def checked_plot(plot: Mapping[str, Any]) -> None:
-    """Let plotly check every property of a figure, and that it would write it the same way."""
-    again = json.loads(json.dumps(plot, allow_nan=False))
-    figure = go.Figure(again)
-    figure.layout.template = None
-    assert figure.to_plotly_json() == again
 
 
 def markdown_cells(notebook: Any) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
-from rendered import checked_plot
+import plotly.graph_objects as go
 
 from nsys_llm.view.figures import draw
 from nsys_llm.view.palette import DIVERGING, NEUTRAL
@@ -23,8 +25,8 @@ FIELDS = {
 
 def plotted(frame, **spec):
     """Draw, and let plotly check every property."""
-    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec})
-    checked_plot(plot)
+    plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}).to_plotly_json()
+    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     return plot
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
-from rendered import checked_plot
+import plotly.graph_objects as go
 
 from nsys_llm.view.figures import draw
 from nsys_llm.view.tables import Field
@@ -27,8 +29,8 @@ def drawn(*rows, **spec):
         }
     )
     spec = {"kind": "icicle", "path": "path", "parent": "parent", "label": "label", **spec}
-    plot = draw(frame, FIELDS, {"title": "T", "value": "time_ns", **spec})
-    checked_plot(plot)
+    plot = draw(frame, FIELDS, {"title": "T", "value": "time_ns", **spec}).to_plotly_json()
+    go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     trace = plot["data"][0]
     assert len(set(trace["ids"])) == len(rows) or len(trace["ids"]) < len(rows)
     return trace

@@ -1,23 +1,23 @@
 """Builds analysis.ipynb: everything drawn and stored, and every cell runs again from the tables.
 
 The figures are made by the package that is copied beside the notebook, here and when it is run, so
-that both show the same. The file is that of nbformat 4.5, as nbformat itself would write it (a test
-compares them); its import and its check of every cell would take a sixth of a short run.
+that both show the same.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from pprint import pformat
 from typing import Any, Final
 
 from nsys_llm.manifest.declared import Section
+from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
 from nsys_llm.report.page_parts import capture_html, contents_html, findings_html, html_text
 from nsys_llm.report.report import MORE_HEADING, Report
@@ -43,23 +43,30 @@ or as a plotly figure: `results.chart(...).figure()`. The folder can be moved as
 
 
 def write_notebook(folder: Path, report: Report, results: Results) -> None:
-    """Write the notebook and the package that it needs."""
+    """Write the notebook and the package that it needs.
+
+    Raises:
+        ImportError: plotly or nbformat is not installed; nothing was written.
+    """
     notebook = build_notebook(report, results)
-    text = json.dumps(
-        notebook, ensure_ascii=False, indent=1, sort_keys=True, separators=(",", ": ")
-    )
-    (folder / NOTEBOOK_NAME).write_text(f"{text}\n", encoding="utf-8")
+    nbformat = drawing.nbformat()
+    nbformat.validate(notebook)
+    (folder / NOTEBOOK_NAME).write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     _copy_view(folder / VIEW_PACKAGE)
 
 
-def build_notebook(report: Report, results: Results) -> dict[str, Any]:
-    """Return the notebook as JSON of nbformat 4.5; two runs give equal ones."""
+def build_notebook(report: Report, results: Results) -> Any:
+    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
+
+    Raises:
+        ImportError: plotly or nbformat is not installed.
+    """
     # A link into what is folded would lead nowhere; the heading above it is there.
     links = {
         section.table: section.title if section.lead else MORE_HEADING
         for section in reversed(report.sections)
     }
-    cells = _Cells()
+    cells = _Cells(drawing.nbformat().v4)
     head = [answer_markdown(report, html_text), findings_heading(report)]
     cells.text("answer", "\n\n".join([*head, findings_html(report.opportunities, links)]).rstrip())
     capture = f"## Capture\n\n{capture_html(report)}"
@@ -79,58 +86,47 @@ def build_notebook(report: Report, results: Results) -> dict[str, Any]:
 
 
 class _Cells:
-    """Cells in order; ids follow the name of their section, so that runs compare."""
+    """Cells in order; ids follow the name of their section, so that runs compare.
 
-    def __init__(self) -> None:
-        self._cells: list[dict[str, Any]] = []
+    Args:
+        v4: The module `nbformat.v4`.
+    """
+
+    def __init__(self, v4: Any) -> None:
+        self._v4 = v4
+        self._cells: list[Any] = []
         self._names: Counter[str] = Counter()
         self._count = 0
 
     def text(self, name: str, source: str, *, folded: bool = False) -> None:
         """Add a Markdown cell; `name` says what it is about, `folded` hides what is below it."""
         # The key under which JupyterLab keeps that a heading is collapsed.
-        self._add("markdown", name, source, {"jp-MarkdownHeadingCollapsed": True} if folded else {})
+        metadata = {"jp-MarkdownHeadingCollapsed": True} if folded else {}
+        self._cells.append(self._v4.new_markdown_cell(source, id=self._id(name), metadata=metadata))
 
     def code(self, name: str, source: str, shown: Mapping[str, Any] | None) -> None:
         """Add a code cell that was run, and what it showed."""
         self._count += 1
         outputs = []
         if shown is not None:
-            data = {kind: _lines(one) for kind, one in shown.items()}
-            output = {"output_type": "execute_result", "metadata": {}, "data": data}
-            outputs.append({**output, "execution_count": self._count})
+            result = partial(self._v4.new_output, "execute_result", metadata={})
+            outputs.append(result(data=shown, execution_count=self._count))
         # The figure is what one comes for; the words that make it are a click away.
         hidden = {} if shown is None else {"jupyter": {"source_hidden": True}}
-        run = {"execution_count": self._count, "outputs": outputs}
-        self._add("code", name, source, hidden, run)
+        cell = partial(self._v4.new_code_cell, source, id=self._id(name), metadata=hidden)
+        self._cells.append(cell(outputs=outputs, execution_count=self._count))
 
-    def notebook(self) -> dict[str, Any]:
+    def notebook(self) -> Any:
         """Return the notebook of all cells."""
         python = {"display_name": "Python 3", "language": "python", "name": "python3"}
         metadata = {"kernelspec": python, "language_info": {"name": "python"}}
-        return {"cells": self._cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-
-    def _add(
-        self,
-        kind: str,
-        name: str,
-        source: str,
-        metadata: Mapping[str, Any],
-        run: Mapping[str, Any] | None = None,
-    ) -> None:
-        cell = {"cell_type": kind, "id": self._id(name), "metadata": metadata}
-        self._cells.append({**cell, "source": _lines(source), **(run or {})})
+        return self._v4.new_notebook(cells=self._cells, metadata=metadata)
 
     def _id(self, name: str) -> str:
         """Return an id that no other cell has: letters, digits, `-` and `_`, at most 64."""
         name = re.sub("[^a-zA-Z0-9_]+", "-", name)[:56]
         self._names[name] += 1
         return f"{name}-{self._names[name]}"
-
-
-def _lines(text: Any) -> Any:
-    """Return text as a notebook's file has it, line by line; anything else as it is."""
-    return text.splitlines(keepends=True) if isinstance(text, str) else text
 
 
 def _add_section(cells: _Cells, section: Section, results: Results, level: str) -> None:

@@ -102,14 +102,17 @@ def write_report(
         The summary's lines, and the files written, each with its label for Nsight Systems.
     """
     (folder / MARKDOWN_NAME).write_text(report_markdown(report, results), encoding="utf-8")
-    write_notebook(folder, report, results)
-    written = {MARKDOWN_NAME: "Report", NOTEBOOK_NAME: "Notebook"}
+    written = {MARKDOWN_NAME: "Report"}
+    drawn = {NOTEBOOK_NAME: (write_notebook, "Notebook")}
     if html:
+        drawn[PAGE_NAME] = (write_page, "Page")
+    for name, (write, label) in drawn.items():
         try:
-            write_page(folder, report, results)
-            written[PAGE_NAME] = "Page"
-        except ImportError:
-            console.warn(f"no {PAGE_NAME} was made: pip install plotly.")
+            write(folder, report, results)
+            written[name] = label
+        except ImportError as error:
+            package = str(error.name).partition(".")[0]
+            console.warn(f"no {name} was made: pip install {package}.")
     width, height = shutil.get_terminal_size((80, 24))
     if report.screen is not None:
         return tuple(first_screen_lines(report, report.screen, width, height)), written

@@ -12,6 +12,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
+from nsys_llm.report import drawing
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.report.part import finished
 from nsys_llm.report.report_files import write_run
@@ -65,6 +66,7 @@ def run_recipe(
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
         executor.start()
+        drawing.import_meanwhile()
         run = map_run(manifest, inputs, options, executor, console, nsys)
         _show_failures(run, console)
         if (code := _unreadable(run, console)) is not None:

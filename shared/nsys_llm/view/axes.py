@@ -33,11 +33,6 @@ _AXES: Final = {
 }
 
 
-def trace_of(kind: str, **properties: Any) -> Plot:
-    """Return a trace of a figure as plotly's JSON has it; `kind` is its type there."""
-    return {**properties, "type": kind}
-
-
 def pivot(
     frame: pd.DataFrame, rows: str, columns: str, value: str, *, in_order: bool = False
 ) -> pd.DataFrame:

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
-from .axes import Plot, axis, axis_values, legend_name, trace_of
+from .axes import Plot, axis, axis_values, legend_name
 from .palette import color_map
 from .tables import Field
 
@@ -64,25 +65,21 @@ def _band_traces(x_values: list[Any], by_share: dict[float, list[Any]]) -> list[
     rgb = ",".join(str(int(tint[i : i + 2], 16)) for i in (1, 3, 5))
     traces = []
     for low, high, name, opacity in _BANDS:
-        line = partial(trace_of, "scatter", mode="lines", x=x_values, line={"width": 0})
+        line = partial(go.Scatter, mode="lines", x=x_values, line={"width": 0})
         fill = f"rgba({rgb},{opacity})"
         traces += [
             line(y=by_share[low], showlegend=False, hoverinfo="skip"),
             line(y=by_share[high], name=name, fill="tonexty", fillcolor=fill),
         ]
     style = {"color": tint, "width": 1.5}
-    median = trace_of(
-        "scatter", mode="lines", name="median", line=style, x=x_values, y=by_share[0.5]
-    )
+    median = go.Scatter(mode="lines", name="median", line=style, x=x_values, y=by_share[0.5])
     return [*traces, median]
 
 
 def _chosen(x_values: list[Any], row: list[Any], name: object) -> Any:
     style = {"color": color_map(["communication"])["communication"], "width": 1.5}
     label = legend_name(name)
-    return trace_of(
-        "scatter", mode="lines", line=style, visible=False, name=label, x=x_values, y=row
-    )
+    return go.Scatter(mode="lines", line=style, visible=False, name=label, x=x_values, y=row)
 
 
 def _menu(bands_n: int, names: list[Any]) -> Plot:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_COLUMNS,
@@ -24,7 +25,6 @@ from .axes import (
     legend_of,
     pivot,
     rows_axis,
-    trace_of,
 )
 from .many_ranks import column_notes, profile
 from .palette import DIVERGING, HEAT, color_map, tints
@@ -61,8 +61,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     for group in dict.fromkeys(groups):
         mine = [index for index, one in enumerate(groups) if one == group]
         traces.append(
-            trace_of(
-                "bar",
+            go.Bar(
                 orientation="h",
                 name=legend_name(group),
                 showlegend=bool(color) and color != y,
@@ -151,8 +150,7 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
             colors = {"colorscale": [list(stop) for stop in DIVERGING], "zmid": 0}
     columns_n = len(wide.columns)
     labels = axis_labels(names)
-    trace = trace_of(
-        "heatmap",
+    trace = go.Heatmap(
         x=labels,
         y=axis_labels(pd.Series(wide.index)),
         z=[numbers[row * columns_n : (row + 1) * columns_n] for row in range(len(wide))],
@@ -169,7 +167,7 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         "height": max(min(120 + 22 * len(wide), _MOST_HEIGHT), _LEAST_HEIGHT),
     }
     if x.name in RANK_COLUMNS and columns_n > MOST_LINES:
-        layout |= column_notes(labels, numbers)
+        layout["annotations"] = column_notes(labels, numbers)
     return {"data": [trace], "layout": layout}
 
 
@@ -218,8 +216,7 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     groups = groups_of(top, color) if color else ["kernel"] * rows_n
     colors = tints(list(dict.fromkeys(groups)), spec)
     traces = [
-        trace_of(
-            "box",
+        go.Box(
             orientation="h",
             y=[labels[row]],
             lowerfence=[part["low"][row]],

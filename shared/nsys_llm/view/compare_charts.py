@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     Plot,
@@ -20,7 +21,6 @@ from .axes import (
     hovers,
     legend_name,
     rows_axis,
-    trace_of,
 )
 from .palette import DIVERGING, NEUTRAL, color_map
 from .tables import Field
@@ -57,8 +57,7 @@ def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[st
     bars = [index for index, total in enumerate(totals) if not (cut and total)]
     tints = [_tint(value or 0.0, total) for value, total in zip(values, totals, strict=True)]
     traces = [
-        trace_of(
-            "bar",
+        go.Bar(
             orientation="h",
             base=[spans[index][0] for index in bars],
             x=[spans[index][1] - spans[index][0] for index in bars],
@@ -73,9 +72,7 @@ def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[st
         told["marker"] = {**told["marker"], "size": 13, "symbol": "diamond"}
         ends_at = [spans[index][1] for index in points]
         mode = "markers+text"
-        traces.append(
-            trace_of("scatter", mode=mode, x=ends_at, textposition="middle right", **told)
-        )
+        traces.append(go.Scatter(mode=mode, x=ends_at, textposition="middle right", **told))
     title = f"{x.heading} ({unit}){'; the axis does not begin at 0' if cut else ''}"
     xaxis = {**axis(x, unit, from_zero=False), "range": [begin, (most or 1.0) + 2 * room]}
     yaxis = rows_axis(labels)
@@ -137,8 +134,7 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
     names = list(dict.fromkeys(groups))
     tints = color_map(names)
     traces = [
-        trace_of(
-            "scatter",
+        go.Scatter(
             mode="lines",
             x=[least, most] if len(top) else [],
             y=[least, most] if len(top) else [],
@@ -150,8 +146,7 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
     for name in names:
         mine = [index for index, one in enumerate(groups) if one == name]
         traces.append(
-            trace_of(
-                "scatter",
+            go.Scatter(
                 mode="markers",
                 name=legend_name(name),
                 showlegend=bool(color),

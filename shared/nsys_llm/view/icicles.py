@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
-from .axes import Plot, axis_values, hover_text, legend_name, trace_of
+from .axes import Plot, axis_values, hover_text, legend_name
 from .palette import color_map
 from .tables import Field
 from .text import format_percent, format_value
@@ -44,8 +45,7 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         f"{format_percent(100 * ns / whole if whole else None)}"
         for name, ns in zip(top[path].tolist(), top[value.name].tolist(), strict=True)
     ]
-    trace = trace_of(
-        "icicle",
+    trace = go.Icicle(
         ids=list(ids.values()),
         labels=labels,
         parents=parents,

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_TITLE,
@@ -18,7 +19,6 @@ from .axes import (
     category_axis,
     legend_name,
     rows_axis,
-    trace_of,
 )
 from .palette import NEUTRAL, color_map
 from .tables import Field
@@ -57,8 +57,7 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
         for row in _far(own, median=float(np.median(own)), least=least)
     ]
     traces.append(
-        trace_of(
-            "scatter",
+        go.Scatter(
             mode="markers",
             x=[value for value, _, _ in found],
             y=[part for _, part, _ in found],
@@ -79,15 +78,14 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
         "xaxis": axis(x, f"{unit}; {told}" if unit else told, title=title),
         "yaxis": rows_axis(parts),
         "height": 120 + 46 * max(len(parts), 2),
-        **_annotated(notes),
+        "annotations": notes,
     }
     return {"data": traces, "layout": layout}
 
 
 def _box(part: str, tint: str, numbers: _Numbers) -> Any:
     low, q1, median, q3, high = np.quantile(numbers, (0, 0.25, 0.5, 0.75, 1)).tolist()
-    return trace_of(
-        "box",
+    return go.Box(
         orientation="h",
         y=[part],
         lowerfence=[low],
@@ -112,8 +110,8 @@ def _far(numbers: _Numbers, *, median: float, least: float = 0.0) -> list[int]:
     return [index for index in far.tolist() if away[index] > limit]
 
 
-def column_notes(labels: Sequence[str], numbers: Sequence[float | None]) -> Plot:
-    """Return, for a layout, the name above the column of a map whose numbers stand out most.
+def column_notes(labels: Sequence[str], numbers: Sequence[float | None]) -> list[Plot]:
+    """Return names above the columns of a map that stand out most by the size of a number.
 
     Args:
         labels: Of the columns.
@@ -123,14 +121,7 @@ def column_notes(labels: Sequence[str], numbers: Sequence[float | None]) -> Plot
     sizes = np.abs(cells.reshape(-1, len(labels))).max(axis=0, initial=0.0)
     far = _far(sizes, median=float(np.median(sizes)) if sizes.size else 0.0)
     common = {**_NOTE, "yref": "paper", "y": 1, "ay": -16}
-    return _annotated(
-        [{**common, "x": labels[index], "text": labels[index], "ax": 0} for index in far[:1]]
-    )
-
-
-def _annotated(notes: list[Plot]) -> Plot:
-    """Return a layout's notes; nothing where there are none."""
-    return {"annotations": notes} if notes else {}
+    return [{**common, "x": labels[index], "text": labels[index], "ax": 0} for index in far[:1]]
 
 
 def profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
@@ -147,8 +138,7 @@ def profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
     numbers = np.array(values, dtype=np.float64)
     median = float(np.median(numbers))
     tint = color_map(["kernel"])["kernel"]
-    trace = trace_of(
-        "scatter",
+    trace = go.Scatter(
         mode="markers",
         x=labels,
         y=values,

@@ -19,7 +19,6 @@ import pandas as pd
 import pyarrow as pa
 
 from .axes import RANK_COLUMNS, groups_of
-from .figures import draw
 from .palette import COLORS_N, color_map
 from .tables import (
     Field,
@@ -56,23 +55,19 @@ CONFIG: Final = {
 class Chart:
     """A figure. Viewers that know plotly draw it; others show the rows behind it."""
 
-    def __init__(self, plot: dict[str, Any], fallback: Html) -> None:
-        #: The figure as plotly's JSON.
-        self.plot = plot
+    def __init__(self, figure: Any, fallback: Html) -> None:
+        self._figure = figure
         self._fallback = fallback
 
+    @property
+    def plot(self) -> dict[str, Any]:
+        """The figure as plotly's JSON."""
+        plot: dict[str, Any] = self._figure.to_plotly_json()
+        return plot
+
     def figure(self) -> Any:
-        """Return the figure as a `plotly.graph_objects.Figure`, to be changed further.
-
-        Raises:
-            ImportError: plotly is not installed.
-        """
-        import plotly.graph_objects as go  # a figure is stored and shown without it
-
-        figure = go.Figure(self.plot)
-        # Plotly's default template takes 7 kB a figure; viewers of any version know what it says.
-        figure.layout.template = None
-        return figure
+        """Return the figure as a `plotly.graph_objects.Figure`, to be changed further."""
+        return self._figure
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {
@@ -148,7 +143,13 @@ class Results:
         return len(frame) > 0
 
     def chart(self, name: str, **spec: Any) -> Chart:
-        """Return a figure of a table; see `draw` in figures.py for what `spec` takes."""
+        """Return a figure of a table; see `draw` in figures.py for what `spec` takes.
+
+        Raises:
+            ImportError: plotly is not installed.
+        """
+        from .figures import draw  # tables are read without plotly, too
+
         fields, frame = self.fields(name), self._drawn(name, spec)
         # Bars are drawn longest first.
         by = spec["x"] if spec["kind"] == "bars" else None

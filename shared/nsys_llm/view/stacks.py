@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_COLUMNS,
@@ -17,7 +18,6 @@ from .axes import (
     escaped,
     legend_name,
     rows_axis,
-    trace_of,
 )
 from .many_ranks import part_boxes
 from .palette import NEUTRAL
@@ -51,8 +51,7 @@ def stack(
     labels, parts_n = axis_labels(pd.Series(shown.index)), len(shown.columns)
     upright = len(labels) > MOST_LINES
     traces = [
-        trace_of(
-            "bar",
+        go.Bar(
             name=legend_name(part),
             marker={"color": tint, "line": {"width": 0}},
             **_placed(labels, values[index::parts_n], upright),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .axes import (
     RANK_COLUMNS,
@@ -20,7 +21,6 @@ from .axes import (
     hovers,
     legend_name,
     legend_of,
-    trace_of,
 )
 from .bands import HEIGHT, MOST_SERIES, bands
 from .palette import NEUTRAL, color_map, tints
@@ -51,8 +51,7 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     for name in names:
         mine = [index for index, one in enumerate(owner) if one == name]
         traces.append(
-            trace_of(
-                "scatter",
+            go.Scatter(
                 # One point makes no line.
                 mode="lines" if len(mine) > 1 else "markers",
                 name=legend_name(name),
@@ -93,8 +92,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
         mine = [index for index, one in enumerate(groups) if one == name]
         tint = colors[name] if color else NEUTRAL
         traces.append(
-            trace_of(
-                "scatter",
+            go.Scatter(
                 mode="markers",
                 name=legend_name(name),
                 showlegend=bool(color),
@@ -155,8 +153,7 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     for name in dict.fromkeys(groups):
         mine = [index for index, one in enumerate(groups) if one == name]
         traces.append(
-            trace_of(
-                "bar",
+            go.Bar(
                 orientation="h",
                 name=legend_name(name),
                 base=[values[rows_n + index] for index in mine],
