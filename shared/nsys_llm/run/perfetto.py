@@ -26,7 +26,7 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
 from nsys_llm.report.records import records
 from nsys_llm.report.run import Run
-from nsys_llm.trace.filters import NVTX_OPTIONS, STEP_OPTIONS
+from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
 from nsys_llm.trace.rank_trace import RankTrace
@@ -40,8 +40,6 @@ MOST_EVENTS: Final = 400_000
 #: Findings whose windows are shown.
 MOST_FINDINGS: Final = 5
 
-#: A timeline shows all that ran, whatever the tables are about.
-_FILTERS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "filter_time", "phase")
 
 #: Clocks of `rank_clocks` that are measured against those of other ranks.
 _NO_CLOCK: Final = ("none", "off")
@@ -200,7 +198,7 @@ def _traced(
     nsys: str | None,
 ) -> Iterator[TracedRank]:
     """Read the ranks one after the other; a profile with several only once."""
-    options = {**run.options, **dict.fromkeys(_FILTERS)}
+    options = unfiltered(run.options)
     path, trace = "", None
     for number, rank in enumerate(shown):
         if rank.key.path != path:
