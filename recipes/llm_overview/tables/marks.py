@@ -8,13 +8,14 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.timeline.step_lanes import Lane
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import Record
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import HOST, POINTWISE, TRANSFER, WAITING, idle_group
 
-from .views import Clocks, Gpu, View, blamed_rank
+from .views import Gpu, View, blamed_rank
 
 #: Marks of one opportunity in one view; ours: more are no marks.
 _MOST_MARKS: Final = 40
@@ -46,7 +47,7 @@ Shown = Sequence[tuple[Gpu, Lane | None]]
 
 
 def marks_of(
-    view: View, shown: Shown, opportunities: Sequence[Record], clocks: Clocks | None
+    view: View, shown: Shown, opportunities: Sequence[Record], clocks: JobClock | None
 ) -> list[Mark]:
     """Return the marks of a view, in the order of opportunities.
 

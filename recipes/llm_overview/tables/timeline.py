@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
 from nsys_llm.analyses.timeline.step_lanes import WAITS, Lane, LaneWindow
-from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.report.outputs import declared_frame
@@ -24,7 +23,7 @@ from nsys_llm.trace.identity import Rank, RankKey
 
 from ..partials import OverviewPartial
 from .marks import Mark, marks_of
-from .views import Clocks, Gpu, View, chosen_gpus, gpus_of, views_of
+from .views import Gpu, View, chosen_gpus, gpus_of, job_clock, views_of
 
 #: Cells of all lanes of a figure together, and of one; stretches shorter than a cell are joined.
 #: Ours: so many are drawn within a second.
@@ -55,7 +54,7 @@ class Plan:
     engine: str
     views: tuple[View, ...]
     gpus: tuple[Gpu, ...]
-    clocks: Clocks | None
+    clocks: JobClock | None
     path: tuple[Record, ...]
     opportunities: tuple[Record, ...]
 
@@ -75,14 +74,14 @@ def plan(
     gpus = gpus_of(records(tables["ranks"]), ranks) if parts else []
     if not gpus:
         return Plan({}, "generic", (), (), None, (), ())
-    clocks = Clocks.of(parts, ranks, options)
+    clocks = job_clock(parts, ranks, options)
     views = views_of(parts, tables, ranks, clocks)
     opportunities = tuple(records(tables["opportunities"]))
     path = tuple(records(parts[_STEPS].tables["path"])) if _STEPS in parts else ()
     shown = chosen_gpus(gpus, opportunities, path)
     windows: dict[RankKey, list[LaneWindow]] = {}
     for gpu in shown:
-        split = _waits(clocks.found, gpu)
+        split = clocks.waits(gpu.rank.key, gpu.device_id)
         windows.setdefault(gpu.rank.key, []).extend(
             _window(view, gpu, clocks, split, len(shown)) for view in views
         )
@@ -129,24 +128,8 @@ def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
     )
 
 
-def _waits(found: MatchedCollectives, gpu: Gpu) -> tuple[IntArray, IntArray]:
-    """Return when a GPU waits and when it transfers, in its profile's clock."""
-    owner = next(
-        (
-            place
-            for place, device in enumerate(found.devices)
-            if (device.rank.key, device.device_id) == (gpu.rank.key, gpu.device_id)
-        ),
-        None,
-    )
-    if owner is None:
-        nothing = np.empty((0, 2), dtype=np.int64)
-        return nothing, nothing
-    return waiting_and_transfer(found, owner)
-
-
 def _window(
-    view: View, gpu: Gpu, clocks: Clocks, waits: tuple[IntArray, IntArray], lanes_n: int
+    view: View, gpu: Gpu, clocks: JobClock, waits: tuple[IntArray, IntArray], lanes_n: int
 ) -> LaneWindow:
     start_ns = clocks.own_ns(gpu.rank, view.start_ns)
     # As long as the view, whatever clocks drift: all lanes of a figure are.
@@ -271,7 +254,7 @@ def _path_segments(
     return joined(pieces, len(states), view.start_ns, cell_ns), states, names
 
 
-def _finding_row(view: View, mark: Mark, clocks: Clocks | None) -> dict[str, Any]:
+def _finding_row(view: View, mark: Mark, clocks: JobClock | None) -> dict[str, Any]:
     own_ns = clocks.own_ns(mark.gpu.rank, view.start_ns) if clocks else 0
     return {
         **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, own_ns),

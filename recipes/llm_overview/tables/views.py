@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
+from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
-from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.trace.identity import Rank
@@ -20,44 +18,6 @@ MOST_LANES: Final = 64
 
 _STEPS: Final = "step_budget"
 _COUNTED: Final = ""
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """The clocks of all profiles, and the one that the steps of the job are on.
-
-    Attributes:
-        found: What collectives say of them.
-        zero_ns: When the profile of the first rank begins, on the clock that all have in common.
-    """
-
-    found: MatchedCollectives
-    zero_ns: int
-
-    @classmethod
-    def of(
-        cls, parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
-    ) -> Clocks:
-        """Align the clocks by the collectives of a recipe that keeps them, best the steps'."""
-        kept = CollectivesPartial()
-        for name in sorted(parts, key=lambda name: name == _STEPS):
-            run = parts[name].run
-            if run.analysis.collectives is not None:
-                kept = run.analysis.collectives(run.partial)
-        found = match_collectives(kept, ranks, options)
-        clocks = cls(found, 0)
-        return cls(found, clocks.common_ns(ranks[0], 0))
-
-    def common_ns(self, rank: Rank, at_ns: int) -> int:
-        """Return an instant of a rank's profile on the clock of the job's steps."""
-        clock = self.found.clock_of[rank.key.path]
-        return int(self.found.common_ns(clock, np.array([at_ns]))[0]) - self.zero_ns
-
-    def own_ns(self, rank: Rank, common_ns: int) -> int:
-        """Return an instant of the job's steps in the clock of a rank's profile."""
-        near_ns = common_ns - self.common_ns(rank, 0)
-        # Clocks drift: by how much they are apart is asked where the instant is.
-        return near_ns + common_ns - self.common_ns(rank, near_ns)
 
 
 @dataclass(frozen=True)
@@ -127,8 +87,20 @@ def chosen_gpus(
     return [gpus[place] for place in sorted({*wanted, *spread})]
 
 
+def job_clock(
+    parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> JobClock:
+    """Align the clocks by the collectives of a recipe that keeps them, best by the steps' own."""
+    kept = CollectivesPartial()
+    for name in sorted(parts, key=lambda name: name == _STEPS):
+        run = parts[name].run
+        if run.analysis.collectives is not None:
+            kept = run.analysis.collectives(run.partial)
+    return JobClock.of(kept, ranks, options)
+
+
 def views_of(
-    parts: Mapping[str, Part], tables: Tables, ranks: Sequence[Rank], clocks: Clocks
+    parts: Mapping[str, Part], tables: Tables, ranks: Sequence[Rank], clocks: JobClock
 ) -> list[View]:
     """Return what is shown: the step of the first finding, if that is known, stands first.
 
@@ -172,7 +144,7 @@ def _view(number: int, words: str, which: str, step: Record) -> View:
 
 
 def _step_of_first(
-    tables: Tables, steps: Sequence[Record], ranks: Sequence[Rank], clocks: Clocks
+    tables: Tables, steps: Sequence[Record], ranks: Sequence[Rank], clocks: JobClock
 ) -> Record | None:
     """Return the step of the job that holds most of the window of the first opportunity."""
     first = next(iter(records(tables["opportunities"])), None)
@@ -193,7 +165,7 @@ def _step_of_first(
     return best if shared_ns(best) > 0 else None
 
 
-def _whole_run(tables: Tables, ranks: Sequence[Rank], clocks: Clocks) -> list[View]:
+def _whole_run(tables: Tables, ranks: Sequence[Rank], clocks: JobClock) -> list[View]:
     """Return one view of all GPUs from the first operation to the last; none without any."""
     by_file = {rank.file: rank for rank in ranks}
     edges = [

@@ -14,7 +14,7 @@ from results import analyse, read_frames
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.recipes.llm_overview.tables import timeline, views
-from nsys_llm.recipes.llm_overview.tables.views import Clocks
+from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run import second_look
 from nsys_llm.run.executors import Inline
@@ -181,7 +181,7 @@ def test_ranks_stand_where_they_truly_were(shown):
     assert len(shifts) == 2
     # Ranks leave a collective within 4 us.
     assert all(max(some) - min(some) < 4_000 for some in shifts.values())
-    clocks = Clocks.of(run.partial.parts, list(run.ranks), run.options)
+    clocks = job_clock(run.partial.parts, list(run.ranks), run.options)
     for rank in run.ranks:
         for at_ns in (0, 10**6, 10**8, 10**11):
             assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
