@@ -24,7 +24,7 @@ from nsys_llm.testing.demo import write_demo  # noqa: E402
 
 #: What each picture shows of a page: its head, and the figure that people know the recipe by.
 FIGURES = {
-    "llm_overview": "What to fix",
+    "llm_overview": "Timeline",
     "llm_hotspots": "Categories",
     "tail_stats": "Stragglers",
     "idle_gaps": "Causes of idle time",
