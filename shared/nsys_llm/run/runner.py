@@ -75,7 +75,7 @@ def run_recipe(
         code = _exit_code(run, console)
         if manifest.recipes:
             run = with_parts(run)
-        look = partial(look_again, executor=executor, console=console, nsys=nsys)
+        look = partial(look_again, executor=executor, console=console)
         results = finished(run, None if run.analysis.second_look is None else look)
         tables, report = results.tables, results.report
         if manifest.metrics:

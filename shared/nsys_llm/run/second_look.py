@@ -51,7 +51,6 @@ def look_again(
     *,
     executor: Executor,
     console: Console,
-    nsys: str | None,
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of a recipe's second look.
 
@@ -60,7 +59,6 @@ def look_again(
         tables: All but findings.
         executor: Where to read.
         console: Told which ranks could not be read again.
-        nsys: The `nsys` to export with.
     """
     look = run.analysis.second_look
     if look is None:
@@ -71,8 +69,7 @@ def look_again(
     by_path: dict[str, list[tuple[RankKey, Sequence[LaneWindow]]]] = {}
     for key, windows in plan.windows.items():
         by_path.setdefault(key.path, []).append((key, windows))
-    options = {**unfiltered(run.options), "nsys": nsys}
-    mapper = partial(look_at_profiles, engine=plan.engine, options=options)
+    mapper = partial(look_at_profiles, engine=plan.engine, options=unfiltered(run.options))
     looked = Looked()
     if by_path:
         chunks = chunked(list(by_path.items()), executor.workers_n)
@@ -88,7 +85,7 @@ def look_at_profiles(chunk: _Chunk, *, engine: str, options: Mapping[str, Any]) 
     Args:
         chunk: Which, and where.
         engine: Whose rules tell the categories of kernels.
-        options: Of the run without its filters, and `nsys`, the executable to export with.
+        options: Of the run without its filters.
     """
     reads = [read for read in timeline_reads() if read.table not in _NOT_READ]
     tables = needed_tables(reads, options)
@@ -96,9 +93,7 @@ def look_at_profiles(chunk: _Chunk, *, engine: str, options: Mapping[str, Any]) 
     failed = []
     for path, ranks in chunk:
         try:
-            with open_report(
-                path, tables, export_dir=options["export_dir"], nsys=options["nsys"]
-            ) as opened:
+            with open_report(path, tables, export_dir=options["export_dir"], again=True) as opened:
                 trace = read_trace(opened, reads, options)
         except ReportError as error:
             failed.append(error.message)

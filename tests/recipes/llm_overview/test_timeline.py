@@ -43,7 +43,7 @@ def looked(*words):
     run = quick_run("llm_overview", *words)
     tables = run_tables(run)
     console = Console()
-    tables |= second_look.look_again(run, tables, executor=Inline(), console=console, nsys=None)
+    tables |= second_look.look_again(run, tables, executor=Inline(), console=console)
     assert console.said == []
     return tables["timeline"], {**tables, **parts_of(run)}, run
 
@@ -241,10 +241,20 @@ def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatc
         return opened(path, *others, **named)
 
     monkeypatch.setattr(second_look, "open_report", gone)
-    rows = second_look.look_again(run, tables, executor=Inline(), console=console, nsys=None)
+    rows = second_look.look_again(run, tables, executor=Inline(), console=console)
     states = rows["timeline"][rows["timeline"]["part"].isin(STATES)]
     assert sorted(states["rank"].unique()) == [0, 2, 3]
     assert console.said == ["timeline: rank1.sqlite: is gone."]
+
+
+def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
+    report = tmp_path / "rank0.nsys-rep"
+    report.write_bytes(b"a report")
+    with (
+        pytest.raises(ReportError, match=r"its export was not kept; give --export-dir\.$"),
+        second_look.open_report(str(report), ("kernels",), again=True),
+    ):
+        raise AssertionError("opened")
 
 
 def test_every_mode_gives_the_same_rows(demo, shown, tmp_path):
