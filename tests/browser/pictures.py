@@ -41,7 +41,8 @@ FOCUS = """title => {
   let folded = 0;
   all.forEach((one, index) => {
     if (one.tagName === 'DETAILS') one.open = folded++ === 0;
-    const kept = index < head || one.tagName === 'DETAILS' || index === at || index === figure;
+    const text = index < head && !one.classList.contains('figure');
+    const kept = text || one.tagName === 'DETAILS' || index === at || index === figure;
     if (!kept) one.hidden = true;
   });
   dispatchEvent(new Event('resize'));

@@ -95,8 +95,10 @@ def test_a_whole_run_adds_up_to_the_wall_split_with_all_details(demo, monkeypatc
         assert {"waiting", "transfer", "gemm", "host_no_cuda"} <= wanted.keys()
 
 
-def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown):
-    rows = shown[0]
+@pytest.mark.parametrize("words", [(), ("--steps", "3:6", "--filter-nvtx", "decode")])
+def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
+    """Filters choose steps, and thin out no lane."""
+    rows = looked(demo[0], *words)[0] if words else shown[0]
     assert rows["view"].nunique() == 2
     for (_, rank, _), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
         window = f"{lane['start_ns'].min()}/{lane['end_ns'].max()}"
