@@ -138,7 +138,7 @@ class _Drawn:
     def path(self) -> list[Any]:
         """Return the path as a thin line, and a thick one where it is on a GPU."""
         rows = self._of(_PATH, _HOST_PATH)
-        group = {"legendgroup": "path", "legendgrouptitle": {"text": "had to finish"}}
+        group = {"legendgroup": "path", "legendgrouptitle": {"text": "path and findings"}}
         found = []
         for name, some, width in (
             ("critical path, GPU", [row for row in rows if self._part[row] == _PATH], 4),
