@@ -660,10 +660,10 @@ _OVERVIEW: Final = (
     ),
     Bug(
         "llm_overview",
-        "waiting goes on while a GPU transfers",
+        "what is matched with other ranks is not matched, too",
         "shared/nsys_llm/analyses/timeline/step_lanes.py",
-        "        rest = subtract_intervals(talking, window.transfer)\n",
-        "        rest = talking\n",
+        "            rest = subtract_intervals(rest, spans)\n",
+        "            rest = rest[:]\n",
         ("recipes/llm_overview/test_timeline.py",),
     ),
     Bug(

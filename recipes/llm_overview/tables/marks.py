@@ -13,7 +13,7 @@ from nsys_llm.analyses.timeline.step_lanes import Lane
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import Record
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.taxonomy.wall_classes import HOST, POINTWISE, TRANSFER, WAITING, idle_group
+from nsys_llm.taxonomy.wall_classes import BUBBLE, HOST, POINTWISE, TRANSFER, WAITING, idle_group
 
 from .views import Gpu, View, blamed_rank
 
@@ -27,6 +27,7 @@ _STATES: Final[Mapping[str, frozenset[str]]] = {
     "host:late": frozenset(cause for cause in CAUSE_NAMES if idle_group(cause) == HOST),
     "profiler": frozenset({"profiler_overhead"}),
     "communicator": frozenset({WAITING}),
+    "pipeline": frozenset({BUBBLE}),
 }
 
 

@@ -81,7 +81,7 @@ def plan(
     shown = chosen_gpus(gpus, opportunities, path)
     windows: dict[RankKey, list[LaneWindow]] = {}
     for gpu in shown:
-        split = clocks.waits(gpu.rank.key, gpu.device_id)
+        split = clocks.communication(gpu.rank.key, gpu.device_id)
         windows.setdefault(gpu.rank.key, []).extend(
             _window(view, gpu, clocks, split, len(shown)) for view in views
         )
@@ -129,16 +129,16 @@ def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
 
 
 def _window(
-    view: View, gpu: Gpu, clocks: JobClock, waits: tuple[IntArray, IntArray], lanes_n: int
+    view: View, gpu: Gpu, clocks: JobClock, waits: Mapping[str, IntArray], lanes_n: int
 ) -> LaneWindow:
     start_ns = clocks.own_ns(gpu.rank, view.start_ns)
     # As long as the view, whatever clocks drift: all lanes of a figure are.
     end_ns = start_ns + view.length_ns
     here = np.array([[start_ns, end_ns]])
-    waiting, transfer = (intersect_intervals(some, here) for some in waits)
+    split = {name: intersect_intervals(some, here) for name, some in waits.items()}
     cells_n = max(min(_MOST_CELLS // lanes_n, _MOST_CELLS_OF_LANE), 1)
     cell_ns = max(view.length_ns // cells_n, 1)
-    return LaneWindow(view.number, gpu.device_id, start_ns, end_ns, cell_ns, waiting, transfer)
+    return LaneWindow(view.number, gpu.device_id, start_ns, end_ns, cell_ns, split)
 
 
 def _row(view: View, part: str, gpu: Gpu, start_ns: int, end_ns: int, begin_ns: int) -> Any:

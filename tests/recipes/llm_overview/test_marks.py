@@ -10,7 +10,7 @@ from nsys_llm.analyses.timeline.step_lanes import Lane, LaneWindow
 from nsys_llm.recipes.llm_overview.tables.marks import marks_of
 from nsys_llm.recipes.llm_overview.tables.views import Gpu, View
 
-STATES = ("gemm", "norm", "memory", "transfer", "waiting", "host_sync", "queued")
+STATES = ("gemm", "norm", "memory", "transfer", "waiting", "pipeline bubble", "host_sync", "queued")
 VIEW = View(1, "a step", "median", 0, 1_000, 2_000)
 
 
@@ -32,8 +32,7 @@ def lane(rank, *states):
     code = np.array([STATES.index(state) for state in states])
     none = np.zeros(n, dtype=np.int64)
     segments = Segments(start_ns, start_ns + 100, code, none, none + 1, none, none)
-    nothing = np.empty((0, 2), dtype=np.int64)
-    window = LaneWindow(1, 0, 1_000 - 50 * rank, 2_000 - 50 * rank, 1, nothing, nothing)
+    window = LaneWindow(1, 0, 1_000 - 50 * rank, 2_000 - 50 * rank, 1, {})
     return Gpu(Number(rank), 0, f"rank{rank}"), Lane(window, STATES, (), segments)
 
 

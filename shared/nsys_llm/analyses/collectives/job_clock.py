@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
-from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
-from nsys_llm.numeric.intervals import IntArray, subtract_intervals
+from nsys_llm.analyses.wall.communication_split import communication_spans, staged_transfers
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank, RankKey
 
 
@@ -55,16 +56,18 @@ class JobClock:
         # Clocks drift: by how much they are apart is asked where the instant is.
         return near_ns + common_ns - self.common_ns(rank, near_ns)
 
-    def waits(self, rank: RankKey, device_id: int) -> tuple[IntArray, IntArray]:
-        """Return when a device waits in collectives and when it transfers, in its profile's clock.
+    def communication(self, rank: RankKey, device_id: int) -> dict[str, IntArray]:
+        """Return when a device waits and transfers, in its profile's clock.
 
         Returns:
-            Two unions, shape (n, 2) each, disjoint: where it waits in one collective and transfers
-            in another, it transfers. Both empty where nothing is matched for sure.
+            See `communication_spans`; nothing where the device does not communicate.
         """
         for owner, device in enumerate(self.found.devices):
             if (device.rank.key, device.device_id) == (rank, device_id):
-                waiting, transfer = waiting_and_transfer(self.found, owner)
-                return subtract_intervals(waiting, transfer), transfer
-        nothing = np.empty((0, 2), dtype=np.int64)
-        return nothing, nothing
+                return communication_spans(self.found, owner, self.staged)
+        return {}
+
+    @cached_property
+    def staged(self) -> frozenset[int]:
+        """See `staged_transfers`."""
+        return staged_transfers(self.found)

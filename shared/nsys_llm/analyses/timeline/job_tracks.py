@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
-from nsys_llm.taxonomy.wall_classes import TRANSFER, WAITING
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.timeline import Track
 
@@ -18,10 +17,10 @@ def collective_tracks(clock: JobClock, rank: Rank) -> Iterator[Track]:
     for device in clock.found.devices:
         if device.rank.key != rank.key:
             continue
-        spans = clock.waits(rank.key, device.device_id)
-        name = np.repeat([0, 1], [len(one) for one in spans])
-        times = np.concatenate(spans)
-        texts = (WAITING, TRANSFER)
+        spans = clock.communication(rank.key, device.device_id)
+        name = np.repeat(np.arange(len(spans)), [len(one) for one in spans.values()])
+        times = np.concatenate([*spans.values()])
+        texts = (*spans,)
         yield Track.plain(f"GPU {device.device_id} collectives", "collective", times, texts, name)
 
 

@@ -29,6 +29,7 @@ from nsys_llm.taxonomy.communication import COMMUNICATION as COMMUNICATES
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import (
+    BUBBLE,
     COPIES,
     IDLE,
     NOT_MATCHED,
@@ -40,9 +41,9 @@ from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: States without those of computation, which have the names of its categories.
-_OTHERS: Final = (TRANSFER, WAITING, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
+_OTHERS: Final = (TRANSFER, WAITING, BUBBLE, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
 #: States in which a device does nothing of use.
-WAITS: Final = frozenset({WAITING, *CAUSE_NAMES, IDLE})
+WAITS: Final = frozenset({WAITING, BUBBLE, *CAUSE_NAMES, IDLE})
 #: Names of kernels as the taxonomy knows them, whatever a run shows.
 _FULL_NAMES: Final = {"base": False, "mangled": False}
 
@@ -57,9 +58,8 @@ class LaneWindow:
         start_ns: Its begin, in the profile's clock.
         end_ns: Its end.
         cell_ns: Stretches shorter than this may be joined.
-        waiting: When the device waited in collectives, shape (n, 2), sorted and disjoint; where it
-            transfers too, it transfers.
-        transfer: When it transferred, likewise.
+        communication: By detail of the communication class when the device waited or transferred,
+            shape (n, 2), sorted; all of them disjoint.
     """
 
     view: int
@@ -67,8 +67,7 @@ class LaneWindow:
     start_ns: int
     end_ns: int
     cell_ns: int
-    waiting: IntArray
-    transfer: IntArray
+    communication: Mapping[str, IntArray]
 
 
 @dataclass(frozen=True)
@@ -200,13 +199,11 @@ class _Device:
         label = layer.label[owner]
         times = np.column_stack((start_ns, end_ns))
         yield _pieces(times, self.name_of[label], self.state_of[label])
-        talking = intersect_intervals(layer.communication, shown)
-        transfer = intersect_intervals(talking, window.transfer)
-        rest = subtract_intervals(talking, window.transfer)
-        waiting = intersect_intervals(rest, window.waiting)
-        unknown = subtract_intervals(rest, window.waiting)
-        for state, spans in ((TRANSFER, transfer), (WAITING, waiting), (NOT_MATCHED, unknown)):
-            yield self._spans(state, spans, NOT_MATCHED)
+        rest = intersect_intervals(layer.communication, shown)
+        for state, spans in window.communication.items():
+            yield self._spans(state, intersect_intervals(rest, spans), NOT_MATCHED)
+            rest = subtract_intervals(rest, spans)
+        yield self._spans(NOT_MATCHED, rest, NOT_MATCHED)
         yield self._spans(COPIES, intersect_intervals(layer.copies, shown), COPIES)
 
     def _spans(self, state: str, spans: IntArray, kind: str) -> Pieces:
