@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import MODES, open_executor
@@ -21,9 +22,17 @@ _SHOW: Final = "show"
 _SHOWN_ROWS_N: Final = 20
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, without the thirty options that are right."""
+
+    def error(self, message: str) -> NoReturn:
+        shown = message.rstrip(".")
+        self.exit(ExitCode.BAD_INPUT, f"error: {shown} ({self.prog} --help lists the options).\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of `nsys-llm`, one subcommand a recipe, derived from the manifests."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nsys-llm",
         description="Explain LLM traces of NVIDIA Nsight Systems, over all ranks at once.",
         epilog="Exit codes: 0 done, 1 a gate failed, 2 bad usage or nothing readable, "
@@ -126,4 +135,6 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from nsys_llm.run import command
+
+    sys.exit(command.main())
