@@ -28,6 +28,7 @@ from nsys_recipe.lib import recipe
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
+from nsys_llm.core.freed_memory import keep_freed
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import DaskFutures, Executor, Inline
@@ -88,6 +89,8 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
         console = Console(quiet=bool(self.get_parsed_arg("quiet")))
 
         def run() -> RunOutcome:
+            # Before the pool forks its workers, which then have it too.
+            keep_freed()
             names = [option.name for option in self.manifest.options]
             given = {name: self.get_parsed_arg(name) for name in names}
             if self._output_is_plain and given["output"]:
