@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from nsys_llm.run.parts import (
     write_parts,
 )
 from nsys_llm.run.publish import OutputFolder
+from nsys_llm.run.second_look import look_again
 from nsys_llm.trace.rank_sets import BASELINE
 from nsys_llm.trace.unmatched import refuse_unmatched
 
@@ -76,7 +78,8 @@ def run_recipe(
             run = anonymous(run)
         if manifest.recipes:
             run = with_parts(run)
-        results = finished(run)
+        look = partial(look_again, executor=executor, console=console)
+        results = finished(run, None if run.analysis.second_look is None else look)
         tables, report = results.tables, results.report
         if manifest.metrics:
             code = gated(code, tables["gates"])
