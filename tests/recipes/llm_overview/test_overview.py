@@ -164,6 +164,64 @@ def groups_of(*findings):
     ]
 
 
+def test_a_place_belongs_to_the_largest_cause_though_another_finding_leads_that():
+    """The lead of a late host is a bound on a path, which names no cause."""
+    where = finding(184, title="in forward", culprit="phase:forward", rank=1)
+    path = finding(310, title="path", culprit="host:late", rank=1)
+    late = finding(274, title="late", culprit="host:late", cause="host_no_cuda", rank=1)
+    queued = finding(39, title="queued", cause="queued", rank=0, ranks=(0, 1))
+    assert groups_of(where, queued, path, late) == [["path", "late", "in forward"], ["queued"]]
+
+
+def test_what_a_rank_loses_decides_and_not_what_the_worst_one_does():
+    """On a rank that is none of the worst, the others' median is what a cause takes."""
+    where = finding(34, title="where", culprit="phase:forward", rank=0)
+    numbers = {"other_ranks_median_ns": 5}
+    late = {"culprit": "host:late", "cause": "host_no_cuda", "rank": 2, "ranks": (0, 2)}
+    host = finding(314, title="host", numbers=numbers, **late)
+    queued = finding(30, title="queued", cause="queued", rank=0)
+    assert groups_of(where, queued, host) == [["host"], ["queued", "where"]]
+
+
+def test_rare_slow_steps_of_a_phase_are_no_idle_time_of_it():
+    late = finding(90, title="late", cause="host_no_cuda", rank=0)
+    gain = Gain(20, 1_000, ("compute", "idle"), "device", is_bound=False, tail_pct=40.0)
+    slow = finding(20, title="slow steps", culprit="phase:decode", rank=0, gain=gain)
+    where = finding(50, title="where", culprit="phase:decode", rank=0)
+    assert groups_of(late, slow, where) == [["late", "where"], ["slow steps"]]
+
+
+def test_of_a_culprit_and_a_cause_the_culprit_decides():
+    both = finding(30, title="both", culprit="rank:2", cause="host_sync", rank=0)
+    wait = finding(90, title="wait", cause="host_sync", rank=0)
+    rank = finding(60, title="rank", culprit="rank:2", rank=2)
+    assert groups_of(both, wait, rank) == [["wait"], ["rank", "both"]]
+
+
+LATE = {"culprit": "host:late", "cause": "host_no_cuda", "rank": 2, "ranks": (0, 1, 2)}
+
+
+def test_a_host_that_is_late_on_one_rank_alone_is_why_the_others_wait():
+    host = finding(70, title="host", numbers={"other_ranks_median_ns": 34}, **LATE)
+    path = finding(75, title="path", culprit="host:late", rank=2)
+    waits = finding(80, title="waits", culprit="rank:2", rank=0)
+    assert groups_of(host, path, waits) == [["waits", "path", "host"]]
+    other = finding(60, title="other", culprit="rank:1", rank=0)
+    assert groups_of(host, other) == [["host"], ["other"]]
+    everywhere = replace(host, numbers={"other_ranks_median_ns": 36})
+    assert groups_of(everywhere, waits) == [["waits"], ["host"]]
+    lone = replace(host, numbers={})
+    assert groups_of(lone, waits) == [["waits"], ["host"]]
+
+
+def test_a_slow_gpu_and_a_late_host_of_one_rank_are_two_faults():
+    host = finding(70, title="host", numbers={"other_ranks_median_ns": 3}, **LATE)
+    waits = finding(80, title="waits", culprit="rank:2", rank=0)
+    computes = Gain(60, 1_000, ("compute",), "device", is_bound=True)
+    slow = finding(60, title="slow", culprit="rank:2", rank=2, gain=computes)
+    assert groups_of(host, waits, slow) == [["waits", "slow"], ["host"]]
+
+
 def test_findings_on_one_culprit_are_one_opportunity_led_by_the_largest():
     small = finding(50, title="small", culprit="rank:2")
     large = finding(90, title="large", culprit="rank:2")
