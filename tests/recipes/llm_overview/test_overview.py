@@ -14,6 +14,7 @@ from nsys_llm.recipes.llm_overview.tables.opportunities import _overlap, grouped
 from nsys_llm.report.findings import CAPTURE, Finding
 from nsys_llm.report.gains import Gain
 from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 PARTS = load_manifest("llm_overview").recipes
 
@@ -128,6 +129,12 @@ def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
     assert ended.code == 2
     assert len(ended.errors) == 1
     assert "--only: no recipe 'nothing'; there are: " in ended.errors[0]
+
+
+def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
+    TraceBuilder().nvtx("work", 0, 1_000).write_sqlite(tmp_path / "rank0.sqlite")
+    out = analyse(tmp_path / "out", tmp_path / "rank0.sqlite", recipe="llm_overview")
+    assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU")
 
 
 def finding(gain_ns, **given):
