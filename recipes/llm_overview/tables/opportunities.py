@@ -107,7 +107,7 @@ def _with_late_host(groups: list[list[Source]]) -> list[list[Source]]:
         return groups
     rank = next(one.rank for _, one in late if _is_own_host(one))
     named = next((some for some in groups if _is_waited_for(some, rank)), None)
-    if named is None:
+    if named is None or named is late:
         return groups
     both = sorted([*named, *late], key=lambda source: (_is_place(source[1]), *_order(source)))
     return [*(some for some in groups if some is not late and some is not named), both]

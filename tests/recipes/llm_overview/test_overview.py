@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 from command_line import run
+from quick_run import quick
 from results import analyse, differences, read_frames, read_report, read_results
 
 from nsys_llm.manifest.manifest import load_manifest
@@ -14,6 +16,10 @@ from nsys_llm.recipes.llm_overview.tables.opportunities import _overlap, grouped
 from nsys_llm.report.findings import CAPTURE, Finding
 from nsys_llm.report.gains import Gain
 from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.machine.profile_writer import write_profiles
+from nsys_llm.testing.machine.program import Program
+from nsys_llm.testing.machine.scenarios import late_host, pageable_copies
+from nsys_llm.testing.machine.simulation import simulate
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 PARTS = load_manifest("llm_overview").recipes
@@ -135,6 +141,41 @@ def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
     TraceBuilder().nvtx("work", 0, 1_000).write_sqlite(tmp_path / "rank0.sqlite")
     out = analyse(tmp_path / "out", tmp_path / "rank0.sqlite", recipe="llm_overview")
     assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU")
+
+
+def planted_job(folder, program):
+    """Return the rules of each opportunity of a simulated job, by its culprit."""
+    folder.mkdir()
+    write_profiles(simulate(program), folder)
+    rows = quick("llm_overview", folder)["all_findings"].dropna(subset=["opportunity"])
+    return [
+        {f"{one.recipe} {one.rule}" for one in some.itertuples()}
+        for _, some in rows.groupby("opportunity")
+    ]
+
+
+def test_copies_that_block_the_host_are_one_thing_whoever_sees_them(tmp_path):
+    told = planted_job(tmp_path / "job", pageable_copies())
+    (blocking,) = (some for some in told if "idle_gaps idle_sync_memop" in some)
+    assert "step_budget path_waits" in blocking
+    assert sum("step_budget path_waits" in some for some in told) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rank_with_a_late_host_is_one_thing_and_the_first(tmp_path, seed):
+    first, *others = planted_job(tmp_path / "job", late_host(seed=seed))
+    assert {"step_budget path_straggler", "idle_gaps host_work"} <= first
+    assert not any("late" in rule or "straggler" in rule for some in others for rule in some)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_gpu_and_the_late_host_of_another_rank_are_two_things(tmp_path, seed):
+    ranks = list(late_host(steps_n=12, seed=seed, rank=2, late_ns=250_000).ranks)
+    ranks[1] = replace(ranks[1], gpu_pct=150)
+    told = planted_job(tmp_path / "job", Program(tuple(ranks)))
+    (slow,) = (some for some in told if "llm_hotspots slow_rank" in some)
+    (late,) = (some for some in told if "idle_gaps host_work" in some)
+    assert slow is not late
 
 
 def finding(gain_ns, **given):
@@ -259,3 +300,29 @@ def test_findings_on_one_cause_are_one_only_on_one_gpu_and_one_stretch():
 def test_more_than_half_of_the_shorter_window_is_shared(one, other, shared):
     assert _overlap(one, other) is shared
     assert _overlap(other, one) is shared
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_finding_is_in_one_opportunity_whatever_their_order(seed):
+    chance = random.Random(seed)
+    culprits = [None, "host:late", "rank:0", "rank:1", "phase:decode", "idle:host_sync"]
+    some = [
+        finding(
+            gain_ns,
+            title=f"f{gain_ns}",
+            culprit=chance.choice(culprits),
+            cause=chance.choice([None, "host_no_cuda", "queued"]),
+            rank=chance.choice([0, 1]),
+            ranks=chance.choice([(), (0, 1)]),
+            numbers=chance.choice([{}, {"other_ranks_median_ns": gain_ns // 3}]),
+        )
+        for gain_ns in chance.sample(range(10, 900), 12)
+    ]
+    groups = groups_of(*some)
+    assert sorted(title for group in groups for title in group) == sorted(one.title for one in some)
+    for _ in range(5):
+        chance.shuffle(some)
+        assert groups_of(*some) == groups
+    gain_ns = {one.title: one.gain.gain_ns for one in some}
+    leads = [gain_ns[group[0]] for group in groups]
+    assert leads == sorted(leads, reverse=True)
