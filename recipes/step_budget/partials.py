@@ -12,6 +12,8 @@ from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
+from .per_rank.repeated_copies import RepeatedCopies
+
 
 @dataclass(frozen=True)
 class DeviceBudget:
@@ -49,6 +51,7 @@ class RankBudget:
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
+        copies: Copies to the device that are the same in every step.
     """
 
     step: StepKind | None
@@ -60,6 +63,7 @@ class RankBudget:
     has_wait_rows: bool
     has_event_rows: bool
     clock_error_ns: int
+    copies: RepeatedCopies = field(default_factory=RepeatedCopies)
 
 
 @dataclass(frozen=True)

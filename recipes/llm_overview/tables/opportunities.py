@@ -6,6 +6,7 @@ is that of the largest finding: gains of one thing seen by several recipes do no
 
 That a GPU idles in a phase tells where, and not why: where a finding names a cause of idle time on
 the same rank, it is part of the largest such, whose gain stands, as it is the cause that goes away.
+Exposed communication of a stage is the pipeline's bubble likewise.
 
 A host that is late on one rank, and on no other, is why the others wait for that rank: it is part
 of what is said of the rank, unless the kernels of that rank are slow, which is another thing.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
@@ -23,6 +25,8 @@ from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
 
 #: How the culprit of a finding begins that says in which phase a GPU idles.
 _PHASE: Final = "phase:"
+_PIPELINE: Final = "pipeline:"
+_EXPOSED: Final = "exposed_communication"
 #: Culprit of findings on a host that launches too late, and how that of a rank begins.
 _LATE_HOST: Final = "host:late"
 _RANK: Final = "rank:"
@@ -57,7 +61,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
     ]
     order = sorted(
         range(len(sources)),
-        key=lambda place: (_is_place(sources[place][1]), *_order(sources[place])),
+        key=lambda place: (_tells_where(sources[place][1]), *_order(sources[place])),
     )
     groups: list[list[Source]] = []
     for place in order:
@@ -68,6 +72,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         else:
             group.append(source)
     groups = _with_late_host(groups)
+    groups = [sorted(some, key=lambda source: _place_in(source, some[0][1])) for some in groups]
     return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
 
 
@@ -82,9 +87,10 @@ def _group_of(finding: Finding, groups: Sequence[list[Source]]) -> list[Source] 
         largest_ns, largest = max(causes, key=lambda cause: cause[0], default=(0.0, None))
         if largest is not None and largest_ns > 0:
             return largest
+    bubble = (group for group in groups if _is_bubble(finding, group[0][1]))
     named = (group for group in groups if any(_same_culprit(finding, one) for _, one in group))
     alike = (group for group in groups if _is_one(finding, group))
-    return next(named, None) or next(alike, None)
+    return next(chain(bubble, named, alike), None)
 
 
 def _cause_ns(group: Sequence[Source], rank: int | None) -> float:
@@ -109,8 +115,8 @@ def _with_late_host(groups: list[list[Source]]) -> list[list[Source]]:
     named = next((some for some in groups if _is_waited_for(some, rank)), None)
     if named is None or named is late:
         return groups
-    both = sorted([*named, *late], key=lambda source: (_is_place(source[1]), *_order(source)))
-    return [*(some for some in groups if some is not late and some is not named), both]
+    others = [some for some in groups if some is not late and some is not named]
+    return [*others, [*named, *late]]
 
 
 def _is_own_host(finding: Finding) -> bool:
@@ -128,6 +134,11 @@ def _is_waited_for(group: Sequence[Source], rank: int | None) -> bool:
     return of_rank and not any(gain.wall_classes == (COMPUTE,) for gain in gains)
 
 
+def _place_in(source: Source, first: Finding) -> tuple[Any, ...]:
+    """Return where a finding stands in its opportunity: what tells why, then what gains most."""
+    return (_is_place(source[1]) or _is_bubble(source[1], first), *_order(source))
+
+
 def _order(source: Source) -> tuple[Any, ...]:
     recipe, finding = source
     gain = finding.gain
@@ -141,6 +152,11 @@ def _order(source: Source) -> tuple[Any, ...]:
     )
 
 
+def _tells_where(finding: Finding) -> bool:
+    """Tell whether a finding may be part of one that says why, which has to stand before it."""
+    return _is_place(finding) or finding.rule == _EXPOSED
+
+
 def _is_place(finding: Finding) -> bool:
     """Tell whether a finding says where a GPU idles, and not why."""
     idle = finding.gain is not None and finding.gain.wall_classes == (IDLE,)
@@ -149,6 +165,12 @@ def _is_place(finding: Finding) -> bool:
 
 def _is_one(finding: Finding, group: Sequence[Source]) -> bool:
     return any(_same_thing(finding, other) for _, other in group)
+
+
+def _is_bubble(finding: Finding, lead: Finding) -> bool:
+    """Tell whether a finding is on exposed communication of a stage of a pipeline."""
+    pipeline = (lead.culprit or "").startswith(_PIPELINE)
+    return pipeline and finding.rule == _EXPOSED and finding.rank in lead.ranks
 
 
 def _is_cause_of_idle(finding: Finding) -> bool:
