@@ -10,6 +10,9 @@ Exposed communication of a stage is the pipeline's bubble likewise.
 
 A host that is late on one rank, and on no other, is why the others wait for that rank: it is part
 of what is said of the rank, unless the kernels of that rank are slow, which is another thing.
+
+That a GPU waits in collectives tells not for whom: it is part of a finding that names the rank that
+this GPU waits for. Copies on the critical path are those of the kind that takes most.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
-from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, IDLE
 
 #: How the culprit of a finding begins that says in which phase a GPU idles.
 _PHASE: Final = "phase:"
@@ -30,6 +33,11 @@ _EXPOSED: Final = "exposed_communication"
 #: Culprit of findings on a host that launches too late, and how that of a rank begins.
 _LATE_HOST: Final = "host:late"
 _RANK: Final = "rank:"
+#: How the culprit of waits begins that are for no rank in particular.
+_NOBODY: Final = "communicator:"
+#: Culprit of copies of any kind, and how that of one kind begins.
+_LINK: Final = "copies:link"
+_COPIES: Final = "copies:"
 #: Number of a finding on idle time: what the other ranks lose in the median.
 _OTHERS: Final = "other_ranks_median_ns"
 
@@ -71,7 +79,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
             groups.append([source])
         else:
             group.append(source)
-    groups = _with_late_host(groups)
+    groups = _with_copies(_with_late_host(groups))
     groups = [sorted(some, key=lambda source: _place_in(source, some[0][1])) for some in groups]
     return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
 
@@ -88,9 +96,10 @@ def _group_of(finding: Finding, groups: Sequence[list[Source]]) -> list[Source] 
         if largest is not None and largest_ns > 0:
             return largest
     bubble = (group for group in groups if _is_bubble(finding, group[0][1]))
+    waits = (group for group in groups if any(_is_wait_for(finding, one) for _, one in group))
     named = (group for group in groups if any(_same_culprit(finding, one) for _, one in group))
     alike = (group for group in groups if _is_one(finding, group))
-    return next(chain(bubble, named, alike), None)
+    return next(chain(bubble, waits, named, alike), None)
 
 
 def _cause_ns(group: Sequence[Source], rank: int | None) -> float:
@@ -115,8 +124,23 @@ def _with_late_host(groups: list[list[Source]]) -> list[list[Source]]:
     named = next((some for some in groups if _is_waited_for(some, rank)), None)
     if named is None or named is late:
         return groups
-    others = [some for some in groups if some is not late and some is not named]
-    return [*others, [*named, *late]]
+    return _joined(groups, named, late)
+
+
+def _with_copies(groups: list[list[Source]]) -> list[list[Source]]:
+    """Return the opportunities, that on copies of any kind joined with the largest of a kind."""
+    link = next((some for some in groups if some[0][1].culprit == _LINK), None)
+    kinds = [some for some in groups if (some[0][1].culprit or "").startswith(_COPIES)]
+    kind = next((some for some in kinds if some is not link), None)
+    return groups if link is None or kind is None else _joined(groups, link, kind)
+
+
+def _joined(
+    groups: list[list[Source]], first: list[Source], second: list[Source]
+) -> list[list[Source]]:
+    """Return opportunities, two of them as one."""
+    others = [some for some in groups if some is not first and some is not second]
+    return [*others, [*first, *second]]
 
 
 def _is_own_host(finding: Finding) -> bool:
@@ -136,7 +160,8 @@ def _is_waited_for(group: Sequence[Source], rank: int | None) -> bool:
 
 def _place_in(source: Source, first: Finding) -> tuple[Any, ...]:
     """Return where a finding stands in its opportunity: what tells why, then what gains most."""
-    return (_is_place(source[1]) or _is_bubble(source[1], first), *_order(source))
+    where = _is_place(source[1]) or _is_wait(source[1]) or _is_bubble(source[1], first)
+    return (where, *_order(source))
 
 
 def _order(source: Source) -> tuple[Any, ...]:
@@ -154,7 +179,7 @@ def _order(source: Source) -> tuple[Any, ...]:
 
 def _tells_where(finding: Finding) -> bool:
     """Tell whether a finding may be part of one that says why, which has to stand before it."""
-    return _is_place(finding) or finding.rule == _EXPOSED
+    return _is_place(finding) or finding.rule == _EXPOSED or _is_wait(finding)
 
 
 def _is_place(finding: Finding) -> bool:
@@ -171,6 +196,19 @@ def _is_bubble(finding: Finding, lead: Finding) -> bool:
     """Tell whether a finding is on exposed communication of a stage of a pipeline."""
     pipeline = (lead.culprit or "").startswith(_PIPELINE)
     return pipeline and finding.rule == _EXPOSED and finding.rank in lead.ranks
+
+
+def _is_wait(finding: Finding) -> bool:
+    """Tell whether a finding says in which collectives a GPU waits, and not for whom."""
+    return (finding.culprit or "").startswith(_NOBODY)
+
+
+def _is_wait_for(finding: Finding, other: Finding) -> bool:
+    """Tell whether a finding is on waits of a GPU, and another names the rank waited for."""
+    waits = other.gain is not None and other.gain.wall_classes == (COMMUNICATION,)
+    named = waits and (other.culprit or "").startswith(_RANK)
+    same_gpu = (finding.rank, finding.device_id) == (other.rank, other.device_id)
+    return _is_wait(finding) and named and same_gpu
 
 
 def _is_cause_of_idle(finding: Finding) -> bool:

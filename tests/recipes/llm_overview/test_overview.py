@@ -197,6 +197,26 @@ def test_where_a_gpu_idles_belongs_to_why_and_gains_no_more():
     assert groups_of(where, slow) == [["before decode"], ["slow"]]
 
 
+def test_waits_for_nobody_in_particular_belong_to_the_rank_that_a_finding_names():
+    """One wait is no straggler's and a straggler's at once."""
+    waiting = {"gain": Gain(50, 1_000, ("communication",), "idle", is_bound=False), "rank": 3}
+    nobody = finding(50, title="nobody", culprit="communicator:0-3", **waiting)
+    named = finding(50, title="named", culprit="rank:1", **waiting)
+    late = finding(40, title="late", culprit="rank:1", rank=1)
+    assert groups_of(nobody, named, late) == [["named", "late", "nobody"]]
+    assert groups_of(nobody, late) == [["nobody"], ["late"]]
+    elsewhere = replace(named, rank=2)
+    assert groups_of(nobody, elsewhere) == [["nobody"], ["named"]]
+
+
+def test_copies_of_any_kind_are_those_of_the_largest_kind():
+    path = finding(28, title="path", culprit="copies:link", rank=0)
+    upload = finding(22, title="HtoD", culprit="copies:HtoD", rank=1)
+    download = finding(11, title="DtoH", culprit="copies:DtoH", rank=1)
+    assert groups_of(path, upload, download) == [["path", "HtoD"], ["DtoH"]]
+    assert groups_of(path) == [["path"]]
+
+
 class Told:
     """A part that has nothing but findings."""
 
@@ -305,7 +325,8 @@ def test_more_than_half_of_the_shorter_window_is_shared(one, other, shared):
 @pytest.mark.parametrize("seed", range(20))
 def test_each_finding_is_in_one_opportunity_whatever_their_order(seed):
     chance = random.Random(seed)
-    culprits = [None, "host:late", "rank:0", "rank:1", "phase:decode", "idle:host_sync"]
+    culprits = [None, "host:late", "rank:0", "rank:1", "phase:decode", "communicator:0-1"]
+    culprits += ["copies:link", "copies:HtoD"]
     some = [
         finding(
             gain_ns,
@@ -326,3 +347,6 @@ def test_each_finding_is_in_one_opportunity_whatever_their_order(seed):
     gain_ns = {one.title: one.gain.gain_ns for one in some}
     leads = [gain_ns[group[0]] for group in groups]
     assert leads == sorted(leads, reverse=True)
+    where = {one.title for one in some if (one.culprit or "").startswith(("phase", "communicator"))}
+    for first, *others in groups:
+        assert gain_ns[first] == max(gain_ns[one] for one in {first, *others} - where | {first})
