@@ -128,8 +128,11 @@ def _with_late_host(groups: list[list[Source]]) -> list[list[Source]]:
 
 
 def _with_copies(groups: list[list[Source]]) -> list[list[Source]]:
-    """Return the opportunities, that on copies of any kind joined with the largest of a kind."""
-    link = next((some for some in groups if some[0][1].culprit == _LINK), None)
+    """Return the opportunities, what the path alone says of copies joined with the largest kind.
+
+    Where another recipe speaks of copies of any kind, too, those of a kind have their own lever.
+    """
+    link = next((some for some in groups if some[0][1].culprit == _LINK and len(some) == 1), None)
     kinds = [some for some in groups if (some[0][1].culprit or "").startswith(_COPIES)]
     kind = next((some for some in kinds if some is not link), None)
     return groups if link is None or kind is None else _joined(groups, link, kind)

@@ -215,6 +215,8 @@ def test_copies_of_any_kind_are_those_of_the_largest_kind():
     download = finding(11, title="DtoH", culprit="copies:DtoH", rank=1)
     assert groups_of(path, upload, download) == [["path", "HtoD"], ["DtoH"]]
     assert groups_of(path) == [["path"]]
+    bound = finding(27, title="bound", culprit="copies:link", rank=0)
+    assert groups_of(path, bound, upload) == [["path", "bound"], ["HtoD"]]
 
 
 class Told:
