@@ -134,10 +134,16 @@ def parted_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[st
 
     Where none does, or there are no rows, the first list has them all.
     """
-    filled = [name for name in columns if frame[name].notna().any()]
+    filled = [name for name in columns if _has_value(frame[name])]
     if not filled:
         return list(columns), []
     return filled, [name for name in columns if name not in filled]
+
+
+def _has_value(column: pd.Series) -> bool:
+    """Return whether any row has a value; most columns have one in the first."""
+    first: Any = column.iat[0] if len(column) else None
+    return bool(pd.notna(first)) or bool(column.notna().any())
 
 
 def unfilled(fields: Mapping[str, Field], empty: Sequence[str]) -> str:
