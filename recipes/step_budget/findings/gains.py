@@ -42,6 +42,11 @@ _WAITING_CALLS: Final = {
 
 #: Names that a finding lists.
 _TOP: Final = 3
+#: The time behind a wait is host time, too.
+_BEHIND: Final = (
+    " It is the host's time behind this wait while the GPU is idle, and part of the time of host "
+    "work and launches on the path: these gains do not add up."
+)
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,7 @@ def _gain(row: Record, gpu: Gpu, wall_classes: tuple[str, ...], tables: Tables, 
 
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     gain = _gain(row, gpu, lever.wall_classes, tables, n)
+    named = lever.change == "wait"
     rows = records(tables["ceilings"])
     evidence = cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
     most = ""
@@ -158,11 +164,10 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
             most += f" {words}: {', '.join(parts)}."
         for one in top:
             evidence += cells("ceilings", one, ("change", "name"), (column,))
-    named = lever.change == "wait"
     return RULES[lever.rule].finding(
         gain=gain,
         fields={"gain": gain_words(gain), "name": quoted(row["name"])},
-        details=_details(row) + most,
+        details=_details(row) + most + (_BEHIND if named else ""),
         evidence=evidence,
         culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
