@@ -85,7 +85,8 @@ def run_recipe(
             code = gated(code, tables["gates"])
         if baseline:
             compared = {**options, BASELINE: baseline}
-            report = with_verdict(report, run_compared(folder.path, compared, executor, console))
+            other, place = run_compared(folder.path, compared, executor, console)
+            code, report = max(code, other), with_verdict(report, place)
         with folder.writing():
             summary, written = write_run(folder.path, run, tables, report, code, console)
             if manifest.recipes:
@@ -114,8 +115,8 @@ def run_recipe(
 
 def run_compared(
     folder: Path, options: Mapping[str, Any], executor: Executor, console: Console
-) -> Path:
-    """Compare the run of an overview with its baseline; return the folder of that result.
+) -> tuple[ExitCode, Path]:
+    """Compare the run of an overview with its baseline; return how that ended, and its folder.
 
     Args:
         folder: That of the overview.
@@ -139,7 +140,7 @@ def run_compared(
     console.results = None
     if outcome.folder is None:
         raise UsageError("--baseline: it could not be compared; leave it out, or give another.")
-    return outcome.folder
+    return outcome.exit_code, outcome.folder
 
 
 def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[str, str]:
