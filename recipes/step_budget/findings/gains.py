@@ -29,6 +29,15 @@ _CULPRITS: Final = {
     "other_api": "host:late",
     "transfer": "communication:transfer",
     "copy": "copies:link",
+    "alloc": "idle:alloc",
+}
+#: Likewise calls that wait, by a part of their names.
+_WAITING_CALLS: Final = {
+    "Synchronize": "idle:host_sync",
+    "Memcpy": "idle:sync_memop",
+    "Memset": "idle:sync_memop",
+    "Malloc": "idle:alloc",
+    "Free": "idle:alloc",
 }
 
 #: Names that a finding lists.
@@ -174,7 +183,8 @@ def _culprit(name: str, *, named: bool) -> str:
     """Return what to change, by the names that other recipes give it."""
     if not named:
         return _CULPRITS.get(name, f"class:{name}")
-    return "idle:host_sync" if name.endswith("Synchronize") else f"api:{name}"
+    known = (culprit for part, culprit in _WAITING_CALLS.items() if part in name)
+    return next(known, f"api:{name}")
 
 
 def _details(row: Record) -> str:

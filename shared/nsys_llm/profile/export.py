@@ -72,7 +72,12 @@ def find_nsys(given: str | None = None) -> str | None:
 
 @contextmanager
 def open_export(
-    report: Path, tables: Sequence[str], *, export_dir: str | None, nsys: str | None
+    report: Path,
+    tables: Sequence[str],
+    *,
+    export_dir: str | None,
+    nsys: str | None,
+    again: bool = False,
 ) -> Iterator[ParquetReport | SqliteReport]:
     """Open a valid export of a report, making one if there is none.
 
@@ -86,6 +91,7 @@ def open_export(
         tables: Our names of the tables that will be read.
         export_dir: Where exports go.
         nsys: The `nsys` that runs us, if any.
+        again: Make none: an export takes longer than all that follows.
 
     Raises:
         ReportError: The report cannot be read or exported.
@@ -100,6 +106,8 @@ def open_export(
         with found:
             yield found
         return
+    if again:
+        raise ReportError(f"{report.name}: its export was not kept; give --export-dir.")
     if not state.st_size:
         raise ReportError(_empty(report, parquet, sqlite))
     with ExitStack() as stack:

@@ -131,7 +131,12 @@ def natural_key(text: str) -> tuple[list[tuple[int, int | str]], str]:
 
 @contextmanager
 def open_report(
-    path: str, tables: Sequence[str], *, export_dir: str | None = None, nsys: str | None = None
+    path: str,
+    tables: Sequence[str],
+    *,
+    export_dir: str | None = None,
+    nsys: str | None = None,
+    again: bool = False,
 ) -> Iterator[ParquetReport | SqliteReport]:
     """Open a report of any kind, exporting it first where that is needed.
 
@@ -140,6 +145,7 @@ def open_report(
         tables: Our names of the tables that will be read.
         export_dir: Where exports go and are looked for; None: beside the report.
         nsys: The `nsys` that runs us, if any.
+        again: It was open before in this run: what was not kept is not exported a second time.
 
     Raises:
         ReportError: The report cannot be read.
@@ -153,7 +159,7 @@ def open_report(
         with ParquetReport(file) as parquet:
             yield parquet
     elif file.name.endswith(_REPORT_SUFFIXES):
-        with open_export(file, tables, export_dir=export_dir, nsys=nsys) as exported:
+        with open_export(file, tables, export_dir=export_dir, nsys=nsys, again=again) as exported:
             yield exported
     else:
         with SqliteReport(file) as sqlite:
