@@ -451,7 +451,7 @@ def test_an_ordinary_user_is_told_what_to_do_instead_and_can_do_it(nsight, check
         base.chmod(0o755)
 
         def as_nobody(*words):
-            command = [sys.executable, "-c", AS_NOBODY, base / "checkout", *map(str, words)]
+            command = [sys.executable, "-B", "-c", AS_NOBODY, base / "checkout", *map(str, words)]
             return subprocess.run(command, cwd=home, capture_output=True, text=True)
 
         before = listing(base)

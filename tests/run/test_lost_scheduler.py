@@ -68,9 +68,10 @@ def test_a_scheduler_that_is_killed_in_mid_run_ends_it_in_one_line(tmp_path):
     (line,) = (tmp_path / "background.log").read_text().splitlines()
     assert line.startswith("error: the Dask scheduler was lost during the run")
     assert "nothing was written" in line
-    assert sorted(os.listdir(tmp_path)) == [
+    # Python may compile what the worker loads.
+    assert set(os.listdir(tmp_path)) - {"__pycache__"} == {
         "away", "background.log", "begun", "ranks", "stuck.py", "worker"
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_path, capfd):

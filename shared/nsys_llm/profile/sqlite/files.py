@@ -103,7 +103,7 @@ def explained(path: Path, error: Exception) -> str:
         )
     text = str(error)
     if "Type mismatch" in text:
-        return f"{path.name}: holds text instead of integers ({' '.join(text.split())})."
+        return f"{path.name}: holds text where integers belong ({' '.join(text.split())})."
     if "locked" in text or "busy" in text:
         return f"{path.name}: locked by another program; wait until its export has finished."
     if text == "interrupted":
