@@ -14,6 +14,7 @@ from nsys_llm.analyses.replay.changes import GRAPH_NODE_NS, Names, changed
 from nsys_llm.analyses.replay.condensed import Condenser
 from nsys_llm.analyses.replay.skeleton import Marks, skeleton
 from nsys_llm.analyses.replay.weights import RankGraph, Weights, rank_graph
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.what_if import (
     CATEGORY,
     COPIES,
@@ -142,18 +143,18 @@ def _marks(
     tails = [np.empty((0, 2), dtype=np.int64)]
     for place, one in enumerate(windows):
         tails.append(_tails(edges.ops, one, steps) + [0, place * steps.n])
-    begins = [_begin(edges, one, steps) for one in windows]
-    op, start, call = (
-        np.array([begin[place] for begin in begins], dtype=np.int64) for place in range(3)
-    )
     return Marks(
         members=members,
         tails=np.concatenate(tails),
         ends_n=len(windows) * steps.n,
         begin_ns=np.array([one.edge_ns[0] for one in windows], dtype=np.int64),
-        begin_op=op,
-        begin_is_start=start.astype(bool),
-        begin_call=call,
+        begin_ops=np.concatenate(
+            [np.empty((0, 2), dtype=np.int64)]
+            + [_before(edges.ops, one, steps, place) for place, one in enumerate(windows)]
+        ),
+        begin_is_start=steps.found is None,
+        begin_call=_call_before(edges, steps),
+        call_ns=_first_ns(steps),
     )
 
 
@@ -173,20 +174,36 @@ def _tails(ops: PathOps, one: Windows, steps: RankSteps) -> IntArray:
     return np.unique(pairs, axis=0)
 
 
-def _begin(edges: Edges, one: Windows, steps: RankSteps) -> tuple[int, int, int]:
-    """Return what the first step begins with: an operation, whether its start, else a call."""
-    ops, calls, at_ns = edges.ops, edges.host.calls, int(one.edge_ns[0])
-    own = ops.device_ids[ops.stream] == one.device_id
+def _before(ops: PathOps, one: Windows, steps: RankSteps, place: int) -> IntArray:
+    """Return what the first step of a device begins after, with the place of the device.
+
+    The last operation on each stream of what was launched before it; without steps, the operation
+    with which it begins.
+    """
+    own = np.flatnonzero(ops.device_ids[ops.stream] == one.device_id)
+    begin_ns = int(one.edge_ns[0])
     if steps.found is None:
-        first = np.flatnonzero(own & ops.kept & (ops.start_ns == at_ns))
-        return int(first[0]), 1, -1
-    ended = np.flatnonzero(own & (steps.of_op < 0) & (ops.end_ns == at_ns))
-    if ended.size:
-        return int(ended[0]), 0, -1
+        chosen = own[ops.kept[own] & (ops.start_ns[own] == begin_ns)][:1]
+    else:
+        some = own[(steps.of_op[own] < 0) & (ops.end_ns[own] <= begin_ns)]
+        last = np.full(ops.stream_ids.size, -1, dtype=np.int64)
+        last[ops.stream[some]] = some
+        chosen = last[last >= 0]
+    return np.column_stack((np.full(chosen.size, place), chosen))
+
+
+def _first_ns(steps: RankSteps) -> int:
+    """Return when the first step begins on the host; NULL_INT where it does not."""
+    return int(steps.found.start_ns[0]) if steps.found is not None else NULL_INT
+
+
+def _call_before(edges: Edges, steps: RankSteps) -> int:
+    """Return the last call before the first step, on the thread that launches it; -1 for none."""
+    ops, calls, at_ns = edges.ops, edges.host.calls, _first_ns(steps)
     launched = np.flatnonzero((steps.of_op == 0) & (ops.place >= 0))
-    if not launched.size:
-        return -1, 0, -1
+    if not launched.size or at_ns == NULL_INT:
+        return -1
     thread = int(calls.thread[ops.place[launched].min()])
     low, high = int(calls.bounds[thread]), int(calls.bounds[thread + 1])
     call = low + int(np.searchsorted(calls.start_ns[low:high], at_ns, side="right")) - 1
-    return -1, 0, call if call >= low else -1
+    return call if call >= low else -1

@@ -18,6 +18,7 @@ from nsys_llm.analyses.path.classes import (
     SYNC_LATENCY,
 )
 from nsys_llm.analyses.replay.skeleton import (
+    AFTER,
     BEGIN,
     HAND,
     LAUNCH,
@@ -102,8 +103,10 @@ class Condenser:
         ns[row] = weights.op[item]
         row, item = self._of(TAIL)
         ns[row] = ops_ns[item]
+        row, item = self._of(AFTER)
+        ns[row] = 0 if self.marks.begin_is_start else ops_ns[item]
         row, item = self._of(BEGIN)
-        ns[row] = self._begins(item, weights, lines, nodes, found.source[row])
+        ns[row] = self._begins(item, weights, lines) - nodes[found.source[row]]
         return ns, through
 
     def _of(self, kind: int) -> tuple[IntArray, IntArray]:
@@ -134,27 +137,18 @@ class Condenser:
         first = np.searchsorted(equal, found.groups[found.group_of])
         return equal[first]
 
-    def _begins(
-        self, device: IntArray, weights: Weights, lines: _Lines, nodes: IntArray, source: IntArray
-    ) -> IntArray:
-        """Return the way to the begin of the first step of some devices."""
-        marks, calls = self.marks, self.graph.edges.host.calls
-        op, call = marks.begin_op[device], marks.begin_call[device]
-        ns = np.where(marks.begin_is_start[device], 0, (weights.op * self._read)[op])
-        rows = np.flatnonzero(op < 0)
-        call, at_ns = call[rows], marks.begin_ns[device[rows]]
-        after = at_ns >= calls.end_ns[call]
+    def _begins(self, call: IntArray, weights: Weights, lines: _Lines) -> IntArray:
+        """Return the way along a thread to the begin of the first step."""
+        at_ns, calls = self.marks.call_ns, self.graph.edges.host.calls
         following = np.minimum(call + 1, calls.row.size - 1)
         gap_ns = weights.gap[following]
-        unchanged = (gap_ns == self.graph.observed.gap[following]) | (
-            calls.thread[following] != calls.thread[call]
-        )
+        unchanged = gap_ns == self.graph.observed.gap[following]
+        unchanged |= calls.thread[following] != calls.thread[call]
         rest_ns = at_ns - calls.end_ns[call]
         rest_ns = np.where(unchanged, rest_ns, np.minimum(rest_ns, gap_ns))
         inside_ns = np.minimum(at_ns - calls.start_ns[call], weights.call[call])
-        way = np.where(after, lines.returned[call] + rest_ns, lines.begun[call] + inside_ns)
-        ns[rows] = way - nodes[source[rows]]
-        return ns
+        after = at_ns >= calls.end_ns[call]
+        return np.where(after, lines.returned[call] + rest_ns, lines.begun[call] + inside_ns)
 
     def codes(self, weights: Weights, through: IntArray) -> Codes:
         """Return for each edge the class of most of its time, and `DOUBT` where it is not certain.
@@ -174,7 +168,7 @@ class Condenser:
             longer = (weights.op * self._read)[sources] > lag
             latency = DEVICE_LATENCY if one == LINK else SYNC_LATENCY
             code[self._rows[one]] = np.where(longer, kind[sources], latency)
-        for one in (LENGTH, TAIL):
+        for one in (LENGTH, TAIL, AFTER):
             rows, item = self._of(one)
             code[rows] = kind[item]
         self._along_streams(code, weights, through)

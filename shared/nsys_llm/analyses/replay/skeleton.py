@@ -23,7 +23,7 @@ from nsys_llm.numeric.intervals import IntArray
 NEVER: Final = -(1 << 60)
 
 #: Kinds of edges, in the order in which they stand.
-STREAM, LAUNCH, LINK, WAKE, OWN, RESUMED, HAND, LENGTH, TAIL, BEGIN = range(10)
+STREAM, LAUNCH, LINK, WAKE, OWN, RESUMED, HAND, LENGTH, TAIL, AFTER, BEGIN = range(11)
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,20 @@ class Marks:
         tails: Shape (ends, 2): an operation, and which end it is part of; an end is the latest one.
         ends_n: How many ends there are.
         begin_ns: Shape (devices,), when the first step of each begins.
-        begin_op: Shape (devices,), the operation whose end, or start, that is; -1 for host time.
-        begin_is_start: Shape (devices,), whether it is the start.
-        begin_call: Shape (devices,), else the call on whose thread it is, the last that began
-            before; -1 for none.
+        begin_ops: Shape (k, 2): the place of a device, and an operation that it begins after.
+        begin_is_start: Whether that is with its start, not after its end.
+        begin_call: The last call that began before the first step on its thread; -1 for none.
+        call_ns: When the first step begins on the host.
     """
 
     members: IntArray
     tails: IntArray
     ends_n: int
     begin_ns: IntArray
-    begin_op: IntArray
-    begin_is_start: Bools
-    begin_call: IntArray
+    begin_ops: IntArray
+    begin_is_start: bool
+    begin_call: int
+    call_ns: int
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,13 @@ def skeleton(graph: RankGraph, marks: Marks) -> Skeleton:
         (HAND, of_return[hands.source], begins[hands.target], np.arange(hands.source.size)),
         (LENGTH, node_of[marks.members], end_of[marks.members], marks.members),
         (TAIL, end_of[marks.tails[:, 0]], ends_from + marks.tails[:, 1], marks.tails[:, 0]),
-        _begin_edges(marks, begins_from, of_begin, node_of, end_of),
+        (
+            AFTER,
+            node_of[marks.begin_ops[:, 1]] if marks.begin_is_start else end_of[marks.begin_ops[:, 1]],
+            begins_from + marks.begin_ops[:, 0],
+            marks.begin_ops[:, 1],
+        ),
+        _begin_edges(graph, marks, begins_from, of_begin, of_return),
     ]
     kind = np.repeat([part[0] for part in parts], [part[1].size for part in parts])
     source, target, item = (
@@ -194,7 +201,7 @@ def _inner(graph: RankGraph, marks: Marks) -> IntArray:
     chosen[graph.waits.source] = True
     chosen[marks.members] = True
     chosen[marks.tails[:, 0]] = True
-    chosen[marks.begin_op[marks.begin_op >= 0]] = True
+    chosen[marks.begin_ops[:, 1]] = True
     chosen |= ~graph.follows & (ops.place < 0)
     return np.flatnonzero(chosen)
 
@@ -239,12 +246,11 @@ def _groups(
 
 
 def _begin_edges(
-    marks: Marks, begins_from: int, of_begin: IntArray, node_of: IntArray, end_of: IntArray
+    graph: RankGraph, marks: Marks, begins_from: int, of_begin: IntArray, of_return: IntArray
 ) -> tuple[int, IntArray, IntArray, IntArray]:
-    """Return what the begin of the first step of each device follows from; items are devices."""
-    known = np.flatnonzero((marks.begin_op >= 0) | (marks.begin_call >= 0))
-    op, call = marks.begin_op[known], marks.begin_call[known]
-    of_op = np.where(marks.begin_is_start[known], node_of[op], end_of[op])
-    of_call = of_begin[call] if of_begin.size else np.full(call.shape, -1, dtype=np.int64)
-    source = np.where(op >= 0, of_op, of_call)
-    return BEGIN, source, begins_from + known, known
+    """Return from which call the begin of the first step follows; items are calls."""
+    devices = np.arange(marks.begin_ns.size if marks.begin_call >= 0 else 0)
+    call = np.full(devices.size, marks.begin_call)
+    after = call.size and marks.call_ns >= int(graph.edges.host.calls.end_ns[marks.begin_call])
+    source = (of_return if after else of_begin)[call] if call.size else call
+    return BEGIN, source, begins_from + devices, call

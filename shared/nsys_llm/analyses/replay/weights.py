@@ -12,15 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.classes import (
-    BY_CALL,
-    BY_LAUNCH,
-    BY_STREAM,
-    CALL_INFERRED,
-    COPY,
-    LAUNCH_INFERRED,
-    STREAM_INFERRED,
-)
+from nsys_llm.analyses.path.classes import COPY
 from nsys_llm.analyses.path.edges import Edges
 from nsys_llm.analyses.path.ops import Bools, PathOps
 from nsys_llm.analyses.replay.links import Links, hand_overs, operation_links, queue_waits, wait_links
@@ -28,8 +20,12 @@ from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 
-_BY_LAUNCHES: Final = (BY_LAUNCH, LAUNCH_INFERRED, BY_CALL, CALL_INFERRED)
-_BY_STREAMS: Final = (BY_STREAM, STREAM_INFERRED)
+#: A launch that was done so many times its usual lag before something else ended did not matter.
+_LONG_AGO_TIMES: Final = 2
+#: Lags that no operation shows: of a launch, and of a stream on H100s, where 5 % of all are shorter.
+_LAUNCH_LAG_NS: Final = 2_000
+_STREAM_LAG_NS: Final = 1_000
+_NEVER: Final = -(1 << 60)
 
 
 @dataclass(frozen=True)
@@ -100,20 +96,21 @@ def rank_graph(edges: Edges) -> RankGraph:
     in_call = np.zeros(len(ops), dtype=bool)
     if calls.row.size:
         in_call = (ops.place >= 0) & (ops.start_ns < calls.end_ns[np.maximum(ops.place, 0)])
-    kind = _lag_kinds(ops)
-    launch, launch_usual = _launch_lags(edges, in_call, kind)
-    stream, stream_usual = _stream_lags(edges, follows, kind)
-    link, link_usual = _link_lags(edges, links, stream_usual)
+    seen = _lags(edges, links, follows, in_call)
+    often = _usual_lags(edges, links, follows, in_call, seen)
+    used = _used_lags(edges, links, follows, seen, often)
     wake, wake_usual, own = _wait_lags(edges, waits, waiting)
     hand = calls.start_ns[hands.target] - calls.end_ns[hands.source]
     op_ns, call_ns = ops.end_ns - ops.start_ns, calls.end_ns - calls.start_ns
     gap, still = _gaps(edges, hands), np.ones(waits.source.size, dtype=bool)
-    observed = Weights(op_ns, launch, stream, gap, call_ns, own, link, wake, hand, still)
+    observed = Weights(
+        op_ns, used.launch, used.stream, gap, call_ns, own, used.link, wake, hand, still
+    )
     usual = replace(
         observed,
-        launch=launch_usual,
-        stream=stream_usual,
-        link=link_usual,
+        launch=often.launch,
+        stream=often.stream,
+        link=often.link,
         wake=wake_usual,
         hand=np.full(hand.shape, lower_median(hand) if hand.size else 0),
     )
@@ -126,55 +123,89 @@ def _lag_kinds(ops: PathOps) -> IntArray:
     return distinct_codes(kind.astype(np.int64))[1]
 
 
-def _medians(lag: IntArray, kind: IntArray, kinds_n: int, default_ns: int) -> IntArray:
-    """Return the median of each kind, that of all where it has none, else the default."""
-    found = np.full(kinds_n, lower_median(lag) if lag.size else default_ns)
+def _medians(
+    lag: IntArray, kind: IntArray, kinds_n: int, default_ns: int, *, apart: bool = False
+) -> IntArray:
+    """Return the median of each kind; where it has none that of all, unless kinds are apart."""
+    found = np.full(kinds_n, lower_median(lag) if lag.size and not apart else default_ns)
     for code in np.unique(kind).tolist():
         found[code] = lower_median(lag[kind == code])
     return found
 
 
-def _launch_lags(edges: Edges, in_call: Bools, kind: IntArray) -> tuple[IntArray, IntArray]:
-    """Return lags of launches, and the usual ones; 0 where the launch is not recorded."""
+@dataclass(frozen=True)
+class _Lags:
+    """Lags of launches and streams, shape (operations,), and of links, shape (links,)."""
+
+    launch: IntArray
+    stream: IntArray
+    link: IntArray
+
+
+def _lags(edges: Edges, links: Links, follows: Bools, in_call: Bools) -> _Lags:
+    """Return lags as observed; 0 where there is no such edge."""
     ops, calls = edges.ops, edges.host.calls
-    none = np.zeros(len(ops), dtype=np.int64)
-    if not calls.row.size or not len(ops):
-        return none, none
-    at, known = np.maximum(ops.place, 0), ops.place >= 0
-    lag = ops.start_ns - np.where(in_call, calls.start_ns[at], calls.end_ns[at])
-    held = known & np.isin(edges.edge[: len(ops)], _BY_LAUNCHES)
-    usual, kinds_n = none.copy(), int(kind.max()) + 1
+    launch = np.zeros(len(ops), dtype=np.int64)
+    if calls.row.size:
+        at = np.maximum(ops.place, 0)
+        done_ns = np.where(in_call, calls.start_ns[at], calls.end_ns[at])
+        launch = (ops.start_ns - done_ns) * (ops.place >= 0)
+    stream = (ops.start_ns - np.append(ops.start_ns[:1], ops.end_ns[:-1])[: len(ops)]) * follows
+    return _Lags(launch, stream, ops.start_ns[links.target] - ops.end_ns[links.source])
+
+
+def _usual_lags(
+    edges: Edges, links: Links, follows: Bools, in_call: Bools, seen: _Lags
+) -> _Lags:
+    """Return the medians of lags where nothing else can have mattered.
+
+    Of a launch, where the stream had ended before the call began; of a stream, where the launch was
+    done long before the operation ahead ended.
+    """
+    ops, calls = edges.ops, edges.host.calls
+    if not len(ops):
+        return seen
+    kind = _lag_kinds(ops)
+    kinds_n, known = int(kind.max()) + 1, ops.place >= 0
+    ahead_ns = np.where(follows, ops.start_ns - seen.stream, ops.start_ns.min())
+    called_ns = calls.start_ns[np.maximum(ops.place, 0)] if calls.row.size else ops.start_ns
+    plain = np.ones(len(ops), dtype=bool)
+    plain[links.target] = False
+    launch, least_ns = np.zeros(len(ops), dtype=np.int64), _LAUNCH_LAG_NS
     for inside in (False, True):
         rows = known & (in_call == inside)
-        chosen = rows & held
-        least = int(lag[rows].min(initial=0)) if rows.any() else 0
-        usual[rows] = _medians(lag[chosen], kind[chosen], kinds_n, max(least, 0))[kind[rows]]
-    return np.where(held, lag, np.minimum(lag, usual)) * known, usual
+        if rows.any():
+            sure = rows & plain & (ahead_ns <= called_ns)
+            least_ns = max(min(int(seen.launch[rows].min()), least_ns), 0)
+            usual = _medians(seen.launch[sure], kind[sure], kinds_n, least_ns, apart=inside)
+            launch[rows] = usual[kind[rows]]
+            least_ns = int(usual.min()) if sure.any() else least_ns
+    queued = follows & plain & known & (seen.stream >= 0)
+    queued &= ops.start_ns - seen.launch + _LONG_AGO_TIMES * launch <= ahead_ns
+    single = seen.stream[queued & ~ops.node]
+    usual_ns = lower_median(single) if single.size else _STREAM_LAG_NS
+    stream = _medians(seen.stream[queued], kind[queued], kinds_n, usual_ns, apart=True)[kind]
+    link = stream[links.target]
+    return _Lags(launch, np.where(edges.unexplained, seen.stream, stream) * follows, link)
 
 
-def _stream_lags(edges: Edges, follows: Bools, kind: IntArray) -> tuple[IntArray, IntArray]:
-    """Return lags behind the operation before on the stream, and the usual ones."""
-    ops = edges.ops
-    if not len(ops):
-        return np.zeros((2, 0), dtype=np.int64)[0], np.zeros(0, dtype=np.int64)
-    lag = ops.start_ns - np.append(ops.start_ns[:1], ops.end_ns[:-1])
-    before = edges.before[: len(ops)] == np.arange(-1, len(ops) - 1)
-    held = follows & before & np.isin(edges.edge[: len(ops)], _BY_STREAMS)
-    sure = held & ~edges.unexplained
-    usual = _medians(lag[sure], kind[sure], int(kind.max()) + 1, 0)[kind]
-    usual = np.where(edges.unexplained, lag, usual) * follows
-    return np.where(held, lag, np.minimum(lag, usual)) * follows, usual
+def _used_lags(edges: Edges, links: Links, follows: Bools, seen: _Lags, often: _Lags) -> _Lags:
+    """Return the observed lags of what held operations back, of all else no more than usual.
 
-
-def _link_lags(edges: Edges, links: Links, stream_usual: IntArray) -> tuple[IntArray, IntArray]:
-    """Return lags behind operations of other streams, and the usual ones: those of streams."""
-    ops = edges.ops
-    lag = ops.start_ns[links.target] - ops.end_ns[links.source]
-    held = edges.before[links.target] == links.source
-    usual = stream_usual[links.target]
-    if held.any():
-        usual = np.where(usual > 0, usual, lower_median(lag[held]))
-    return np.where(held, lag, np.minimum(lag, usual)), usual
+    What held one back is what usually would have allowed the latest start.
+    """
+    known = edges.ops.place >= 0
+    # By how much later than it did an operation would have started; what is not there, never.
+    launch = np.where(known, np.minimum(often.launch - seen.launch, 0), _NEVER)
+    stream = np.where(follows, np.minimum(often.stream - seen.stream, 0), _NEVER)
+    link = np.minimum(often.link - seen.link, 0)
+    latest = np.maximum(launch, stream)
+    np.maximum.at(latest, links.target, link)
+    return _Lags(
+        np.where(launch == latest, seen.launch, np.minimum(seen.launch, often.launch)) * known,
+        np.where(stream == latest, seen.stream, np.minimum(seen.stream, often.stream)) * follows,
+        np.where(link == latest[links.target], seen.link, np.minimum(seen.link, often.link)),
+    )
 
 
 def _wait_lags(
@@ -192,7 +223,7 @@ def _wait_lags(
     held = waited[waits.target] & (ops.end_ns[waits.source] == ended_ns[waits.target])
     kinds_n = int(kind.max(initial=0)) + 1
     usual = _medians(lag[held], kind[waits.target[held]], kinds_n, 0)
-    idle = _medians(length_ns[~waited], kind[~waited], kinds_n, int(usual.min(initial=0)))
+    idle = _medians(length_ns[~waited], kind[~waited], kinds_n, int(usual.max(initial=0)))
     own = np.where(waited, np.minimum(length_ns, np.maximum(idle[kind], 0)), length_ns)
     pressed_ns = queue_waits(edges)[waiting]
     own = np.where(pressed_ns > 0, length_ns - pressed_ns, own)
