@@ -49,7 +49,7 @@ class RankReplay:
         base_ns: Shape (nodes,), the profile's clock.
         source: Shape (edges,).
         target: Shape (edges,).
-        ns: Shape (edges, columns), weights.
+        ns: Shape (edges, columns), weights; the least number of its type where one is not there.
         code: Shape (edges, columns), uint8, see `nsys_llm.analyses.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
         member_end: Likewise, of its end.
@@ -62,7 +62,7 @@ class RankReplay:
     base_ns: IntArray
     source: npt.NDArray[np.int32]
     target: npt.NDArray[np.int32]
-    ns: IntArray
+    ns: npt.NDArray[np.int32] | IntArray
     code: npt.NDArray[np.uint8]
     member_start: IntArray
     member_end: IntArray
@@ -70,7 +70,7 @@ class RankReplay:
     begins_from: int
 
     def column(self, name: str) -> int:
-        """Return the place of the weights of a change; those of the run where it changes nothing."""
+        """Return the place of a change; of one that changes nothing, that of the run."""
         return self.columns.index(name) if name in self.columns else 0
 
     @classmethod

@@ -66,9 +66,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,
-        replay=rank_replay(
-            trace, edges, names.texts, member_ops(ops), windows, steps, options
-        ),
+        replay=rank_replay(trace, edges, names.texts, member_ops(ops), windows, steps, options),
     )
     return BudgetPartial({rank: budget})
 

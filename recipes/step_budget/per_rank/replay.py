@@ -1,4 +1,4 @@
-"""Reduces one rank to the graph that a replay of the job needs, with its weights for each change."""
+"""Reduces one rank to the graph that replays of the job need, with weights for each change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsys_llm.analyses.path.edges import Edges
 from nsys_llm.analyses.path.ops import PathOps
 from nsys_llm.analyses.replay.changes import GRAPH_NODE_NS, Names, changed
 from nsys_llm.analyses.replay.condensed import Condenser
-from nsys_llm.analyses.replay.skeleton import Marks, skeleton
+from nsys_llm.analyses.replay.skeleton import NEVER, Marks, skeleton
 from nsys_llm.analyses.replay.weights import RankGraph, Weights, rank_graph
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.what_if import (
@@ -67,7 +67,7 @@ def rank_replay(
     graph = rank_graph(edges)
     marks = _marks(edges, members, windows, steps)
     found = skeleton(graph, marks)
-    if found.nodes_n > MOST_NODES:
+    if found.base_ns.size > MOST_NODES:
         return RankReplay.without("too_large")
     names = _names(trace, edges, kernels)
     weights = {"": graph.observed, "usual": graph.usual}
@@ -93,12 +93,18 @@ def rank_replay(
 
 
 def _columns(condenser: Condenser, weights: Sequence[Weights]) -> tuple[Any, Any]:
+    """Return weights of edges and what they are, shape (edges, changes) each."""
     ns, codes = [], []
     for told in weights:
         column, through = condenser.weights(told)
         ns.append(column)
         codes.append(condenser.codes(told, through))
-    return np.stack(ns, axis=1), np.stack(codes, axis=1)
+    table = np.stack(ns, axis=1)
+    there = table[table != NEVER]
+    narrow = np.iinfo(np.int32)
+    if there.size and (int(there.max()) > narrow.max or int(there.min()) <= narrow.min):
+        return table, np.stack(codes, axis=1)
+    return np.maximum(table, narrow.min).astype(np.int32), np.stack(codes, axis=1)
 
 
 def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:
@@ -129,28 +135,26 @@ def _changes(graph: RankGraph, names: Names) -> list[Change]:
     found += [Change(HOST), Change(DEVICE), Change(LAUNCHES, factor=GRAPH_NODE_NS)]
     if graph.waiting.size and len(names.apis):
         length_ns = observed.call[graph.waiting]
-        waited = np.bincount(
-            names.api[graph.waiting], weights=length_ns, minlength=len(names.apis)
-        )
+        waited = np.bincount(names.api[graph.waiting], weights=length_ns, minlength=len(names.apis))
         most = np.argsort(-waited, kind="stable")[:_MOST_WAITS].tolist()
         found += [Change(WAIT, names.apis[code]) for code in most if waited[code] > 0]
     return found
 
 
-def _marks(
-    edges: Edges, members: IntArray, windows: Sequence[Windows], steps: RankSteps
-) -> Marks:
+def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: RankSteps) -> Marks:
     tails = [np.empty((0, 2), dtype=np.int64)]
     for place, one in enumerate(windows):
-        tails.append(_tails(edges.ops, one, steps) + [0, place * steps.n])
+        tails.append(_tails(edges.ops, one, steps) + np.array([0, place * steps.n]))
     return Marks(
         members=members,
         tails=np.concatenate(tails),
         ends_n=len(windows) * steps.n,
         begin_ns=np.array([one.edge_ns[0] for one in windows], dtype=np.int64),
         begin_ops=np.concatenate(
-            [np.empty((0, 2), dtype=np.int64)]
-            + [_before(edges.ops, one, steps, place) for place, one in enumerate(windows)]
+            [
+                np.empty((0, 2), dtype=np.int64),
+                *(_before(edges.ops, one, steps, place) for place, one in enumerate(windows)),
+            ]
         ),
         begin_is_start=steps.found is None,
         begin_call=_call_before(edges, steps),

@@ -51,12 +51,15 @@ class JobGraph:
         """Return the weights of all edges under a change; of a rank that lacks it, unchanged."""
         parts = []
         for (_, one), kept in zip(self.rows, self.kept, strict=True):
-            parts.append(one.replay.ns[kept, one.replay.column(name)].astype(np.int64))
+            column = one.replay.ns[kept, one.replay.column(name)]
+            # What is not there is the least that fits into what travels.
+            absent = column == np.iinfo(column.dtype).min
+            parts.append(np.where(absent, NEVER, column.astype(np.int64)))
         transfer_ns = np.rint(self.transfer_ns * transfer).astype(np.int64)
         return np.concatenate([*parts, self.back_ns, transfer_ns - self.back_ns])
 
     def codes(self, name: str) -> Any:
-        """Return the class of all edges under a change, see `nsys_llm.analyses.replay.condensed`."""
+        """Return what most of each edge is under a change, see `RankReplay`."""
         parts = []
         for (_, one), kept in zip(self.rows, self.kept, strict=True):
             parts.append(one.replay.code[kept, one.replay.column(name)])

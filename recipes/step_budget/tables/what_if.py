@@ -61,13 +61,18 @@ def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> Columns:
 
 def _changes(paths: JobPaths, ceilings: Columns, options: Mapping[str, Any]) -> list[Change]:
     """Return what is tried: of ranks, what any of them has; of the job, transfer and late ranks."""
-    names = {name for _, one in paths.rows for name in one.replay.columns if name not in ("", USUAL)}
+    names = {
+        name for _, one in paths.rows for name in one.replay.columns if name not in ("", USUAL)
+    }
     found = {parse_change(name) for name in names}
     found |= {parse_change(text) for text in options["what_if"] or ()}
     if len(paths.rows) > 1:
         found.add(Change(TRANSFER, factor=_TRANSFER))
         rows = zip(
-            ceilings["change"], ceilings["name"], ceilings["path_ns"], ceilings["wall_ns"],
+            ceilings["change"],
+            ceilings["name"],
+            ceilings["path_ns"],
+            ceilings["wall_ns"],
             strict=True,
         )
         late = [
@@ -101,9 +106,7 @@ def _residuals(paths: JobPaths, found: Replays) -> tuple[list[dict[str, Any]], f
     return rows, 100.0 * int(np.abs(off_ns[counted]).sum()) / total if total else 0.0
 
 
-def _what_if(
-    paths: JobPaths, found: Replays, changes: Sequence[Change]
-) -> list[dict[str, Any]]:
+def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list[dict[str, Any]]:
     counted = paths.job.counted
     now_ns = float(paths.wall_ns[counted].mean())
     rows = []

@@ -11,9 +11,9 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern, require_text
 from nsys_llm.manifest.declared import Option
 from nsys_llm.manifest.gates import gate_texts, parse_gates
-from nsys_llm.manifest.what_if import change_text
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.manifest.weights import read_weights
+from nsys_llm.manifest.what_if import change_text
 from nsys_llm.taxonomy.phase_maps import read_phase_map
 
 #: Options whose text names an NVTX range; a mistake in it is found before anything is read.

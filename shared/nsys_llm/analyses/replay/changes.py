@@ -55,14 +55,13 @@ def changed(graph: RankGraph, names: Names, change: Change) -> Weights | None:
     ops = graph.edges.ops
     every = np.ones(len(ops), dtype=bool)
     kernels = [change.name if change.name in text else "" for text in names.kernels]
-    chosen = {
-        CATEGORY: lambda: _named(graph, names.categories, change.name),
-        KERNEL: lambda: _named(graph, kernels, change.name),
-        COPIES: lambda: ops.kind == COPY,
-        DEVICE: lambda: every,
-    }
-    if change.what in chosen:
-        return _scaled_ops(graph, chosen[change.what](), change.factor)
+    if change.what == CATEGORY:
+        return _scaled_ops(graph, _named(graph, names.categories, change.name), change.factor)
+    if change.what == KERNEL:
+        return _scaled_ops(graph, _named(graph, kernels, change.name), change.factor)
+    if change.what in (COPIES, DEVICE):
+        chosen = ops.kind == COPY if change.what == COPIES else every
+        return _scaled_ops(graph, chosen, change.factor)
     if change.what == HOST:
         return _scaled_host(graph, change.factor)
     if change.what == LAUNCHES:

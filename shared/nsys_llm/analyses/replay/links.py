@@ -24,6 +24,7 @@ from nsys_llm.analyses.path.sync_rows import (
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE
 
+
 @dataclass(frozen=True)
 class Links:
     """Prerequisites; arrays of shape (links,), each pair of source and target once.
@@ -54,9 +55,11 @@ def operation_links(edges: Edges) -> Links:
     ops, clues = edges.ops, edges.clues
     orders = clues.rows.take(clues.rows.kind == ORDER)
     after = first_after(ops, clues.issue_ns, stream_codes(ops, orders), orders.issue_ns)
-    op = np.where(orders.record >= 0, clues.records.op[np.maximum(orders.record, 0)], -1) if (
-        clues.records.op.size
-    ) else np.full(after.shape, -1, dtype=np.int64)
+    op = (
+        np.where(orders.record >= 0, clues.records.op[np.maximum(orders.record, 0)], -1)
+        if (clues.records.op.size)
+        else np.full(after.shape, -1, dtype=np.int64)
+    )
     known = (after >= 0) & (op >= 0)
     parts = [(op[known], after[known], orders.is_joined[known])]
     # What held a start back, as far as it is no launch and not the operation before.

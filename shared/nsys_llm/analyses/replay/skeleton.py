@@ -26,6 +26,10 @@ NEVER: Final = -(1 << 60)
 STREAM, LAUNCH, LINK, WAKE, OWN, RESUMED, HAND, LENGTH, TAIL, AFTER, BEGIN = range(11)
 
 
+#: A kind, and of each of its edges source, target and item.
+_Part = tuple[int, IntArray, IntArray, IntArray]
+
+
 @dataclass(frozen=True)
 class Marks:
     """What a replay is asked about; the profile's clock.
@@ -55,8 +59,9 @@ class Marks:
 class Skeleton:
     """Nodes and edges of one rank; weights come from `nsys_llm.analyses.replay.condensed`.
 
+    Nodes are threads', then starts of operations, then ends of members, ends, and begins.
+
     Attributes:
-        nodes_n: Threads' nodes, then streams', then the ends of members, ends, and begins.
         base_ns: Shape (nodes,), the time of those that nothing precedes, `NEVER` of the others.
         source: Shape (edges,), a node.
         target: Shape (edges,), a node.
@@ -64,21 +69,17 @@ class Skeleton:
         item: Shape (edges,), of what the edge is: an operation, a link, a call, ...
         at_call: Shape (thread nodes,), the call of each.
         is_return: Shape (thread nodes,), whether it is the call's return, else its begin.
-        of_begin: Shape (calls,), the node that the begin of each call follows from.
-        of_return: Likewise, its return.
         inner: Shape (stream nodes,), operations, ascending.
-        group_first: Shape (launch edges,), the first of the operations that an edge stands for.
-        group_end: Shape (launch edges,), one beyond the last one.
         groups: Shape (groups,), where in the operations groups begin, ascending; those of launch
             edges are among them.
         group_of: Shape (launch edges,), position in `groups`.
+        group_target: Shape (launch edges,), position in `inner`.
         member_start: Shape (members,), node.
         member_end: Shape (members,), node.
         ends_from: The node of the first end.
         begins_from: The node of the first begin.
     """
 
-    nodes_n: int
     base_ns: IntArray
     source: IntArray
     target: IntArray
@@ -86,8 +87,6 @@ class Skeleton:
     item: IntArray
     at_call: IntArray
     is_return: Bools
-    of_begin: IntArray
-    of_return: IntArray
     inner: IntArray
     groups: IntArray
     group_of: IntArray
@@ -98,85 +97,139 @@ class Skeleton:
     begins_from: int
 
 
-def skeleton(graph: RankGraph, marks: Marks) -> Skeleton:
-    """Return the nodes and edges of a rank."""
-    ops, calls = graph.edges.ops, graph.edges.host.calls
+@dataclass(frozen=True)
+class _Nodes:
+    """Which node is what; -1 for none.
+
+    Attributes:
+        at_call: See `Skeleton`, as all that it has, too.
+        begins: Shape (calls,), the node of the begin of each call.
+        returns: Likewise, of its return.
+        starts: Shape (operations,), the node of the start of each operation.
+        ends: Likewise, from which its end follows: its start's, or that of a member's end.
+        ends_from: The node of the first end.
+        begins_from: The node of the first begin.
+        n: How many there are.
+    """
+
+    at_call: IntArray
+    is_return: Bools
+    of_begin: IntArray
+    of_return: IntArray
+    begins: IntArray
+    returns: IntArray
+    inner: IntArray
+    starts: IntArray
+    ends: IntArray
+    ends_from: int
+    begins_from: int
+    n: int
+
+
+def _nodes(graph: RankGraph, marks: Marks) -> _Nodes:
+    ops, calls_n = graph.edges.ops, graph.edges.host.calls.row.size
     at_call, is_return, of_begin, of_return = _thread_nodes(graph)
     inner = _inner(graph, marks)
-    threads_n, inner_n = at_call.size, inner.size
-    member_of = np.full(len(ops), -1, dtype=np.int64)
-    member_of[marks.members] = np.arange(marks.members.size)
-    node_of = np.full(len(ops), -1, dtype=np.int64)
-    node_of[inner] = threads_n + np.arange(inner_n)
-    members_from = threads_n + inner_n
+    begins, returns = np.full((2, calls_n), -1, dtype=np.int64)
+    returns[at_call[is_return]] = np.flatnonzero(is_return)
+    begins[at_call[~is_return]] = np.flatnonzero(~is_return)
+    starts = np.full(len(ops), -1, dtype=np.int64)
+    starts[inner] = at_call.size + np.arange(inner.size)
+    members_from = at_call.size + inner.size
+    ends = starts.copy()
+    ends[marks.members] = members_from + np.arange(marks.members.size)
     ends_from = members_from + marks.members.size
     begins_from = ends_from + marks.ends_n
-    nodes_n = begins_from + marks.begin_ns.size
-    # Where an operation's end is read: its own node, or that of a member's end.
-    end_of = np.where(member_of >= 0, members_from + member_of, node_of)
-    groups, group_of, launch_source, launch_target = _groups(graph, inner, of_begin, of_return)
-    parts = [
-        _stream_edges(graph, inner, end_of, node_of),
-        (LAUNCH, launch_source, threads_n + launch_target, np.arange(group_of.size)),
-        (
-            LINK,
-            end_of[graph.links.source],
-            node_of[graph.links.target],
-            np.arange(graph.links.source.size),
-        ),
-    ]
-    returns = np.full(calls.row.size, -1, dtype=np.int64)
-    returns[at_call[is_return]] = np.flatnonzero(is_return)
-    begins = np.full(calls.row.size, -1, dtype=np.int64)
-    begins[at_call[~is_return]] = np.flatnonzero(~is_return)
-    of_waiting = returns[graph.waiting]
-    waits, hands = graph.waits, graph.hands
-    previous = hands.target[hands.target > calls.bounds[calls.thread[hands.target]]]
-    parts += [
-        (WAKE, end_of[waits.source], of_waiting[waits.target], np.arange(waits.source.size)),
-        (OWN, of_begin[graph.waiting], of_waiting, np.arange(graph.waiting.size)),
-        (RESUMED, of_return[previous - 1], begins[previous], previous),
-        (HAND, of_return[hands.source], begins[hands.target], np.arange(hands.source.size)),
-        (LENGTH, node_of[marks.members], end_of[marks.members], marks.members),
-        (TAIL, end_of[marks.tails[:, 0]], ends_from + marks.tails[:, 1], marks.tails[:, 0]),
-        (
-            AFTER,
-            node_of[marks.begin_ops[:, 1]] if marks.begin_is_start else end_of[marks.begin_ops[:, 1]],
-            begins_from + marks.begin_ops[:, 0],
-            marks.begin_ops[:, 1],
-        ),
-        _begin_edges(graph, marks, begins_from, of_begin, of_return),
-    ]
+    return _Nodes(
+        at_call,
+        is_return,
+        of_begin,
+        of_return,
+        begins,
+        returns,
+        inner,
+        starts,
+        ends,
+        ends_from,
+        begins_from,
+        begins_from + marks.begin_ns.size,
+    )
+
+
+def skeleton(graph: RankGraph, marks: Marks) -> Skeleton:
+    """Return the nodes and edges of a rank."""
+    ops, calls, nodes = graph.edges.ops, graph.edges.host.calls, _nodes(graph, marks)
+    groups, group_of, thread_node, group_target = _groups(graph, nodes)
+    threads_n = nodes.at_call.size
+    launches = LAUNCH, thread_node, threads_n + group_target, np.arange(group_of.size)
+    parts = [launches, *_device_edges(graph, marks, nodes), *_host_edges(graph, marks, nodes)]
+    parts = sorted(parts, key=lambda part: part[0])
     kind = np.repeat([part[0] for part in parts], [part[1].size for part in parts])
     source, target, item = (
         np.concatenate([np.asarray(part[place], dtype=np.int64) for part in parts])
         for place in (1, 2, 3)
     )
-    base_ns = np.full(nodes_n, NEVER)
-    base_ns[:threads_n] = np.where(is_return, NEVER, calls.start_ns[at_call])
-    base_ns[threads_n:members_from] = ops.start_ns[inner]
-    base_ns[begins_from:] = marks.begin_ns
+    base_ns = np.full(nodes.n, NEVER)
+    base_ns[:threads_n] = np.where(nodes.is_return, NEVER, calls.start_ns[nodes.at_call])
+    base_ns[threads_n : threads_n + nodes.inner.size] = ops.start_ns[nodes.inner]
+    base_ns[nodes.begins_from :] = marks.begin_ns
     base_ns[target] = NEVER
     return Skeleton(
-        nodes_n=nodes_n,
         base_ns=base_ns,
         source=source,
         target=target,
         kind=kind.astype(np.int64),
         item=item,
-        at_call=at_call,
-        is_return=is_return,
-        of_begin=of_begin,
-        of_return=of_return,
-        inner=inner,
+        at_call=nodes.at_call,
+        is_return=nodes.is_return,
+        inner=nodes.inner,
         groups=groups,
         group_of=group_of,
-        group_target=launch_target,
-        member_start=node_of[marks.members],
-        member_end=end_of[marks.members],
-        ends_from=ends_from,
-        begins_from=begins_from,
+        group_target=group_target,
+        member_start=nodes.starts[marks.members],
+        member_end=nodes.ends[marks.members],
+        ends_from=nodes.ends_from,
+        begins_from=nodes.begins_from,
     )
+
+
+def _device_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
+    """Return edges from operations."""
+    links, waits, (tails, ends) = graph.links, graph.waits, marks.tails.T
+    device, begin_op = marks.begin_ops.T
+    before = (nodes.starts if marks.begin_is_start else nodes.ends)[begin_op]
+    stream = graph.edges.ops.stream[nodes.inner]
+    at = np.flatnonzero(stream[1:] == stream[:-1]) + 1
+    lower, upper = nodes.ends[nodes.inner[at - 1]], nodes.starts[nodes.inner[at]]
+    lengths = nodes.starts[marks.members], nodes.ends[marks.members]
+    woken = nodes.returns[graph.waiting[waits.target]]
+    link_target = nodes.starts[links.target]
+    return [
+        (STREAM, lower, upper, at),
+        (LINK, nodes.ends[links.source], link_target, np.arange(links.source.size)),
+        (WAKE, nodes.ends[waits.source], woken, np.arange(waits.source.size)),
+        (LENGTH, *lengths, marks.members),
+        (TAIL, nodes.ends[tails], nodes.ends_from + ends, tails),
+        (AFTER, before, nodes.begins_from + device, begin_op),
+    ]
+
+
+def _host_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
+    """Return edges from threads, beside launches."""
+    calls, hands, waiting = graph.edges.host.calls, graph.hands, graph.waiting
+    # Where a thread was handed over to, it had to return from its own call before, too.
+    resumed = hands.target[hands.target > calls.bounds[calls.thread[hands.target]]]
+    devices = np.arange(marks.begin_ns.size if marks.begin_call >= 0 else 0)
+    call = np.full(devices.size, marks.begin_call)
+    after = bool(devices.size) and marks.call_ns >= int(calls.end_ns[marks.begin_call])
+    before = (nodes.of_return if after else nodes.of_begin)[call] if devices.size else call
+    handed = nodes.of_return[hands.source], nodes.begins[hands.target]
+    return [
+        (OWN, nodes.of_begin[waiting], nodes.returns[waiting], np.arange(waiting.size)),
+        (RESUMED, nodes.of_return[resumed - 1], nodes.begins[resumed], resumed),
+        (HAND, *handed, np.arange(hands.source.size)),
+        (BEGIN, before, nodes.begins_from + devices, call),
+    ]
 
 
 def _thread_nodes(graph: RankGraph) -> tuple[IntArray, Bools, IntArray, IntArray]:
@@ -206,25 +259,14 @@ def _inner(graph: RankGraph, marks: Marks) -> IntArray:
     return np.flatnonzero(chosen)
 
 
-def _stream_edges(
-    graph: RankGraph, inner: IntArray, end_of: IntArray, node_of: IntArray
-) -> tuple[int, IntArray, IntArray, IntArray]:
-    """Return edges between nodes of one stream; items are positions of the lower ones."""
-    stream = graph.edges.ops.stream[inner]
-    at = np.flatnonzero(stream[1:] == stream[:-1]) + 1
-    return STREAM, end_of[inner[at - 1]], node_of[inner[at]], at
-
-
-def _groups(
-    graph: RankGraph, inner: IntArray, of_begin: IntArray, of_return: IntArray
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _groups(graph: RankGraph, nodes: _Nodes) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return runs of operations of which one start is told by launches that follow from one node.
 
     Returns:
         Where runs begin; the runs that are edges; for each its thread's node, and the position of
         its stream's node in `inner`.
     """
-    ops = graph.edges.ops
+    ops, inner = graph.edges.ops, nodes.inner
     n = len(ops)
     if not n or not inner.size:
         none = np.empty(0, dtype=np.int64)
@@ -235,22 +277,11 @@ def _groups(
     lost = (at == inner.size) | (ops.stream[inner[upper]] != ops.stream)
     place = np.maximum(ops.place, 0)
     source = np.full(n, -1, dtype=np.int64)
-    if of_begin.size:
-        source = np.where(graph.in_call, of_begin[place], of_return[place])
+    if nodes.of_begin.size:
+        source = np.where(graph.in_call, nodes.of_begin[place], nodes.of_return[place])
         source = np.where((ops.place < 0) | lost, -1, source)
     new = np.ones(n, dtype=bool)
     new[1:] = (source[1:] != source[:-1]) | (upper[1:] != upper[:-1]) | (lost[1:] != lost[:-1])
     groups = np.flatnonzero(new)
     edges = np.flatnonzero(source[groups] >= 0)
     return groups, edges, source[groups[edges]], upper[groups[edges]]
-
-
-def _begin_edges(
-    graph: RankGraph, marks: Marks, begins_from: int, of_begin: IntArray, of_return: IntArray
-) -> tuple[int, IntArray, IntArray, IntArray]:
-    """Return from which call the begin of the first step follows; items are calls."""
-    devices = np.arange(marks.begin_ns.size if marks.begin_call >= 0 else 0)
-    call = np.full(devices.size, marks.begin_call)
-    after = call.size and marks.call_ns >= int(graph.edges.host.calls.end_ns[marks.begin_call])
-    source = (of_return if after else of_begin)[call] if call.size else call
-    return BEGIN, source, begins_from + devices, call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def longest(
     """
     at_ns = np.repeat(base_ns[:, None], ns.shape[1], axis=1)
     bounds, first = order.bounds.tolist(), order.first
-    for low, high in zip(bounds[1:-1], bounds[2:], strict=True):
+    for low, high in pairwise(bounds[1:]):
         edges = order.edges[int(first[low]) : int(first[high])]
         arrived = at_ns[source[edges]] + ns[edges]
         if clamps is not None:

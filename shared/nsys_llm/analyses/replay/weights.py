@@ -15,14 +15,20 @@ import numpy as np
 from nsys_llm.analyses.path.classes import COPY
 from nsys_llm.analyses.path.edges import Edges
 from nsys_llm.analyses.path.ops import Bools, PathOps
-from nsys_llm.analyses.replay.links import Links, hand_overs, operation_links, queue_waits, wait_links
+from nsys_llm.analyses.replay.links import (
+    Links,
+    hand_overs,
+    operation_links,
+    queue_waits,
+    wait_links,
+)
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 
 #: A launch that was done so many times its usual lag before something else ended did not matter.
 _LONG_AGO_TIMES: Final = 2
-#: Lags that no operation shows: of a launch, and of a stream on H100s, where 5 % of all are shorter.
+#: Lags that no operation shows: of a launch, and of a stream; 5 % of all on H100s are shorter.
 _LAUNCH_LAG_NS: Final = 2_000
 _STREAM_LAG_NS: Final = 1_000
 _NEVER: Final = -(1 << 60)
@@ -154,9 +160,7 @@ def _lags(edges: Edges, links: Links, follows: Bools, in_call: Bools) -> _Lags:
     return _Lags(launch, stream, ops.start_ns[links.target] - ops.end_ns[links.source])
 
 
-def _usual_lags(
-    edges: Edges, links: Links, follows: Bools, in_call: Bools, seen: _Lags
-) -> _Lags:
+def _usual_lags(edges: Edges, links: Links, follows: Bools, in_call: Bools, seen: _Lags) -> _Lags:
     """Return the medians of lags where nothing else can have mattered.
 
     Of a launch, where the stream had ended before the call began; of a stream, where the launch was
