@@ -13,6 +13,7 @@ import numpy as np
 
 from nsys_llm.analyses.path.classes import CLASS_NAMES, CLASS_OF_CAUSE, COMPUTE, COPY
 from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.replay.links import driver_times
 from nsys_llm.analyses.replay.weights import RankGraph, Weights
 from nsys_llm.manifest.what_if import (
     CATEGORY,
@@ -116,18 +117,23 @@ def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
 
 
 def _cheaper_launches(graph: RankGraph, price_ns: int) -> Weights | None:
-    """Return weights where calls that launch one operation take no more than a price."""
+    """Return weights where calls that launch one operation take no more than a price.
+
+    Loading code stays, and waiting for room in the launch queue.
+    """
     seen, host = graph.observed, graph.edges.host
     classes = np.array(CLASS_OF_CAUSE)[host.cause]
     single = (classes == _LAUNCH_API) & ~host.graph_launch
     if not (single & (seen.call > price_ns)).any():
         return None
+    driver_ns = driver_times(graph.edges)
+    call = np.minimum(seen.call, price_ns + driver_ns)
     own = np.where(single[graph.waiting], np.minimum(seen.own, price_ns), seen.own)
     inside = graph.in_call & single[np.maximum(graph.edges.ops.place, 0)]
     launch = np.minimum(seen.launch, price_ns + _latency_ns(graph))
     return replace(
         seen,
-        call=np.where(single, np.minimum(seen.call, price_ns), seen.call),
+        call=np.where(single, call, seen.call),
         own=own,
         launch=np.where(inside, launch, seen.launch),
     )

@@ -6,6 +6,7 @@ since another one may hold it back once something is faster. Pure numpy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from nsys_llm.analyses.path.sync_rows import (
     stream_codes,
 )
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE
+from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE, MODULE_LOAD
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def wait_links(edges: Edges) -> Links:
 
 def _pressed(edges: Edges) -> tuple[IntArray, IntArray, Bools]:
     """Return launches that waited for room in the queue, and what ended when they got it."""
-    place, _, end_ns = _queue_spans(edges)
+    place, _, end_ns = _driver_spans(edges, (BACK_PRESSURE,))
     op = ended_by(edges.ops, end_ns)
     known = (op >= 0) & (edges.ops.end_ns[op] > edges.host.calls.start_ns[place])
     known &= ~np.isin(place, edges.waits.place)
@@ -192,17 +193,26 @@ def _pressed(edges: Edges) -> tuple[IntArray, IntArray, Bools]:
 
 def queue_waits(edges: Edges) -> IntArray:
     """Return for how long each call waited for room in the launch queue, shape (calls,), ns."""
-    place, begin_ns, end_ns = _queue_spans(edges)
+    return _driver_times(edges, (BACK_PRESSURE,))
+
+
+def driver_times(edges: Edges) -> IntArray:
+    """Return for how long the driver worked in each call by its own record, shape (calls,), ns."""
+    return _driver_times(edges, (BACK_PRESSURE, MODULE_LOAD))
+
+
+def _driver_times(edges: Edges, causes: Sequence[int]) -> IntArray:
+    place, begin_ns, end_ns = _driver_spans(edges, causes)
     found = np.zeros(edges.host.calls.row.size, dtype=np.int64)
     np.add.at(found, place, end_ns - begin_ns)
     return found
 
 
-def _queue_spans(edges: Edges) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the calls in which the driver waited for room, and from when to when."""
+def _driver_spans(edges: Edges, causes: Sequence[int]) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the calls in which the driver did something, and from when to when."""
     calls, parts = edges.host.calls, [np.empty((3, 0), dtype=np.int64)]
     for work in edges.host.driver:
-        if work.cause == BACK_PRESSURE:
+        if work.cause in causes:
             low, high = int(calls.bounds[work.thread]), int(calls.bounds[work.thread + 1])
             at = np.searchsorted(calls.start_ns[low:high], work.spans[:, 0], side="right") - 1 + low
             at = calls.outer[np.maximum(at, low)]
