@@ -15,7 +15,7 @@ from nsys_llm.view.text import (
     spans,
 )
 
-_NUMBER = re.compile(r"(?<![\w.#])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+_NUMBER = re.compile(r"(?<![\w.#])(?<![A-Za-z]-)[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 _FIELDS = ("rank", "device_id", "gain_ns", "gain_pct", "gain_step_ns", "gain_tail_pct", "span_ns",
            "cause_ns", "impact_ns", "window_start_ns", "window_end_ns")  # fmt: skip
 
@@ -27,9 +27,21 @@ def unexplained_numbers(finding: Mapping[str, Any]) -> list[str]:
         finding: As report.json has it.
     """
     shown = {form for value in _values(finding) for form in _forms(value)}
+    shown |= {number for text in _texts(finding) for number in _numbers(text)}
     text = f"{finding['title']} {finding['details']}"
     prose = " ".join(part for code, part in spans(text) if not code)
     return [token for token in _numbers(prose) if token not in shown]
+
+
+def checked(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a report of report.json, if every number in its findings is a field.
+
+    Args:
+        report: See above.
+    """
+    for one in report["findings"]:
+        assert unexplained_numbers(one) == [], (one["rule"], one["title"], one["details"])
+    return report
 
 
 def _numbers(text: str) -> list[str]:
@@ -47,6 +59,11 @@ def _values(finding: Mapping[str, Any]) -> Iterator[float]:
             for value in (cell["value"], *cell["where"].values())
             if isinstance(value, (int, float)) and not isinstance(value, bool)
         )
+
+
+def _texts(finding: Mapping[str, Any]) -> Iterator[str]:
+    """Yield cells that are a text, which a sentence may repeat."""
+    yield from (cell["value"] for cell in finding["evidence"] if isinstance(cell["value"], str))
 
 
 def _forms(value: float) -> Iterator[str]:

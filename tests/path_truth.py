@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 from quick_run import quick
@@ -23,6 +23,8 @@ STATES = {
     "overhead": "overhead_ns",
     "idle": "idle_ns",
 }
+#: Which prerequisite an operation waited for, as far as profiles can tell.
+RULE: Final = "usual"
 #: The steps of a simulated job, however few.
 STEP = ("--step", "re:ProfilerStep")
 
@@ -65,20 +67,20 @@ def matched(tables: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def device_pairs(
-    outcome: Outcome, tables: Mapping[str, pd.DataFrame]
+    outcome: Outcome, tables: Mapping[str, pd.DataFrame], rule: oracle.Rule = RULE
 ) -> Iterator[tuple[dict[str, Any], oracle.Path]]:
     """Return each row of device_steps with the true path."""
     for (rank, device), own in tables["device_steps"].groupby(["rank", "device_id"]):
-        truth = oracle.local_paths(outcome, rank, device)
+        truth = oracle.local_paths(outcome, rank, device, rule)
         assert len(truth) == len(own)
         yield from zip(own.to_dict("records"), truth, strict=True)
 
 
 def job_pairs(
-    outcome: Outcome, tables: Mapping[str, pd.DataFrame]
+    outcome: Outcome, tables: Mapping[str, pd.DataFrame], rule: oracle.Rule = RULE
 ) -> Iterator[tuple[dict[str, Any], oracle.Path]]:
     """Return each row of job_steps with the true path."""
-    truth = oracle.global_paths(outcome)
+    truth = oracle.global_paths(outcome, rule)
     rows = tables["job_steps"].to_dict("records")
     assert len(truth) == len(rows)
     yield from zip(rows, truth, strict=True)

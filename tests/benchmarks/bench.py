@@ -4,8 +4,8 @@
 
 Traces are made first (see traces.py). Every line of a table comes from runs in turn, a warm-up of
 each before them; ratios are formed turn by turn, and told as the median with the least and the
-most. The tables go to standard output, and with --into FILE between the marks of that file, as the
-README and docs/performance.md have them. Nothing here passes or fails.
+most. The tables go to standard output, and with --into FILE between the marks of that file, as
+docs/performance.md has them. Nothing here passes or fails.
 """
 
 from __future__ import annotations

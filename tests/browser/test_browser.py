@@ -11,6 +11,7 @@ import shutil
 
 import pytest
 from devtools import VARIABLE, Browser, find_chromium
+from effort import nightly_but
 from hostile import hostile_inputs, write_hostile
 from lab_server import Lab
 from rendered import PLOTLY, read_notebook, shown_by
@@ -32,6 +33,8 @@ needs_lab = pytest.mark.skipif(
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
 FIGURES_N = {"llm_overview": 1}
+#: Of which CI opens the notebook in JupyterLab; it looks at the page of every recipe.
+IN_LAB = ("idle_gaps", "llm_hotspots", "llm_overview", "trace_diff")
 DRAWN = "document.documentElement.dataset.drawn"
 #: What a script of a name would have left, and elements that only a name would bring.
 TRACES = """[...document.querySelectorAll(
@@ -238,7 +241,7 @@ def test_figures_in_jupyterlab_keep_their_height_when_the_window_changes(made, l
 
 
 @needs_lab
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), IN_LAB))
 def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_page, recipe):
     wanted_n = figures_n(made / recipe)
     show_in_lab(lab_page, recipe)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 
 import pytest
 from hostile import hostile_inputs, write_hostile
 from rendered import PLOTLY, Markup, read_notebook, shown_by
-from results import analyse, demo_inputs, read_report
+from results import demo_inputs, read_report
 
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.findings import CAPTURE
@@ -49,26 +51,36 @@ def kind(request):
     return request.param
 
 
-@pytest.fixture
-def inputs(sets, kind, request):
-    traces = request.getfixturevalue("traces") if kind == "real" else None
-    return lambda recipe: inputs_of(sets, kind, recipe, traces)
+@pytest.fixture(scope="module")
+def made(sets, tmp_path_factory):
+    """Return what makes a run when it is first asked for: what it printed, and its folder."""
+    known = {}
+
+    def run(kind, recipe, traces=None):
+        if (kind, recipe) not in known:
+            out = tmp_path_factory.mktemp("made") / "out"
+            words = ["--mode", "none", "--output", str(out), "--allow-missing-ranks", "--input"]
+            printed = io.StringIO()
+            with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+                patch.setenv("COLUMNS", str(COLUMNS_N))
+                patch.setenv("LINES", str(LINES_N))
+                inputs = inputs_of(sets, kind, recipe, traces)
+                assert main([recipe, *words, *map(str, inputs)]) == 0
+            known[kind, recipe] = printed.getvalue(), out
+        return known[kind, recipe]
+
+    return run
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
-def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
-    inputs, kind, recipe, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setenv("COLUMNS", str(COLUMNS_N))
-    monkeypatch.setenv("LINES", str(LINES_N))
-    words = ["--mode", "none", "--output", str(tmp_path / "out"), "--allow-missing-ranks"]
-    assert main([recipe, *words, "--input", *map(str, inputs(recipe))]) == 0
-    shown = capsys.readouterr().out
+def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(made, kind, recipe, request):
+    traces = request.getfixturevalue("traces") if kind == "real" else None
+    shown, out = made(kind, recipe, traces)
     lines = shown.splitlines()
     assert len(lines) < LINES_N
     # Where the results are is a path of the user.
     assert max(map(len, lines[:-1])) <= COLUMNS_N
-    report = read_report(tmp_path / "out")["report"]
+    report = read_report(out)["report"]
     assert len(SENTENCE.split(report["answer"])) <= SENTENCES_N.get(recipe, 2)
     if any(one["kind"] != CAPTURE for one in report["findings"]):
         assert re.search(HEADING, shown, re.M)
@@ -78,9 +90,9 @@ def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
-def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(sets, recipe, tmp_path):
-    analyse(tmp_path / "out", *demo_inputs(sets["demo"], recipe), recipe=recipe)
-    notebook = read_notebook(tmp_path / "out")
+def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(made, recipe):
+    _, out = made("demo", recipe)
+    notebook = read_notebook(out)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             assert set(re.findall(r"<(\w+)", cell.source)) <= KEPT

@@ -148,7 +148,7 @@ def test_every_option_and_column_stands_once_in_the_reference_in_whole_rows(name
         expected = [(column.name, column.dtype) for column in table.columns]
         # The page of all recipes shows what only some of them write, too.
         assert [row for row in shown if row in expected] == expected
-        assert {name for name, _ in shown} - {name for name, _ in expected} <= {"side"}
+        assert {name for name, _ in shown} - {name for name, _ in expected} <= {"run"}
     for metric in manifest.metrics:
         assert f"| `{metric.typed}` | {metric.unit} |" in own
     assert all(f"| `{key}` |" in own for key in manifest.verdict)

@@ -59,7 +59,7 @@ def test_reports_that_nsys_exports_are_compared(pairs):
     tables = read_frames(pairs[0]("reports"))
     # vectorAdd in a thousand launches, then in a few beside copies: another program.
     files = tables["files"].reset_index()
-    assert rows(files, "side status") == [("baseline", "ok"), ("input", "ok")]
+    assert rows(files, "run status") == [("baseline", "ok"), ("input", "ok")]
     assert tables["kernels"]["change_ns"].sum() == (
         tables["kernels"]["input_total_ns"].sum() - tables["kernels"]["baseline_total_ns"].sum()
     )

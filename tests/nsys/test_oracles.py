@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from effort import nightly_but
 from pandas.api.types import is_float_dtype, is_integer_dtype
 from results import (
     analyse,
@@ -34,6 +35,8 @@ H100 = [
     "h100_mfu_ranks/after/rank0",
     "h100_mfu_ranks/after/rank1",
 ]
+#: Kernels of one stream and of several, of one rank and of both in one file.
+IN_CI = [A100[0], A100[1], H100[1], H100[2]]
 FORMS = {"cuda_gpu_kern_sum": [], "cuda_gpu_kern_sum:base": ["--base"]}
 FORMS["cuda_gpu_kern_sum:mangled"] = ["--mangled"]
 
@@ -76,7 +79,7 @@ def durations(trace: Path) -> np.ndarray:
     return np.array(found, dtype=np.int64).ravel()
 
 
-@pytest.mark.parametrize("trace", [*A100, *H100])
+@pytest.mark.parametrize("trace", nightly_but([*A100, *H100], IN_CI))
 def test_every_kernel_equals_nsys_stats(nsys, traces, reports, trace, tmp_path):
     path = (reports if trace in A100 else traces) / f"{trace}.sqlite"
     command = [nsys, "stats", "--quiet", "--format", "csv", "--output", tmp_path / "stats"]
@@ -209,11 +212,16 @@ def test_idle_times_equal_the_sums_of_nvidia_s_gaps(nsys, traces, reports, tmp_p
     assert sorted(theirs.values()) == known_ns
 
 
+@pytest.fixture(scope="module")
+def outputs(traces, tmp_path_factory) -> list[Path]:
+    """Return the outputs of two whole runs, of two ranks each."""
+    folder, ranks = tmp_path_factory.mktemp("outputs"), traces / "h100_mfu_ranks"
+    return [analyse(folder / name, ranks / name) for name in ("before", "after")]
+
+
 @pytest.mark.parametrize("extra", [[], ["--drop", "--csv"]])
-def test_nvidia_s_diff_accepts_two_outputs(nsys, traces, extra, tmp_path):
-    before, after = (
-        analyse(tmp_path / name, traces / "h100_mfu_ranks" / name) for name in ("before", "after")
-    )
+def test_nvidia_s_diff_accepts_two_outputs(nsys, outputs, extra, tmp_path):
+    before, after = outputs
     done = under_nsys(nsys, tmp_path, "--input", before, after, *extra, recipe="diff")
     assert done.returncode == 0, done.stdout
     found = read_frames(tmp_path / "llm_hotspots-diff-1")
@@ -227,7 +235,7 @@ def test_nvidia_s_diff_accepts_two_outputs(nsys, traces, extra, tmp_path):
     assert set(found["rank_stats"]["File"]) == {"rank0", "rank1"}
 
 
-def test_nvidia_s_diff_takes_two_folders_of_a_recipe_in_overviews(nsys, traces, tmp_path):
+def test_nvidia_s_diff_takes_two_folders_of_a_recipe_in_overviews(nsys, traces, outputs, tmp_path):
     def compared(where, *folders):
         where.mkdir()
         done = under_nsys(nsys, where, "--input", *folders, recipe="diff")
@@ -235,14 +243,13 @@ def test_nvidia_s_diff_takes_two_folders_of_a_recipe_in_overviews(nsys, traces, 
         return read_results(where / "llm_hotspots-diff-1")
 
     sides = {name: traces / "h100_mfu_ranks" / name for name in ("before", "after")}
-    alone = [analyse(tmp_path / name, path) for name, path in sides.items()]
     options = ("--only", "llm_hotspots")
     parts = [
         analyse(tmp_path / f"all_{name}", path, options=options, recipe="llm_overview")
         / "llm_hotspots"
         for name, path in sides.items()
     ]
-    expected = compared(tmp_path / "of_runs", *alone)
+    expected = compared(tmp_path / "of_runs", *outputs)
     assert set(expected) == {"rank_stats", "all_stats"}
     assert differences(compared(tmp_path / "of_parts", *parts), expected) == []
 
@@ -256,8 +263,10 @@ def test_nvidia_s_diff_of_an_output_with_itself_is_zero(nsys, reports, tmp_path)
         assert (numbers.to_numpy(dtype=float) == 0).all()
 
 
-def test_nvidia_s_diff_refuses_other_numbers_of_ranks_in_its_own_words(nsys, traces, tmp_path):
-    two = analyse(tmp_path / "two", traces / "h100_mfu_ranks" / "before")
+def test_nvidia_s_diff_refuses_other_numbers_of_ranks_in_its_own_words(
+    nsys, traces, outputs, tmp_path
+):
+    two = outputs[0]
     one = analyse(tmp_path / "one", traces / "h100_mfu_ranks" / "before" / "rank0.sqlite")
     done = under_nsys(nsys, tmp_path, "--input", two, one, recipe="diff")
     assert done.returncode == 1

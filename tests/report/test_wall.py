@@ -207,7 +207,7 @@ def wall_of(output, path, recipe, options):
 def test_every_recipe_has_the_same_classes(recipe, busy_rank, tmp_path):
     options = ["--baseline", str(busy_rank)] if recipe == "trace_diff" else []
     wall = wall_of(tmp_path / "out", busy_rank, recipe, options)
-    sides = wall.groupby("side") if "side" in wall else [("", wall)]
+    sides = wall.groupby("run") if "run" in wall else [("", wall)]
     for _, frame in sides:
         sums = frame.groupby("wall_class")["time_ns"].sum().to_dict()
         assert sums == {

@@ -13,7 +13,7 @@ CLASSES = ("compute", "communication", "copies", "profiler", "idle")
 
 
 def walls(rows, side=None):
-    names = ("side", "rank", "device_id", "wall_class", "detail", "time_ns", "span_ns")
+    names = ("run", "rank", "device_id", "wall_class", "detail", "time_ns", "span_ns")
     return Walls({"wall": pd.DataFrame(rows, columns=list(names))}, side)
 
 

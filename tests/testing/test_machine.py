@@ -28,6 +28,7 @@ from nsys_llm.testing.machine.program import (
     Work,
 )
 from nsys_llm.testing.machine.scenarios import SCENARIOS
+from nsys_llm.testing.machine.usual import usual_lags
 
 SEEDS = range(200)
 BOTH = (0, 1)
@@ -522,6 +523,26 @@ def test_what_finished_last_is_not_always_what_determined_the_start():
         for rule in ("finished", "binding")
     ]
     assert ceilings_ns[0] < 0.1 * gain_ns < gain_ns < ceilings_ns[1]
+
+
+def test_usual_lags_tell_better_than_ends_what_determined_a_start(outcomes):
+    apart = dict.fromkeys(("finished", "usual"), 0)
+    total = 0
+    for outcome in outcomes:
+        truth = oracle.run_path(outcome, rule="binding")
+        total += truth.end - truth.begin
+        for rule in apart:
+            told, true = oracle.run_path(outcome, rule=rule).by_class(), truth.by_class()
+            apart[rule] += sum(abs(told.get(k, 0) - true.get(k, 0)) for k in {*told, *true})
+    assert 0 < apart["usual"] < 0.8 * apart["finished"] < 0.01 * total
+
+
+def test_usual_lags_are_those_of_operations_that_nothing_else_held_back():
+    alone = (kernel(1000), Compute(50_000), kernel(1000), Compute(50_000))
+    queued = tuple(kernel(20_000, lag_ns=lag_ns) for lag_ns in (900, 1100, 1200, 1300))
+    outcome = simulate(job((*alone, *queued)))
+    # The first that is queued waits for nothing, the next for what stands before it on the stream.
+    assert usual_lags(outcome, 0) == {("launch", 0, False): 1800, ("stream", 0, False): 1200}
 
 
 def test_waiting_forever_is_an_error():

@@ -9,16 +9,19 @@ from nsys_llm.report.records import Record, Tables, first_record
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import format_count, format_ns
 
-from ..tables.checks import ALL, BLOCKING, STEPS, WINDOW, WORK, WORK_OF_ALL
+from ..tables.checks import ALL, BLOCKING, DIFFERS, NAMES, STEPS, WINDOW, WORK, WORK_OF_ALL
+from ..tables.step_splits import STEP
 from ..tables.step_verdict import OTHER_WORK, SLOWER
 from .change import Clue, matters
 from .changes import find_clues
 from .diagnosis import conclusive
-from .gains import Costs
+from .gains import OF_WALLS, Costs
 from .host import host_finding, host_words, slower_host
 from .kernels import alike_ratio
 from .normalization import Basis, basis_of, both_sides
-from .step_words import sure_words, verdict_lines
+from .regressions import findings
+from .step_words import is_of_few_steps, sure_words, verdict_lines
+from .texts import OF_COUNTS, OF_SIZES
 
 #: Changes that are told: the rest stands in the findings.
 _MOST_CLUES: Final = 3
@@ -27,8 +30,15 @@ _REASONS: Final = {
     "another_path": "A different path was taken through the same model",
     "slower_throughout": "{}, which is the machine rather than the code",
     "graphs_lost": "The baseline ran CUDA graphs and the input launches kernels one by one",
+    "faster_gpu": "The GPUs are faster, and wait for the host",
     "host_bound": "The host launches later than before",
 }
+#: Calls that the cause names: it has three lines on the first screen.
+_MOST_CALLS: Final = 2
+#: Waiting is for what some rank does.
+_WAITING: Final = frozenset({"waiting", "pair_waiting", "profiler_wait"})
+#: A change is the cause of a slower run from this share of the mean GPU's change on; ours.
+_CAUSE_SHARE: Final = 0.5
 #: Told by the first sentence.
 _ALIKE: Final = frozenset({"more_of_all", "less_of_all"})
 #: Tables whose changes are all 0 where nothing changed.
@@ -47,9 +57,22 @@ def answer(tables: Tables) -> str:
     lines = verdict_lines(tables)
     if cause := _cause(tables, basis, verdict):
         lines.append(f"cause: {cause}")
-    prose = [sure_words(verdict), _blocked(tables, basis), _changes(tables, basis, verdict)]
+    prose = [
+        sure_words(verdict),
+        _other_kernels(tables, verdict),
+        _blocked(tables, basis),
+        _changes(tables, basis, verdict),
+    ]
     prose.append(_graphs(tables, basis))
     return "\n".join([*lines, " ".join(part for part in map(str.strip, prose) if part)]).strip()
+
+
+def _other_kernels(tables: Tables, verdict: Record) -> str:
+    """Say that steps of the same name run other kernels; empty where they do not."""
+    checks = tables["comparability"].set_index("check")["status"]
+    if verdict["basis"] != STEP or verdict["work"] or checks.get(NAMES) != DIFFERS:
+        return ""
+    return "Other kernels for the same work, as far as the steps' names say."
 
 
 def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
@@ -59,7 +82,15 @@ def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
     costs = Costs(tables, basis)
     host = slower_host(tables)
     if host is not None and host_finding(tables, costs) is not None:
-        return f"the host: {host_words(host)}"
+        return f"the host: {host_words(host, _MOST_CALLS)}"
+    worse = [one for one in findings(tables) if one.gain is not None and one.severity is not None]
+    # What others wait for before the waiting.
+    worse.sort(key=lambda one: (one.rule in _WAITING, -one.gain.gain_ns if one.gain else 0))
+    for one in worse:
+        cost_ns = one.numbers["change_ns"]
+        if verdict["change_ns"] and cost_ns >= _CAUSE_SHARE * verdict["change_ns"]:
+            title = one.title if one.title.startswith("`") else one.title[0].lower() + one.title[1:]
+            return f"{title} ({format_ns(cost_ns)} a {verdict['unit']})"
     return ""
 
 
@@ -70,12 +101,22 @@ def _changes(tables: Tables, basis: Basis, verdict: Record) -> str:
         return f"Nothing changed: {same}."
     if verdict["word"] == OTHER_WORK or _is_blocked(tables):
         return ""
-    clues = find_clues(tables, basis)
+    clues = _known(find_clues(tables, basis), verdict, basis)
     told = _told(clues, basis)
     if not told:
         return "" if alike_ratio(basis) is not None else "No kernel changed beyond chance."
     kinds = "; ".join(clue.brief or clue.text for clue in told)
     return f"{_reason(tables, basis, clues) or 'What changed most'}: {kinds}."
+
+
+def _known(clues: Sequence[Clue], verdict: Record, basis: Basis) -> list[Clue]:
+    """Return the clues that neither another mix of steps nor chance makes."""
+    left_out = set(OF_COUNTS) if basis.other_work else set()
+    if basis.other_work and verdict["basis"] == STEP:
+        left_out |= OF_SIZES
+    if is_of_few_steps(verdict):
+        left_out |= OF_WALLS
+    return [clue for clue in clues if clue.rule not in left_out]
 
 
 def _reason(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> str:
@@ -116,7 +157,7 @@ def _check(row: dict[Any, Any]) -> str:
 
 def _graphs(tables: Tables, basis: Basis) -> str:
     """Say what kernel times leave out where CUDA graphs were traced as a whole."""
-    runs = tables["runs"].set_index("side").loc[list(COMPARED)]
+    runs = tables["runs"].set_index("run").loc[list(COMPARED)]
     graphs = runs["whole_graphs_n"]
     if not graphs.any():
         return ""
@@ -151,6 +192,6 @@ def _nothing_changed(tables: Tables) -> bool:
         kernels["baseline_launches_n"] == kernels["input_launches_n"]
     )
     others = (tables[name]["change_ns"].fillna(0) == 0 for name in _SUMS)
-    runs = tables["runs"].set_index("side").loc[list(COMPARED), ["window_ns", "busy_ns"]]
+    runs = tables["runs"].set_index("run").loc[list(COMPARED), ["window_ns", "busy_ns"]]
     alike = bool((runs.nunique() == 1).all())
     return alike and bool(same.all()) and all(bool(one.all()) for one in others)

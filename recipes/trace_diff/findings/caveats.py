@@ -6,6 +6,7 @@ from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns
 
 from ..tables.checks import DIFFERS, SAME, UNKNOWN
+from ..tables.kernels import A_STEP, SUMS
 from .normalization import both_sides
 
 
@@ -62,10 +63,12 @@ def _significance(tables: Tables) -> list[str]:
 
 
 def _windows(tables: Tables) -> list[str]:
-    runs = tables["runs"].set_index("side")
+    runs = tables["runs"].set_index("run")
     if not runs.loc[["baseline", "input"], "steps_n"].isna().any():
         return []
+    basis = next(iter(tables["kernels"]["basis"]), SUMS)
+    full = "" if basis in (A_STEP, SUMS) else f" Kernels are compared by {basis}."
     return [
-        "Steps are not counted on both sides, so kernel times are sums over the windows: where a "
-        "capture lasts a given time, a slower run does less in it and its sums may shrink."
+        "Steps are not counted in both runs, so sums are over the windows: where a capture lasts a "
+        f"given time, a slower run does less in it and its sums may shrink.{full}"
     ]

@@ -61,6 +61,16 @@ def times(ratio: float) -> str:
     return f"{format_percent(100 * (1 - ratio))} less"
 
 
+def ratio_fields(ratio: float) -> dict[str, float]:
+    """Return what `times` says, as fields."""
+    return {"ratio": ratio, "ratio_pct": 100 * (ratio - 1)}
+
+
+def count_fields(row: Mapping[str, float]) -> dict[str, float]:
+    """Return the numbers of calls of both runs, as fields."""
+    return {"baseline_n": float(row["baseline_n"]), "input_n": float(row["input_n"])}
+
+
 def matters(ns: float, basis: Basis) -> bool:
     """Tell whether an amount is worth a word beside the kernel time."""
     return 100 * abs(ns) >= LEAST_PCT * max(basis.before_ns, basis.after_ns) and ns != 0

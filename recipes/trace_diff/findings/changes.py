@@ -8,15 +8,24 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.report.records import Tables
+from nsys_llm.report.records import Tables, first_record, records
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.view.text import format_bytes, format_change, format_count, format_percent, quoted
+from nsys_llm.taxonomy.wall_classes import IDLE
+from nsys_llm.view.text import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_ns,
+    format_percent,
+    quoted,
+)
 
+from ..tables.step_splits import STEP
 from .change import Clue, changed, matters
 from .kernels import kernel_clues, work_ratio
 from .normalization import Basis
 from .ranks import with_rank
-from .texts import COPIES_PCT, IDLE_POINTS, LEAST_COPIES
+from .texts import COPIES_PCT, IDLE_POINTS, LEAST_COPIES, LEAST_GAIN_PCT
 
 #: Percent of a change of waiting from which the profiler's part of it is said; ours.
 _PROFILER_PCT: Final = 5.0
@@ -88,6 +97,16 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
         f"{text}: {whom} {changed(wait_ns)}{of_it}, transfer {changed(transfer_ns)}{late}",
         category="communication",
         brief=f"{text} ({brief})",
+        numbers={
+            "wait_ns": wait_ns,
+            "transfer_ns": transfer_ns,
+            "profiler_ns": profiler_ns,
+            **{
+                name: float(one[name])
+                for name in ("baseline_late_rank", "input_late_rank")
+                if late and not pd.isna(one[name])
+            },
+        },
     )
 
 
@@ -144,6 +163,14 @@ def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:
             f"{share}, {format_bytes(sizes[0] / steps[0])} -> {format_bytes(sizes[1] / steps[1])}",
             name=name,
             stands_out=row["kind"] == "DtoD" and after > expected,
+            numbers={
+                "baseline_n": before / steps[0],
+                "input_n": after / steps[1],
+                "more_pct": 100 * more,
+                "more_ratio": more + 1,
+                "baseline_bytes": sizes[0] / steps[0],
+                "input_bytes": sizes[1] / steps[1],
+            },
         )
 
 
@@ -158,33 +185,84 @@ def _number(value: float) -> str:
 
 
 def _idle(tables: Tables, basis: Basis) -> Iterator[Clue]:
+    """Yield that GPUs are idle more or less, or that one of them is idle more."""
     metrics = tables["metrics"].set_index("metric")
     time = "idle_time_per_step" if basis.per_step else "idle_time"
     share = metrics.loc["idle_pct"]
-    if pd.isna(share["change"]) or pd.isna(metrics.loc[time, "change"]):
-        return
-    if abs(share["change"]) < IDLE_POINTS:
-        return
+    known = not (pd.isna(share["change"]) or pd.isna(metrics.loc[time, "change"]))
+    step_ns = mean_change_ns(tables, IDLE)
+    if (
+        known
+        and abs(share["change"]) >= IDLE_POINTS
+        and (step_ns is None or step_ns * share["change"] > 0)
+    ):
+        yield _idle_of_all(tables, basis, share, float(metrics.loc[time, "change"]))
+    else:
+        yield from _idle_of_one(tables)
+
+
+def _idle_of_all(tables: Tables, basis: Basis, share: Any, impact_ns: float) -> Clue:
     causes = tables["idle"]
     # Of their windows, which may differ in length.
     points = causes["window_change_pp"] * (1 if share["change"] > 0 else -1)
     most, cause = "", ""
+    numbers = {"input_pct": share["input"], "baseline_pct": share["baseline"]}
     if len(points) and points.max() > 0:
         one = causes.iloc[int(points.to_numpy().argmax())]
         point = f"{one['window_change_pp']:+.1f} points"
+        numbers["cause_points"] = one["window_change_pp"]
         cause = f" (mostly {quoted(one['cause'])})"
         most = f", mostly {quoted(one['cause'])} ({one['meaning']}; {point})"
-    idle = metrics.loc["idle_time"]
+    idle = tables["metrics"].set_index("metric").loc["idle_time"]
     if share["change"] > 0 and idle["input"] / work_ratio(basis) <= idle["baseline"]:
         most += "; there is no more idle time for as much work, the windows are shorter"
     text = (
         f"the GPUs are idle for {format_percent(share['input'])} of their windows instead of "
         f"{format_percent(share['baseline'])}"
     )
-    yield Clue(
+    return Clue(
         "more_idle" if share["change"] > 0 else "less_idle",
-        float(metrics.loc[time, "change"]),
+        impact_ns,
         f"{text}{most}",
         stands_out=bool(share["change"] > 0),
         brief=f"{text}{cause}",
+        numbers=numbers,
     )
+
+
+def _idle_of_one(tables: Tables) -> Iterator[Clue]:
+    """Yield the GPU that is idle more in each step where the others are not; at most one."""
+    verdict = first_record(tables["verdict"])
+    rows = [row for row in records(tables["wall_change"]) if row["wall_class"] == IDLE]
+    gpus = [row for row in rows if row["rank"] is not None and row["detail"] is None]
+    if len(gpus) < 2 or verdict["basis"] != STEP:
+        return
+    worst = max(gpus, key=lambda row: row["change_ns"])
+    if 100 * worst["change_ns"] < LEAST_GAIN_PCT * verdict["input_ns"]:
+        return
+    key = (worst["rank"], worst["device_id"])
+    causes = [row for row in rows if (row["rank"], row["device_id"]) == key and row["detail"]]
+    most = max(causes, key=lambda row: row["change_ns"], default=None)
+    cause = f" (mostly {quoted(most['detail'])})" if most else ""
+    a_step = f"a {verdict['unit']}"
+    text = (
+        f"GPU {key[1]} of rank {key[0]} is idle for {format_ns(worst['input_ns'])} {a_step} "
+        f"instead of {format_ns(worst['baseline_ns'])}{cause}"
+    )
+    yield Clue(
+        "idle_rank",
+        worst["change_ns"] * verdict["input_steps_n"],
+        text,
+        stands_out=True,
+        rank=int(key[0]),
+        numbers={"input_ns": worst["input_ns"], "baseline_ns": worst["baseline_ns"]},
+    )
+
+
+def mean_change_ns(tables: Tables, *wall_classes: str) -> float | None:
+    """Return the change of some classes of the mean GPU's step; None where none is compared."""
+    rows = tables["wall_change"]
+    mean = rows[rows["rank"].isna() & rows["detail"].isna()]
+    if mean.empty:
+        return None
+    return float(mean.loc[mean["wall_class"].isin(wall_classes), "change_ns"].sum())

@@ -10,12 +10,15 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.records import Tables
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import format_percent, quoted
 
 from .change import Clue
+from .changes import mean_change_ns
 from .kernels import work_ratio
 from .normalization import Basis
 from .texts import (
+    FASTER_GPU,
     GRAPHS_LOST,
     HOST_BOUND,
     LATE_PEER,
@@ -64,7 +67,8 @@ def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[
     # Where it is all on one rank, the others' machines are as fast as before.
     one_rank = any(clue.rule == "one_rank" and clue.whole for clue in clues)
     if comparable and not one_rank and (slow := _slower_throughout(basis)):
-        yield Conclusion("slower_throughout", slow)
+        text, moved_pct = slow
+        yield Conclusion("slower_throughout", text, numbers={"moved_pct": moved_pct})
     if "waiting" in rules:
         waiting = next(clue for clue in clues if clue.rule == "waiting")
         if waiting.impact_ns > 0:
@@ -72,6 +76,8 @@ def conclusive(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> Iterator[
     if "more_idle" in rules:
         if _graphs_lost(tables):
             yield Conclusion("graphs_lost", GRAPHS_LOST)
+        elif _faster_gpu(tables):
+            yield Conclusion("faster_gpu", FASTER_GPU)
         elif cause := _host_bound(tables, basis):
             yield Conclusion("host_bound", HOST_BOUND.format(cause=quoted(cause)))
 
@@ -111,7 +117,8 @@ def _telling(basis: Basis) -> str | None:
     return next((str(name) for name in new if _MERGES_ATTENTION.search(str(name))), None)
 
 
-def _slower_throughout(basis: Basis) -> str | None:
+def _slower_throughout(basis: Basis) -> tuple[str, float] | None:
+    """Return that nearly all kernels changed by one factor, and by how many percent."""
     kernels = basis.kernels
     own = kernels[
         (kernels["status"] == "both") & ~kernels["communication"] & kernels["ratio"].notna()
@@ -123,14 +130,16 @@ def _slower_throughout(basis: Basis) -> str | None:
         return None
     common = float((own["ratio"] * own["before"]).sum() / max(own["before"].sum(), 1))
     apart = 100 * (own["ratio"] / common - 1).abs()
-    alike = float(own.loc[apart <= SAME_RATIO_PCT, "before"].sum())
     moved = 100 * abs(common - 1)
+    # Kernels that did not change are not alike, however little the others did.
+    alike = float(own.loc[apart <= min(SAME_RATIO_PCT, moved / 2), "before"].sum())
     if moved < LEAST_SLOWDOWN_PCT or 100 * alike < SAME_RATIO_SHARE_PCT * total:
         return None
     what = "slower" if common > 1 else "faster"
     return (
         f"Nearly all kernels are {what} by about {format_percent(moved)}: that is the machine - "
-        "clocks, power or heat, another GPU, the profiler - rather than the code."
+        "clocks, power or heat, another GPU, the profiler - rather than the code.",
+        moved,
     )
 
 
@@ -139,6 +148,13 @@ def _graphs_lost(tables: Tables) -> bool:
     graphs = apis[apis["class"] == "graph_launch"]
     before, after = (int(graphs[f"{side}_calls_n"].sum()) for side in ("baseline", "input"))
     return before > 0 and after == 0
+
+
+def _faster_gpu(tables: Tables) -> bool:
+    """Tell whether most of the additional idle time is what work takes less: no host is slower."""
+    idle_ns = mean_change_ns(tables, IDLE)
+    work_ns = mean_change_ns(tables, COMPUTE, COMMUNICATION, COPIES)
+    return idle_ns is not None and work_ns is not None and 2 * -work_ns >= idle_ns > 0
 
 
 def _host_bound(tables: Tables, basis: Basis) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,7 @@ from ..tables.step_splits import SPAN, STEP, TOKEN
 from ..tables.step_verdict import NOT_COMPARABLE, OTHER_WORK
 from .change import Clue
 from .normalization import Basis
+from .step_words import is_of_few_steps
 
 #: Classes of time that changes of these rules are part of; of all others computation.
 _CLASSES: Final = {
@@ -30,7 +32,10 @@ _CLASSES: Final = {
     "copies": (COPIES,),
     "more_idle": (IDLE,),
     "less_idle": (IDLE,),
+    "idle_rank": (IDLE,),
 }
+#: Changes that are told by the classes of a step.
+OF_WALLS: Final = frozenset(_CLASSES)
 #: Changes of the length of calls at equal sizes: they mean something whatever else was done.
 _PER_CALL: Final = frozenset({"slower_calls", "faster_calls", "uneven_calls", "one_rank"})
 #: Classes of which a fix removes a wait: its gain is an estimate.
@@ -70,7 +75,7 @@ class Costs:
         rows = records(tables["wall_change"])
         self.mean = [row for row in rows if row["rank"] is None]
         self._gpus = [row for row in rows if row["rank"] is not None]
-        runs = tables["runs"].set_index("side").loc[INPUT]
+        runs = tables["runs"].set_index("run").loc[INPUT]
         self._steps_n = None if pd.isna(runs["steps_n"]) else int(runs["steps_n"])
         self._tokens_n = None if pd.isna(runs["tokens_n"]) else int(runs["tokens_n"])
 
@@ -91,7 +96,7 @@ class Costs:
         if not self._walls.gpus or not known:
             return None
         if classes != (COMPUTE,):
-            return self.of_class(classes[0])
+            return self.of_class(classes[0], rank=clue.rank)
         change_ns = clue.impact_ns / self._units_of_kernels()
         rank, device_id = self._worst(COMPUTE, clue.rank)
         if clue.rank is not None:
@@ -99,24 +104,47 @@ class Costs:
             change_ns *= self._ranks_n
         return self._cost(rank, device_id, change_ns, classes)
 
-    def of_class(self, wall_class: str, details: Sequence[str] | None = None) -> Cost | None:
-        """Return what a class, or some of its details, cost on the GPU where that is most."""
-        if not self.is_decided or not self._gpus:
+    def of_class(
+        self,
+        wall_class: str,
+        details: Sequence[str] | None = None,
+        *,
+        most_share: float = 1.0,
+        rank: int | None = None,
+    ) -> Cost | None:
+        """Return what a class, or some of its details, cost on one GPU.
+
+        Where it takes more of the mean step that is the GPU with the largest change, else the one
+        that won most. Details cost no more than their class.
+
+        Args:
+            wall_class: Of the table wall_change.
+            details: None for the class.
+            most_share: Of the step of the input, what it can be at most.
+            rank: Of which the GPU is, if one is given: then the largest change.
+        """
+        if not self.is_decided or not self._gpus or is_of_few_steps(self.verdict):
             return None
-        found: dict[tuple[int, int], list[Record]] = {}
-        for row in self._gpus:
-            chosen = row["detail"] is None if details is None else row["detail"] in details
-            if row["wall_class"] == wall_class and chosen:
-                found.setdefault((row["rank"], row["device_id"]), []).append(row)
-        if not found:
+        rows = [row for row in self._gpus if row["wall_class"] == wall_class]
+        if rank is not None:
+            rows = [row for row in rows if row["rank"] == rank]
+        sums = {
+            gpu: sum(row["change_ns"] for row in _chosen(rows, gpu, details))
+            for gpu in {(row["rank"], row["device_id"]) for row in rows}
+            if _chosen(rows, gpu, details)
+        }
+        if not sums:
             return None
-        changes = {key: sum(row["change_ns"] for row in rows) for key, rows in found.items()}
-        rank, device_id = max(changes, key=lambda key: (changes[key], -key[0], -key[1]))
-        if changes[rank, device_id] <= 0:
-            rank, device_id = min(changes, key=lambda key: (changes[key], key))
+        sign = -1 if rank is not None or self.mean_change_ns(wall_class) > 0 else 1
+        gpu = min(sums, key=lambda gpu: (sign * sums[gpu], gpu))
+        change_ns = sums[gpu]
+        if change_ns > 0:
+            whole_ns = sum(row["change_ns"] for row in _chosen(rows, gpu, None))
+            most_ns = most_share * (self._unit_ns(*gpu) or math.inf)
+            change_ns = max(min(change_ns, whole_ns, most_ns), 0.0)
         evidence = [
             cell
-            for row in found[rank, device_id]
+            for row in _chosen(rows, gpu, details)
             for cell in cells(
                 "wall_change",
                 row,
@@ -124,8 +152,15 @@ class Costs:
                 ("baseline_ns", "input_ns", "change_ns"),
             )
         ]
-        change_ns = changes[rank, device_id]
-        return self._cost(rank, device_id, change_ns, (wall_class,), tuple(evidence))
+        return self._cost(*gpu, change_ns, (wall_class,), tuple(evidence))
+
+    def mean_change_ns(self, wall_class: str) -> float:
+        """Return the change of a class of the mean GPU's step."""
+        return sum(
+            row["change_ns"]
+            for row in self.mean
+            if row["wall_class"] == wall_class and row["detail"] is None
+        )
 
     @property
     def _ranks_n(self) -> int:
@@ -195,3 +230,15 @@ class Costs:
             if (row["rank"], row["device_id"]) == (rank, device_id) and row["detail"] is None
         ]
         return sum(own) or None
+
+
+def _chosen(
+    rows: Sequence[Record], gpu: tuple[int, int], details: Sequence[str] | None
+) -> list[Record]:
+    """Return the rows of a GPU that are the class itself, or one of the details."""
+    return [
+        row
+        for row in rows
+        if (row["rank"], row["device_id"]) == gpu
+        and (row["detail"] is None if details is None else row["detail"] in details)
+    ]

@@ -31,9 +31,10 @@ _KIND_WORDS: Final = {
 }
 #: Ratios below this need three figures.
 _SMALL_RATIO: Final = 1.1
-#: Names that are told at most: calls, and one range.
+#: Calls that are named at most.
 _MOST_CALLS: Final = 3
-_MOST_NAMES: Final = 4
+_RANGES: Final = "NVTX ranges"
+_OTHER: Final = "other"
 
 
 @dataclass(frozen=True)
@@ -42,29 +43,82 @@ class HostChange:
 
     Attributes:
         slower: Rows of the table host that got slower, by their time in the baseline.
-        faster: How many got faster.
-        tested_n: How many were looked at.
-        share_pct: Time of the slower ones, in that of all, in the baseline.
+        tested: All rows that were looked at.
     """
 
     slower: tuple[Record, ...]
-    faster_n: int
-    tested_n: int
-    share_pct: float
+    tested: tuple[Record, ...]
 
     @property
-    def told(self) -> list[Record]:
-        """The few that are named: calls with most time, then a range."""
+    def faster_n(self) -> int:
+        """How many got faster."""
+        return sum(row["verdict"] == IMPROVE for row in self.tested)
+
+    @property
+    def share_pct(self) -> float:
+        """Time of the slower ones, in that of all, in the baseline."""
+        whole_ns = sum(row["baseline_total_ns"] for row in self.tested)
+        return 100 * sum(row["baseline_total_ns"] for row in self.slower) / max(whole_ns, 1)
+
+    @property
+    def factor(self) -> float:
+        """How much longer the calls and ranges of the baseline take at the medians of the input."""
+        before, after = (
+            sum(row["baseline_n"] * row[f"{side}_p50_ns"] for row in self.tested)
+            for side in ("baseline", "input")
+        )
+        return after / before if before else 1.0
+
+    @property
+    def groups(self) -> list[HostGroup]:
+        """What is told: the kinds of the calls with most time, then ranges."""
         calls = [row for row in self.slower if row["kind"] == CALL][:_MOST_CALLS]
+        kinds = {_kind(row) for row in calls}
         ranges = [row for row in self.slower if row["kind"] != CALL]
-        ranges.sort(key=lambda row: -row["baseline_n"])
-        return [*calls, *ranges[: max(_MOST_NAMES - len(calls), 1)]]
+        most = sorted(ranges, key=lambda row: -row["baseline_n"])[:1]
+        groups = [self._group(calls, kinds), self._group(most, {_RANGES})]
+        return [group for group in groups if group.named]
 
-    @property
-    def ratios(self) -> tuple[float, float]:
-        """The least and the largest ratio of medians of those that are named."""
-        found = [row["p50_ratio"] for row in self.told]
-        return min(found), max(found)
+    def _group(self, named: list[Record], kinds: set[str]) -> HostGroup:
+        tested = [row for row in self.tested if _kind(row) in kinds]
+        ratios = [row["p50_ratio"] for row in self.slower if _kind(row) in kinds]
+        order = [word for word in (*dict.fromkeys(_KIND_WORDS.values()), _OTHER) if word in kinds]
+        name = f"{listed(order)} calls" if order else _RANGES
+        return HostGroup(name, tuple(named), len(ratios), len(tested), tuple(ratios))
+
+
+@dataclass(frozen=True)
+class HostGroup:
+    """Some kinds of calls, or the ranges.
+
+    Attributes:
+        name: What they are called.
+        named: Those that are named; all of them got slower.
+        slower_n: How many got slower.
+        tested_n: How many were looked at.
+        ratios: Of the medians of those that got slower.
+    """
+
+    name: str
+    named: tuple[Record, ...]
+    slower_n: int
+    tested_n: int
+    ratios: tuple[float, ...]
+
+    def words(self, most: int) -> str:
+        """Return how many of them are slower, and by how much: `launch calls take 1.4 times ...`.
+
+        Args:
+            most: Names at most.
+        """
+        some = "" if self.slower_n == self.tested_n else f"{self.slower_n} of {self.tested_n} "
+        low, high = _ratio(min(self.ratios)), _ratio(max(self.ratios))
+        times = low if low == high else f"{low} to {high}"
+        told = ", ".join(
+            f"{quoted(row['name'])} {median_words(row['baseline_p50_ns'], row['input_p50_ns'])}"
+            for row in self.named[:most]
+        )
+        return f"{some}{self.name} take {times} times as long (medians: {told})"
 
 
 def slower_host(tables: Tables) -> HostChange | None:
@@ -74,48 +128,55 @@ def slower_host(tables: Tables) -> HostChange | None:
         (row for row in rows if row["verdict"] == REGRESS),
         key=lambda row: (-row["baseline_total_ns"], row["name"]),
     )
-    faster_n = sum(row["verdict"] == IMPROVE for row in rows)
-    whole_ns = sum(row["baseline_total_ns"] for row in rows)
-    share_pct = 100 * sum(row["baseline_total_ns"] for row in slower) / max(whole_ns, 1)
-    if not slower or share_pct < SLOWER_HOST_SHARE_PCT:
-        return None
-    return HostChange(tuple(slower), faster_n, len(rows), share_pct)
+    change = HostChange(tuple(slower), tuple(rows))
+    return change if slower and change.share_pct >= SLOWER_HOST_SHARE_PCT else None
 
 
-def host_words(change: HostChange) -> str:
-    """Return what is slower: `launch calls take 1.4 to 1.6 times as long (...)`."""
-    low, high = map(_ratio, change.ratios)
-    times = low if low == high else f"{low} to {high}"
-    told = [
-        f"{quoted(row['name'])} {median_words(row['baseline_p50_ns'], row['input_p50_ns'])}"
-        f"{' median' if place == 0 else ''}"
-        for place, row in enumerate(change.told)
-    ]
-    return f"{_kinds(change)} take {times} times as long ({', '.join(told)})"
+def host_words(change: HostChange, most: int = _MOST_CALLS) -> str:
+    """Return what is slower: `launch calls take 1.4 times as long (...), NVTX ranges 1.1 (...)`.
+
+    Args:
+        change: What the host does slower.
+        most: Names of calls at most.
+    """
+    first, *others = [group.words(most) for group in change.groups]
+    short = [words.replace("take ", "", 1).replace("as long (medians: ", "(") for words in others]
+    return ", ".join([first, *short])
 
 
 def host_finding(tables: Tables, costs: Costs) -> Finding | None:
     """Return the finding of a slower host that makes the GPU wait; None without one."""
-    change, cost = slower_host(tables), costs.of_class(IDLE, HOST_CAUSES)
-    if change is None or cost is None or cost.gain is None or cost.gain.severity is None:
+    change = slower_host(tables)
+    if change is None:
+        return None
+    # What a host is slower in a step bounds what it costs: idle time grows behind a faster GPU too.
+    cost = costs.of_class(IDLE, HOST_CAUSES, most_share=1 - 1 / max(change.factor, 1.0))
+    if cost is None or cost.gain is None or cost.gain.severity is None:
         return None
     evidence: tuple[Evidence, ...] = cost.evidence
-    for row in change.told:
-        evidence += cells(
-            "host", row, ("kind", "name"), ("baseline_p50_ns", "input_p50_ns", "p50_ratio")
-        )
-    numbers = {
+    numbers: dict[str, float] = {
         "slower_n": len(change.slower),
         "faster_n": change.faster_n,
-        "tested_n": change.tested_n,
+        "tested_n": len(change.tested),
         "share_pct": change.share_pct,
         "change_ns": cost.change_ns,
+        "factor": change.factor,
     }
+    for place, group in enumerate(change.groups):
+        numbers |= {f"group{place}_slower_n": group.slower_n, f"group{place}_n": group.tested_n}
+        numbers |= {
+            f"group{place}_least": min(group.ratios),
+            f"group{place}_most": max(group.ratios),
+        }
+        for row in group.named:
+            evidence += cells(
+                "host", row, ("kind", "name"), ("baseline_p50_ns", "input_p50_ns", "p50_ratio")
+            )
     faster = f", {change.faster_n} got faster" if change.faster_n else ""
     return RULES["slower_host"].finding(
         gain=cost.gain,
         details=f"The host is slower: {host_words(change)}. Of "
-        f"{counted(change.tested_n, 'kind')} of calls and ranges that wait for no GPU, "
+        f"{counted(len(change.tested), 'kind')} of calls and ranges that wait for no GPU, "
         f"{len(change.slower)} got slower, with {format_percent(change.share_pct)} of their "
         f"time{faster}.",
         evidence=evidence,
@@ -134,12 +195,6 @@ def _ratio(value: float) -> str:
     return f"{value:.3g}" if value < _SMALL_RATIO else f"{value:.2g}"
 
 
-def _kinds(change: HostChange) -> str:
-    """Return what those that are named are: `launch and copy calls`."""
-    words = {
-        _KIND_WORDS.get(classify_api(row["name"]), "other") if row["kind"] == CALL else ""
-        for row in change.told
-    }
-    calls = [word for word in (*dict.fromkeys(_KIND_WORDS.values()), "other") if word in words]
-    text = f"{listed(calls)} calls" if calls else ""
-    return " and ".join(part for part in (text, "NVTX ranges" if "" in words else "") if part)
+def _kind(row: Record) -> str:
+    """Return what a row of the table host is called: launch, copy, ..., or NVTX ranges."""
+    return _KIND_WORDS.get(classify_api(row["name"]), _OTHER) if row["kind"] == CALL else _RANGES

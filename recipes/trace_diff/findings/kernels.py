@@ -12,7 +12,7 @@ from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 from ..tables.verdicts import IMPROVE, INSUFFICIENT, REGRESS
 from ..tables.workload_match import ALIKE_PCT, LEAST_CHANGE_PCT, alike_sizes, common_ratio
-from .change import Clue, changed, matters, times
+from .change import Clue, changed, count_fields, matters, ratio_fields, times
 from .normalization import Basis
 from .sizes import calls_of, named_kernel, number_of, size_clues
 from .texts import STANDS_OUT
@@ -92,6 +92,7 @@ def _per_call(basis: Basis) -> Iterator[Clue]:
             name=row["name"],
             category=row["category"],
             stands_out=out,
+            numbers={**count_fields(row), **ratio_fields(ratio)},
         )
 
 
@@ -157,6 +158,11 @@ def _uneven_calls(basis: Basis) -> Iterator[Clue]:
             name=row["name"],
             category=row["category"],
             sure=sure,
+            numbers={
+                **count_fields(row),
+                **ratio_fields(row["ratio"]),
+                "p50_change_pct": p50_pct,
+            },
         )
 
 
@@ -188,31 +194,54 @@ def _counts(basis: Basis) -> Iterator[Clue]:
             f"{number_of(row['baseline_n'])} ({changed(row['count'])})",
             name=row["name"],
             category=row["category"],
+            numbers=count_fields(row),
         )
 
 
 def _other_kernels(basis: Basis) -> Iterator[Clue]:
-    """Yield categories with kernels that one side alone has."""
-    kernels = basis.kernels
-    for category, rows in kernels[kernels["status"] != "both"].groupby("category", sort=True):
-        come, gone = rows[rows["status"] == "new"], rows[rows["status"] == "vanished"]
-        come_ns, gone_ns = float(come["after"].sum()), float(gone["before"].sum())
-        out = bool(len(come) and len(gone))
-        if not out and not matters(come_ns - gone_ns, basis):
-            continue
-        yield Clue(
-            "other_kernels",
-            come_ns - gone_ns,
-            _replaced(str(category), come, gone, come_ns, gone_ns, name_largest=True),
-            name=str(category),
-            category=str(category),
-            stands_out=out,
-            brief=_replaced(str(category), come, gone, come_ns, gone_ns, name_largest=False),
-        )
+    """Yield categories with kernels that one side alone has.
+
+    Where some categories have only new ones and others lost theirs, that is one exchange: fused
+    kernels do the work of several categories.
+    """
+    kernels = basis.kernels[basis.kernels["status"] != "both"]
+    sides = {category: set(rows["status"]) for category, rows in kernels.groupby("category")}
+    alone = {category for category, statuses in sides.items() if len(statuses) == 1}
+    if len({status for category in alone for status in sides[category]}) == 2:
+        exchanged = kernels[kernels["category"].isin(alone)]
+        gone = exchanged[exchanged["status"] == "vanished"]
+        most = gone.groupby("category")["before"].sum().idxmax()
+        yield from _exchange(str(most), exchanged, basis, kind="")
+        kernels = kernels[~kernels["category"].isin(alone)]
+    for category, rows in kernels.groupby("category", sort=True):
+        yield from _exchange(str(category), rows, basis, kind=f"{quoted(category)} ")
+
+
+def _exchange(category: str, rows: pd.DataFrame, basis: Basis, *, kind: str) -> Iterator[Clue]:
+    come, gone = rows[rows["status"] == "new"], rows[rows["status"] == "vanished"]
+    come_ns, gone_ns = float(come["after"].sum()), float(gone["before"].sum())
+    out = bool(len(come) and len(gone))
+    if not out and not matters(come_ns - gone_ns, basis):
+        return
+    yield Clue(
+        "other_kernels",
+        come_ns - gone_ns,
+        _replaced(kind, come, gone, come_ns, gone_ns, name_largest=True),
+        name=category,
+        category=category,
+        stands_out=out,
+        brief=_replaced(kind, come, gone, come_ns, gone_ns, name_largest=False),
+        numbers={
+            "new_n": len(come),
+            "vanished_n": len(gone),
+            "new_ns": come_ns,
+            "vanished_ns": gone_ns,
+        },
+    )
 
 
 def _replaced(
-    category: str,
+    kind: str,
     come: pd.DataFrame,
     gone: pd.DataFrame,
     come_ns: float,
@@ -221,7 +250,7 @@ def _replaced(
     name_largest: bool,
 ) -> str:
     """Return what came and what went; with the largest new kernel by name, or in brief."""
-    kernels = f"{quoted(category)} kernel"
+    kernels = f"{kind}kernel"
     if not len(come):
         verb = "has" if len(gone) == 1 else "have"
         return f"{counted(len(gone), kernels)} of {format_ns(gone_ns)} {verb} vanished"

@@ -152,6 +152,8 @@ def _with_sizes(frame: pd.DataFrame, configs: pd.DataFrame, steps: tuple[int, in
 
 def _same_work(tables: Tables) -> bool | None:
     """Return what the names of steps say of the work of a step."""
+    if pd.notna(tables["verdict"]["work"].iloc[0]):
+        return False
     rows = tables["comparability"].set_index("check")
     if WORK not in rows.index or pd.isna(rows.loc[WORK, "baseline"]):
         return None
@@ -168,7 +170,9 @@ def both_sides(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def _steps(tables: Tables) -> tuple[int, int] | None:
     """Return the steps of both sides where kernels are told per step."""
-    kernels, runs = tables["kernels"], tables["runs"].set_index("side")["steps_n"]
-    if kernels.empty or kernels["step_change_ns"].isna().all():
+    kernels, runs = tables["kernels"], tables["runs"].set_index("run")["steps_n"]
+    if kernels.empty or runs[list(COMPARED)].isna().any():
+        return None
+    if kernels["step_change_ns"].isna().all():
         return None
     return int(runs["baseline"]), int(runs["input"])

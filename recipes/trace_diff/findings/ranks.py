@@ -43,7 +43,9 @@ def with_rank(clues: Sequence[Clue], tables: Tables, basis: Basis) -> list[Clue]
     if len(joined) > _MOST_NAMES:
         told.append(f"{counted(len(joined) - _MOST_NAMES, 'other kernel')}")
     text = f"{rank.text}, by longer or shorter calls of {', '.join(told)} on this rank alone"
-    return [*others, replace(rank, text=text, name=joined[0].name)]
+    numbers = {f"kernel{place}_ns": clue.impact_ns for place, clue in enumerate(joined)}
+    numbers = {**rank.numbers, **numbers, "others_n": len(joined) - _MOST_NAMES}
+    return [*others, replace(rank, text=text, name=joined[0].name, numbers=numbers)]
 
 
 def _kernels_of(rank: Clue, tables: Tables) -> set[str]:
@@ -81,9 +83,15 @@ def _one_rank(tables: Tables, basis: Basis) -> Clue | None:
     return Clue(
         "one_rank",
         beyond_ns,
-        f"computation on rank {number} takes {own:+.1f} % where the {others} changes by "
-        f"{usual:+.1f} % ({changed(beyond_ns)})",
+        f"computation on rank {number} takes {_percent(own)} where the {others} changes by "
+        f"{_percent(usual)} ({changed(beyond_ns)})",
         stands_out=True,
         rank=number,
+        numbers={"own_pct": own, "usual_pct": usual},
         whole=beyond_ns * whole_ns > 0 and abs(beyond_ns) >= _ONE_RANK_SHARE * abs(whole_ns),
     )
+
+
+def _percent(value: float) -> str:
+    # No minus in front of nothing.
+    return f"{round(value, 1) + 0.0:+.1f} %"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from nsys_llm.report.findings import IMPROVEMENT, PERFORMANCE, Finding
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.findings import IMPROVEMENT, PERFORMANCE, Finding, cells
 from nsys_llm.report.records import Tables
-from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
 from nsys_llm.view.text import format_ns, quoted
 
 from ..tables.checks import BLOCKING
@@ -19,14 +19,18 @@ from .diagnosis import Conclusion, conclusive
 from .gains import Cost, Costs
 from .host import host_finding
 from .normalization import Basis, basis_of, both_sides
-from .texts import RULES
+from .texts import LEAST_GAIN_PCT, OF_COUNTS, RULES, SAME_RATIO_PCT
 
 #: Another problem, unless the steps are known to do the same.
 _SIZES: Final = frozenset({"other_sizes"})
 #: Conclusions that are told with the change that they explain.
-_SAID_BY: Final = {"waiting": ("late_peer",), "more_idle": ("graphs_lost", "host_bound")}
-#: What of the kernel time, in percent of a step, an improvement is at least worth.
-_LEAST_PCT: Final = min(LIMITS_PCT.values())
+_SAID_BY: Final = {
+    "waiting": ("late_peer",),
+    "more_idle": ("graphs_lost", "faster_gpu", "host_bound"),
+}
+#: Changes that can only be for the worse, and for the better.
+_WORSE: Final = frozenset({"slower_calls", "more_calls", "more_idle", "idle_rank"})
+_BETTER: Final = frozenset({"faster_calls", "fewer_calls", "less_idle"})
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -38,7 +42,10 @@ def findings(tables: Tables) -> list[Finding]:
     concluded = {one.rule: one for one in conclusive(tables, basis, clues)}
     host = host_finding(tables, costs)
     told = [clue for clue in clues if clue.rule in RULES and clue.sure]
-    if host is not None:
+    told = [clue for clue in told if not (basis.other_work and clue.rule in OF_COUNTS)]
+    if "slower_throughout" in concluded:
+        told = [clue for clue in told if not _is_alike(clue, concluded["slower_throughout"])]
+    if host is not None and _explains_idle(host, costs):
         told = [clue for clue in told if clue.rule != "more_idle"]
     found = [
         *(_finding(clue, basis, costs, concluded) for clue in told),
@@ -57,6 +64,9 @@ def _finding(
         return None
     if cost.gain is None and not _is_improvement(cost, costs):
         return None
+    if clue.rule in (_BETTER if cost.gain is not None else _WORSE):
+        # Another sum went the other way: on one GPU, or over all of the windows.
+        return None
     said = [concluded[rule].text for rule in _SAID_BY.get(clue.rule, ()) if rule in concluded]
     found = RULES[clue.rule].finding(
         gain=cost.gain,
@@ -74,10 +84,22 @@ def _finding(
     return replace(found, recommendation=" ".join([*said, found.recommendation]))
 
 
+def _is_alike(clue: Clue, throughout: Conclusion) -> bool:
+    """Tell whether a kernel got slower by the factor of all, which is told once."""
+    apart = clue.numbers.get("ratio_pct", math.inf) - throughout.numbers["moved_pct"]
+    return clue.rule == "slower_calls" and abs(apart) <= SAME_RATIO_PCT
+
+
+def _explains_idle(host: Finding, costs: Costs) -> bool:
+    """Tell whether a slower host is at least half of the additional idle time."""
+    idle = costs.of_class(IDLE, rank=host.rank)
+    return idle is None or 2 * host.numbers["change_ns"] >= idle.change_ns
+
+
 def _is_improvement(cost: Cost, costs: Costs) -> bool:
     """Tell whether a change won enough to be worth a word."""
     whole_ns = costs.verdict["baseline_ns"]
-    return bool(whole_ns and -100 * cost.change_ns >= _LEAST_PCT * whole_ns)
+    return bool(whole_ns and -100 * cost.change_ns >= LEAST_GAIN_PCT * whole_ns)
 
 
 def _cost_words(cost: Cost, costs: Costs) -> str:
@@ -111,6 +133,7 @@ def _not_comparable(tables: Tables) -> Iterator[Finding]:
         before, after = both_sides(row)
         yield RULES["not_comparable"].finding(
             details=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
+            evidence=cells("comparability", row, ("check",), ("meaning",)),
             fields={"what": BLOCKING[row["status"]], "check": row["check"]},
             name=row["check"],
             case=row["status"],

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsys_llm.view.text import format_count, format_ns, quoted
 
-from .change import Clue, changed, matters
+from .change import Clue, changed, count_fields, matters
 from .normalization import Basis
 from .texts import SAME_GRID_PCT, SPLIT_RATIO, STANDS_OUT
 
@@ -39,9 +39,10 @@ def _split(row: Any, basis: Basis) -> Clue:
         "split_launches" if more else "merged_launches",
         row["change"],
         f"{named_kernel(row)} is {how} launches of the same total grid: {calls_of(row, basis)}, "
-        f"{row['geometry']} ({changed(row['change'])})",
+        f"{_geometry(row)} ({changed(row['change'])})",
         name=row["name"],
         category=row["category"],
+        numbers=count_fields(row),
     )
 
 
@@ -50,7 +51,7 @@ def _resized(row: Any, basis: Basis) -> Clue:
     if row["resized"]:
         impact_ns = row["change"]
         brief = (
-            f"{named_kernel(row)} runs at another size ({row['geometry']}), "
+            f"{named_kernel(row)} runs at another size ({_geometry(row)}), "
             f"{format_ns(row['before'])} -> {format_ns(row['after'])}"
         )
         text = f"{brief} in {calls_of(row, basis)} ({changed(impact_ns)})"
@@ -59,7 +60,7 @@ def _resized(row: Any, basis: Basis) -> Clue:
         impact_ns = row["size"]
         text = (
             f"{named_kernel(row)} runs at other sizes in a part of {calls_of(row, basis)} "
-            f"({row['geometry']}), which makes {changed(impact_ns)}"
+            f"({_geometry(row)}), which makes {changed(impact_ns)}"
         )
     return Clue(
         "other_sizes",
@@ -68,9 +69,16 @@ def _resized(row: Any, basis: Basis) -> Clue:
         name=row["name"],
         category=row["category"],
         brief=brief,
+        numbers={**count_fields(row), "before_ns": row["before"], "after_ns": row["after"]},
         stands_out=row["baseline_n"] == row["input_n"]
         and not 1 / STANDS_OUT < row["ratio"] < STANDS_OUT,
     )
+
+
+def _geometry(row: Any) -> str:
+    """Return how sizes changed; sizes are code, words are not."""
+    text = str(row["geometry"])
+    return quoted(text) if "->" in text else text
 
 
 def named_kernel(row: Any) -> str:

@@ -57,10 +57,29 @@ def sure_words(verdict: Record) -> str:
     elif verdict["low_pct"] is not None:
         low, high = verdict["low_pct"], verdict["high_pct"]
         text += f", 95 % interval {low:+.1f} to {high:+.1f} %"
+    if is_by_chance(verdict):
+        medians = verdict["baseline_p50_ns"], verdict["input_p50_ns"]
+        text += f"; medians {pair_words(*medians)}"
+        if 100 * abs(medians[1] - medians[0]) < LEAST_PCT * medians[0]:
+            text += ": a few steps make the difference of the means"
     if verdict["noise_ns"] is not None:
         noise_pct = 100 * verdict["noise_ns"] / verdict["baseline_ns"]
         text += f", noise of the baselines {format_percent(noise_pct)}"
     return f"{text}."
+
+
+def is_by_chance(verdict: Record) -> bool:
+    """Tell whether means differ by more than the least change and the noise, and yet by chance."""
+    program_pct = verdict["program_change_pct"]
+    if verdict["word"] != SAME or program_pct is None or verdict["p_value"] is None:
+        return False
+    change_ns = abs(program_pct) / 100 * verdict["baseline_ns"]
+    return bool(abs(program_pct) >= LEAST_PCT and change_ns >= (verdict["noise_ns"] or 0.0))
+
+
+def is_of_few_steps(verdict: Record) -> bool:
+    """Tell whether so few steps make a difference by chance that its mean may as well be none."""
+    return is_by_chance(verdict) and verdict["low_pct"] <= 0 <= verdict["high_pct"]
 
 
 def _first_line(verdict: Record) -> str:
@@ -73,7 +92,7 @@ def _first_line(verdict: Record) -> str:
     uncertain = ", uncertain" if verdict["uncertain"] else ""
     least = ""
     if verdict["word"] == SAME and abs(program_pct) >= LEAST_PCT:
-        least = "; within noise" if verdict["p_value"] is None else "; not beyond chance"
+        least = "; not beyond chance" if is_by_chance(verdict) else "; within noise"
     pair = pair_words(verdict["baseline_ns"], verdict["input_ns"])
     return f"{verdict['word']}{uncertain}  {pair} {unit} ({change}{profiler}{least})"
 

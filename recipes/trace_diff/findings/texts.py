@@ -31,6 +31,8 @@ COPIES_PCT: Final = 20.0
 LEAST_COPIES: Final = 5
 #: Percentage points of the windows that idle time has to change by; as in idle_gaps' low findings.
 IDLE_POINTS: Final = 2.0
+#: Percent of a step below which a gain is no finding.
+LEAST_GAIN_PCT: Final = min(LIMITS_PCT.values())
 #: Percent of its kernel time by which a rank has to change unlike the median rank; as much as
 #: idle_gaps asks of idle time.
 RANK_POINTS: Final = 5.0
@@ -41,7 +43,12 @@ SAME_LAUNCHES_PCT: Final = 1.0
 #: common one, which is at least that far from 1.
 SAME_RATIO_PCT: Final = 3.0
 SAME_RATIO_SHARE_PCT: Final = 80.0
-LEAST_SLOWDOWN_PCT: Final = 5.0
+LEAST_SLOWDOWN_PCT: Final = 3.0
+
+#: Changes of how many launches and copies there are: of another mix of steps they tell nothing.
+OF_COUNTS: Final = frozenset({"more_calls", "fewer_calls", "other_kernels", "copies"})
+#: Changes of launch sizes, which another mix of steps makes too.
+OF_SIZES: Final = frozenset({"other_sizes", "split_launches", "merged_launches"})
 
 #: What a conclusion adds to the advice on the change that it explains.
 LATE_PEER: Final = (
@@ -52,6 +59,10 @@ GRAPHS_LOST: Final = (
     "The baseline ran CUDA graphs and the input launches kernels one by one: that is where the "
     "idle time comes from."
 )
+FASTER_GPU: Final = (
+    "What the GPUs do takes less time: the idle time was hidden behind it, and the host limits the "
+    "step now. Fewer launches (CUDA graphs, fusion) shorten it."
+)
 HOST_BOUND: Final = (
     "The GPU waits for the host more than before ({cause}): what slowed down is the code that "
     "launches, not the kernels."
@@ -61,7 +72,7 @@ _SOURCE: Final = OURS
 _AS_IDLE: Final = OURS
 _SEVERITY: Final = limits_words()
 _CHANGE: Final = f"from {LEAST_PCT:g} % or {STANDS_OUT:g} times the duration; {_SEVERITY}"
-_BETTER: Final = f"an improvement from {min(LIMITS_PCT.values()):g} % of a step"
+_BETTER: Final = f"an improvement from {LEAST_GAIN_PCT:g} % of a step"
 _DIAGNOSIS_TABLES: Final = ("kernels", "categories", "memops")
 
 RULES: Final = rules_by_id(
@@ -237,6 +248,16 @@ RULES: Final = rules_by_id(
         tables=("idle", "metrics"),
     ),
     Rule(
+        "idle_rank",
+        scope="rank",
+        title="Rank {rank} is idle more, where the others are not",
+        threshold=f"its idle time a step, where that of the mean GPU did not grow; {_SEVERITY}",
+        source=_AS_IDLE,
+        recommendation="Compare its host with the others': the row of its GPU in `wall_change` has "
+        "the causes. Waiting of the other ranks for it ends with it.",
+        tables=("wall_change", "ranks"),
+    ),
+    Rule(
         "slower_host",
         scope="run",
         title="The host is slower, and the GPUs wait for it",
@@ -272,7 +293,7 @@ RULES: Final = rules_by_id(
     Rule(
         "slower_throughout",
         scope="run",
-        title="Nearly all kernels changed alike",
+        title="Nearly all kernels got slower alike",
         threshold=f"{SAME_RATIO_SHARE_PCT:g} % of the kernel time within {SAME_RATIO_PCT:g} % of "
         f"one ratio, {LEAST_SLOWDOWN_PCT:g} % or more from 1; {_SEVERITY}",
         source=OURS,

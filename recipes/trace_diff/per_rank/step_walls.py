@@ -112,6 +112,7 @@ class StepWalls:
         keys: What kernels launch, see `Launches`.
         launches: Kernels launched in full steps: work, position in `keys`, and how many on all
             devices together.
+        spent: Likewise, how long these kernels ran, ns.
     """
 
     name: str | None = None
@@ -121,6 +122,7 @@ class StepWalls:
     devices: tuple[DeviceSteps, ...] = ()
     keys: tuple[Key, ...] = ()
     launches: SparseSums = field(default_factory=SparseSums)
+    spent: SparseSums = field(default_factory=SparseSums)
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ def step_walls(
         idle[own.device_id] = causes.sum(axis=0)
         if len(spans):
             devices.append(_device_steps(own, spans, chosen, causes[:-1]))
+    launched, spent = _launches(trace, launches, chosen)
     return StepWalls(
         name=None if chosen.steps is None else chosen.steps.name,
         unit=WINDOW if chosen.steps is None else chosen.steps.unit,
@@ -164,7 +167,8 @@ def step_walls(
         names=names,
         devices=tuple(devices),
         keys=launches.keys,
-        launches=_launches(trace, launches, chosen),
+        launches=launched,
+        spent=spent,
     ), idle
 
 
@@ -262,21 +266,27 @@ def _compute(split: WallOfSteps, work: IntArray, works_n: int) -> SparseSums:
     return SparseSums.of(sums)
 
 
-def _launches(trace: RankTrace, launches: Launches, chosen: _Chosen) -> SparseSums:
-    """Return the launches of full steps by work and key."""
+def _launches(
+    trace: RankTrace, launches: Launches, chosen: _Chosen
+) -> tuple[SparseSums, SparseSums]:
+    """Return how many launches of full steps there are by work and key, and how long they ran."""
     keys_n, works_n = len(launches.keys), len(chosen.works)
     if not keys_n:
-        return SparseSums()
+        return SparseSums(), SparseSums()
+    kernels = trace.tables["kernels"]
     if chosen.steps is None:
-        key = launches.key[trace.starts_inside(trace.tables["kernels"])]
-        return SparseSums.of(np.bincount(key, minlength=keys_n).reshape(1, keys_n))
-    # Steps hold all operations before any filter, table by table: kernels are the first.
-    step = chosen.steps.step[: len(trace.unfiltered["kernels"])]
-    if len(launches.key) != step.size:
-        step = step[trace.kept["kernels"]]
-    work_of = np.full(len(chosen.steps) + 1, -1, dtype=np.int64)
-    work_of[chosen.row] = chosen.work
-    work = work_of[step]
+        work = np.where(trace.starts_inside(kernels), 0, -1)
+    else:
+        # Steps hold all operations before any filter, table by table: kernels are the first.
+        step = chosen.steps.step[: len(trace.unfiltered["kernels"])]
+        if len(launches.key) != step.size:
+            step = step[trace.kept["kernels"]]
+        work_of = np.full(len(chosen.steps) + 1, -1, dtype=np.int64)
+        work_of[chosen.row] = chosen.work
+        work = work_of[step]
     code = (work * keys_n + launches.key)[work >= 0]
-    sums = np.bincount(code, minlength=works_n * keys_n).reshape(works_n, keys_n)
-    return SparseSums.of(sums.astype(np.int64))
+    took_ns = (kernels["end_ns"] - kernels["start_ns"])[work >= 0]
+    launched_n = np.bincount(code, minlength=works_n * keys_n).astype(np.int64)
+    spent_ns = exact_sums(code, took_ns, works_n * keys_n)
+    shape = works_n, keys_n
+    return SparseSums.of(launched_n.reshape(shape)), SparseSums.of(spent_ns.reshape(shape))

@@ -19,15 +19,16 @@ STEP_TIMES: Final = "per_step"
 BLOCKING: Final = {
     ALL: "The runs",
     TOTALS: "Sums over the runs",
-    STEP_TIMES: "Times per step",
+    STEP_TIMES: "Kernel times per step",
 }
 
-#: The checks of launches, of steps, of windows, and of what steps do.
+#: The checks of launches, of steps, of windows, of what steps do, and of kernels' names.
 KERNELS: Final = "kernels"
 STEPS: Final = "steps"
 WINDOW: Final = "window"
 WORK: Final = "work of a step"
 WORK_OF_ALL: Final = "work of all steps"
+NAMES: Final = "kernel names in common"
 
 Row = dict[str, str | None]
 

@@ -99,15 +99,19 @@ class CollectiveSums:
         )
 
 
-def sum_collectives(run: Run, options: Mapping[str, Any]) -> CollectiveSums:
-    """Match the collectives of a run, and add them up.
+def matched(run: Run, options: Mapping[str, Any]) -> MatchedCollectives:
+    """Match the collectives of a run.
 
     Args:
         run: One side.
         options: disable_alignment.
     """
     lanes = CollectivesPartial({rank.key: sums.lanes for rank, sums in run.ranks if sums.lanes})
-    found = match_collectives(lanes, [rank for rank, _ in run.ranks], options)
+    return match_collectives(lanes, [rank for rank, _ in run.ranks], options)
+
+
+def sum_collectives(run: Run, found: MatchedCollectives) -> CollectiveSums:
+    """Add the matched collectives of a run up."""
     delays = delays_ns(found, merged_held([sums.held for _, sums in run.ranks]))
     parts: dict[Key, list[Sums]] = {}
     for one, late_ns in zip(found.sequences, delays, strict=True):

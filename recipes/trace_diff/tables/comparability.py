@@ -11,7 +11,7 @@ from nsys_llm.report.run import absent_ranks
 from nsys_llm.taxonomy.idle_causes import PROFILER_OVERHEAD
 from nsys_llm.view.text import counted, format_count, format_percent
 
-from .checks import ALL, DIFFERS, SAME, TOTALS, UNKNOWN, Row, check_row
+from .checks import ALL, DIFFERS, NAMES, SAME, TOTALS, UNKNOWN, Row, check_row
 from .runs import Run, Runs
 from .step_work import work_rows
 from .work_checks import kernels_row, outside_row, steps_row, window_row
@@ -96,7 +96,7 @@ def _ranks(runs: Runs) -> Row:
     shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
     if len(sides[0]) != len(sides[1]):
         return check_row(
-            "ranks", shown, TOTALS, "compared over all ranks; by rank only those on both sides"
+            "ranks", shown, TOTALS, "compared over all ranks; by rank only those in both runs"
         )
     rules = [{rank.source for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
     if rules[0] != rules[1]:
@@ -123,7 +123,7 @@ def _fact(
 ) -> Row:
     found = [_values(run, of) for run in (runs.baseline, runs.input)]
     if None in found:
-        return check_row(check, found, UNKNOWN, "not recorded on both sides, so not compared")
+        return check_row(check, found, UNKNOWN, "not recorded in both runs, so not compared")
     same = found[0] == found[1]
     return check_row(check, found, SAME if same else status, "alike" if same else meaning)
 
@@ -138,14 +138,14 @@ def _graphs(runs: Runs) -> Row:
     ]
     check = "CUDA graphs"
     if bool(whole_n[0]) != bool(whole_n[1]):
-        return check_row(check, shown, ALL, "kernels in graphs are seen on one side only")
+        return check_row(check, shown, ALL, "kernels in graphs are seen in one run only")
     if any(whole_n):
         return check_row(
             check, shown, DIFFERS, "kernels in graphs are not seen: no gate on kernels"
         )
     if bool(nodes_n[0]) != bool(nodes_n[1]):
         return check_row(
-            check, shown, DIFFERS, "one side alone runs CUDA graphs: a change of its own"
+            check, shown, DIFFERS, "one run alone uses CUDA graphs: a change of its own"
         )
     return check_row(check, shown, SAME, "alike")
 
@@ -199,10 +199,8 @@ def _names(runs: Runs) -> Row:
         shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
     if min(shares) < COMMON_PCT:
-        return check_row(
-            "kernel names in common", shown, DIFFERS, "mostly other kernels: other code"
-        )
-    return check_row("kernel names in common", shown, SAME, "largely the same kernels")
+        return check_row(NAMES, shown, DIFFERS, "mostly other kernels: other code")
+    return check_row(NAMES, shown, SAME, "largely the same kernels")
 
 
 def _repeats(runs: Runs) -> Iterable[Row]:

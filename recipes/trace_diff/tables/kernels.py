@@ -20,6 +20,7 @@ from nsys_llm.taxonomy.communication import is_communication
 from ..per_rank.launches import CONFIG, config_text
 from .config_changes import config_changes, likely_renames
 from .runs import KernelSide, Run, Runs, kernel_side
+from .step_work_change import StepKernels
 from .verdicts import Tests, noise_pct, tested
 
 #: What times are compared as.
@@ -89,8 +90,23 @@ def named_kernels(
     )
 
 
-def kernel_columns(kernels: NamedKernels, runs: Runs) -> Columns:
-    """Return the table kernels, largest change first, as the answer compares them."""
+@dataclass(frozen=True)
+class FullSteps:
+    """Kernels of the full steps of both runs, where numbers of steps divide no sums.
+
+    Attributes:
+        unit: What a step is: layer, graph, period.
+        before: The baseline, by name as in `NamedKernels`.
+        after: The input.
+    """
+
+    unit: str
+    before: StepKernels
+    after: StepKernels
+
+
+def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) -> Columns:
+    """Return the table kernels, largest change first, as they are compared."""
     status = kernels.status
     columns = {
         "name": list(kernels.names),
@@ -102,8 +118,8 @@ def kernel_columns(kernels: NamedKernels, runs: Runs) -> Columns:
         **_mean_columns(kernels.before, kernels.after),
         **test_columns(kernels.before, kernels.after, kernels.tests),
         "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
-        **(steps := _step_columns(kernels, runs.steps)),
-        **_compared_columns(kernels, runs.steps, steps),
+        **(steps := _step_columns(kernels, runs.steps, full)),
+        **_compared_columns(kernels, runs.steps, full, steps),
         "config_change": config_changes(kernels.names, status.tolist(), runs),
         "outcome": np.where(status == BOTH, kernels.tests.verdict, status),
         "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
@@ -226,7 +242,9 @@ def _mean_columns(before: KernelSide, after: KernelSide) -> Columns:
     }
 
 
-def _step_columns(kernels: NamedKernels, steps: tuple[int, int] | None) -> Columns:
+def _step_columns(
+    kernels: NamedKernels, steps: tuple[int, int] | None, full: FullSteps | None
+) -> Columns:
     names = (
         "baseline_step",
         "input_step",
@@ -234,26 +252,28 @@ def _step_columns(kernels: NamedKernels, steps: tuple[int, int] | None) -> Colum
         "step_count_effect",
         "step_per_call_effect",
     )
-    if steps is None:
+    if full is not None:
+        first, second = full.before.spent_ns, full.after.spent_ns
+        n0, n1 = full.before.launches_n, full.after.launches_n
+    elif steps is not None:
+        first, second = kernels.before.total_ns / steps[0], kernels.after.total_ns / steps[1]
+        n0, n1 = kernels.before.launches_n / steps[0], kernels.after.launches_n / steps[1]
+    else:
         nothing = np.full(len(kernels.names), np.nan)
         return {f"{name}_ns": nothing for name in names}
-    (before_n, after_n), before, after = steps, kernels.before, kernels.after
-    first, second = before.total_ns / before_n, after.total_ns / after_n
-    change = second - first
-    fewer = after.launches_n / after_n - before.launches_n / before_n
-    on_both = (before.launches_n > 0) & (after.launches_n > 0)
-    mean = before.total_ns / np.where(on_both, before.launches_n, 1)
-    count = np.where(on_both, fewer * mean, change)
+    change, on_both = second - first, (n0 > 0) & (n1 > 0)
+    count = np.where(on_both, (n1 - n0) * first / np.where(on_both, n0, 1.0), change)
     columns = (first, second, change, count, change - count)
     return {f"{name}_ns": column for name, column in zip(names, columns, strict=True)}
 
 
 def _compared_columns(
-    kernels: NamedKernels, steps: tuple[int, int] | None, by_step: Columns
+    kernels: NamedKernels, steps: tuple[int, int] | None, full: FullSteps | None, by_step: Columns
 ) -> Columns:
     """Return both sides as they are compared: per step where steps differ in number, else sums."""
-    if steps is not None and steps[0] != steps[1]:
-        basis, sides = A_STEP, (by_step["baseline_step_ns"], by_step["input_step_ns"])
+    if full is not None or (steps is not None and steps[0] != steps[1]):
+        basis = A_STEP if full is None else f"a full {full.unit}, mean of ranks"
+        sides = (by_step["baseline_step_ns"], by_step["input_step_ns"])
     else:
         basis, sides = SUMS, (kernels.before.total_ns, kernels.after.total_ns)
     before, after = (side.astype(np.float64) for side in sides)

@@ -36,7 +36,7 @@ _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
 @dataclass(frozen=True)
 class Measured:
-    """One metric on both sides.
+    """One metric in both runs.
 
     Attributes:
         before: Of the baseline; None where it cannot be computed.
@@ -197,7 +197,7 @@ class Measures:
             )
         if argument is not None:
             kind = "category" if metric == "category" else "phase"
-            return f"there is no {kind} '{argument}' on both sides"
+            return f"there is no {kind} '{argument}' in both runs"
         if metric.startswith("comm_"):
             return "communication of the ranks given matches nothing; give the reports of all ranks"
         if metric in ("api_time", "sync_time"):

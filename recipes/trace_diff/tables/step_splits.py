@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
-from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import exact_sums
@@ -152,21 +151,19 @@ class RunSteps:
         return {key: split for key, split in found.items() if split is not None}
 
 
-def run_steps(run: Run, category: Callable[[str], str], options: Mapping[str, Any]) -> RunSteps:
+def run_steps(run: Run, category: Callable[[str], str], found: MatchedCollectives) -> RunSteps:
     """Return the full steps of a run.
 
     Args:
         run: One side.
         category: Of a kernel, by its full name.
-        options: disable_alignment.
+        found: Its collectives.
     """
     ranks = {rank.key: sums.walls for rank, sums in run.ranks}
     votes = Counter((walls.name, walls.unit) for walls in ranks.values() if walls.devices)
     if not votes:
         return RunSteps(None, SPAN, {})
     name, unit = min(votes, key=lambda one: (-votes[one], one[0] is None, str(one)))
-    lanes = CollectivesPartial({rank.key: sums.lanes for rank, sums in run.ranks if sums.lanes})
-    found = match_collectives(lanes, [rank for rank, _ in run.ranks], options)
     owners = {(one.rank.key, one.device_id): place for place, one in enumerate(found.devices)}
     gpus: dict[Gpu, GpuSteps] = {}
     for place, (rank, sums) in enumerate(run.ranks):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Final
 
 import numpy as np
@@ -38,7 +38,7 @@ NOT_COMPARABLE: Final = "NOT COMPARABLE"
 #: A change below this is none, in percent; ours.
 LEAST_PCT: Final = 1.0
 #: So likely by chance, it is none.
-_ALPHA: Final = 0.05
+ALPHA: Final = 0.05
 #: Full steps of a run below which only the size is told.
 LEAST_STEPS: Final = 5
 #: Steps of the same work that both runs have, as a share of each run's steps, to compare by them.
@@ -48,6 +48,8 @@ _MIX_POINTS: Final = Fraction(5, 100)
 _CONFIDENCE: Final = 0.95
 #: Units of steps that nobody has named.
 _NAMELESS: Final = frozenset({GRAPH, PERIOD})
+#: Tokens of which `_values` gives the time: of a token it would be a few nanoseconds.
+_TOKENS: Final = 1000
 #: Works that are named at most.
 _MOST_WORKS: Final = 2
 
@@ -83,6 +85,8 @@ class StepVerdict:
         p_value: Of Mann-Whitney's test; None likewise.
         noise_ns: How far runs of the baseline differ; None: not known.
         steps_n: Full steps of a GPU, of both.
+        medians_ns: Of the steps without the profiler's own work, each the mean of GPUs; None with
+            too few.
     """
 
     word: str
@@ -94,6 +98,7 @@ class StepVerdict:
     p_value: float | None = None
     noise_ns: Fraction | None = None
     steps_n: tuple[int, int] = (0, 0)
+    medians_ns: tuple[float, float] | None = None
 
     @property
     def is_uncertain(self) -> bool:
@@ -122,11 +127,17 @@ def step_verdict(runs: Runs, steps: Mapping[str, RunSteps], blocked: Sequence[st
     program = [total(side) - total(side, PROFILER) for side in sides]
     noise_ns = _noise_ns(runs, steps, stick.basis, program[0])
     tested = [_values(one, stick.basis, before, program=True) for one in (before, after)]
-    p_value, interval_ns = None, None
+    p_value, interval_ns, medians_ns, is_chance = None, None, None, False
     if stick.basis.kind != SPAN and min(map(len, tested)) >= LEAST_STEPS:
         p_value = _p_value(*tested)
-        interval_ns = _interval(*(_values(one, stick.basis, before) for one in (before, after)))
-    word = stick.word or _word(program[0], program[1], p_value, noise_ns)
+        # The test tells small shifts of many steps, the interval means that a few steps make.
+        low_ns, high_ns = _interval(*tested)
+        is_chance = p_value >= ALPHA or low_ns <= 0 <= high_ns
+        low_ns, high_ns = _interval(*(_values(one, stick.basis, before) for one in (before, after)))
+        scale = _TOKENS if stick.basis.kind == TOKEN else 1
+        interval_ns = low_ns / scale, high_ns / scale
+        medians_ns = median(tested[0]) / scale, median(tested[1]) / scale
+    word = stick.word or _word(program[0], program[1], is_chance=is_chance, noise_ns=noise_ns)
     return StepVerdict(
         word,
         stick,
@@ -137,16 +148,13 @@ def step_verdict(runs: Runs, steps: Mapping[str, RunSteps], blocked: Sequence[st
         p_value,
         noise_ns,
         counts,
+        medians_ns,
     )
 
 
-def _word(
-    before: Fraction, after: Fraction, p_value: float | None, noise_ns: Fraction | None
-) -> str:
+def _word(before: Fraction, after: Fraction, *, is_chance: bool, noise_ns: Fraction | None) -> str:
     floor = max(before * Fraction(LEAST_PCT) / 100, noise_ns or Fraction(0))
-    if abs(after - before) < floor or after == before:
-        return SAME
-    if p_value is not None and p_value >= _ALPHA:
+    if abs(after - before) < floor or after == before or is_chance:
         return SAME
     return SLOWER if after > before else FASTER
 
@@ -187,6 +195,9 @@ def _of_works(runs: Runs, before: RunSteps, after: RunSteps) -> Yardstick:
     """Compare what the names of the steps say that they do."""
     counts = before.work_counts(), after.work_counts()
     common = counts[0].keys() & counts[1].keys()
+    if not common and all(len(one) == 1 and ": " not in next(iter(one)) for one in counts):
+        # A pattern of --step says that two names are one.
+        return _checked(runs, StepBasis(STEP, before.unit), None)
     held = [Fraction(sum(one[work] for work in common), one.total()) for one in counts]
     amounts = any(": " in work for one in counts for work in one)
     if min(held) >= _LEAST_COMMON:
@@ -308,7 +319,7 @@ def _values(
         )
         for number, work, tokens_n, ns in rows:
             if basis.kind == TOKEN:
-                factor = 0.0 if tokens_n in (NULL_INT, 0) else 1000.0 / tokens_n
+                factor = 0.0 if tokens_n in (NULL_INT, 0) else _TOKENS / tokens_n
             else:
                 factor = scale.get(gpu.works[work], 0.0) if scale else 1.0
             if factor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -43,8 +44,9 @@ def other_sizes(before: Run, after: Run, weights: Mapping[str, Fraction] | None)
         weights: See `StepBasis`.
     """
     names = sorted({key[0] for run in (before, after) for key in run.part.keys})
-    sides = [_per_step(run, names, weights) for run in (before, after)]
-    (n0, threads0, t0), (n1, threads1, _) = sides
+    first, second = (step_kernels(run, names, weights) for run in (before, after))
+    n0, n1, threads0, threads1 = first.launches_n, second.launches_n, first.threads, second.threads
+    t0 = before.kernels(names).total_ns.astype(np.float64)
     both = (n0 > 0) & (n1 > 0) & ~np.isnan(threads0 + threads1)
     talks = {key[0] for run in (before, after) for key in run.part.keys if is_communication(key[1])}
     both &= np.array([name not in talks for name in names], dtype=bool)
@@ -81,24 +83,46 @@ def same_launches(before: Run, after: Run) -> bool:
     return 100 * apart_n <= _SAME_LAUNCHES_PCT * before.launches_n
 
 
-def _per_step(
-    run: Run, names: list[str], weights: Mapping[str, Fraction] | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return launches and threads of full steps, in the mean of ranks, and all time, by name."""
+@dataclass(frozen=True)
+class StepKernels:
+    """Kernels of full steps by name, in the mean of steps and ranks; of shape (names,), float64.
+
+    Attributes:
+        launches_n: How many.
+        threads: That they launch; NaN where grids are not recorded.
+        spent_ns: How long they ran.
+    """
+
+    launches_n: FloatArray
+    threads: FloatArray
+    spent_ns: FloatArray
+
+
+def step_kernels(
+    run: Run, names: Sequence[str], weights: Mapping[str, Fraction] | None
+) -> StepKernels:
+    """Return the kernels of full steps.
+
+    Args:
+        run: One run.
+        names: Of kernels; all that the run has.
+        weights: See `StepBasis`.
+    """
     place = {name: index for index, name in enumerate(names)}
-    calls, threads = np.zeros((2, len(names)))
+    calls, threads, spent_ns = np.zeros((3, len(names)))
     for _, sums in run.ranks:
         walls = sums.walls
         if not walls.keys or not walls.devices:
             continue
-        factors = _factors(walls, weights)
-        weight = factors[walls.launches.row] * walls.launches.total / len(run.ranks)
+        factors = _factors(walls, weights) / len(run.ranks)
         name = np.array([place[key[0]] for key in walls.keys], dtype=np.int64)
         size = np.array([_threads(key) for key in walls.keys], dtype=np.float64)
-        column = walls.launches.column
-        np.add.at(calls, name[column], weight)
-        np.add.at(threads, name[column], weight * size[column])
-    return calls, threads, run.kernels(names).total_ns.astype(np.float64)
+        weight = factors[walls.launches.row] * walls.launches.total
+        np.add.at(calls, name[walls.launches.column], weight)
+        np.add.at(threads, name[walls.launches.column], weight * size[walls.launches.column])
+        spent = factors[walls.spent.row] * walls.spent.total
+        np.add.at(spent_ns, name[walls.spent.column], spent)
+    return StepKernels(calls, threads, spent_ns)
 
 
 def _factors(walls: StepWalls, weights: Mapping[str, Fraction] | None) -> FloatArray:

@@ -173,7 +173,7 @@ def _run_row(run: Run) -> dict[str, Any]:
     reports = {rank.key.path for rank, _ in run.ranks} | {rank.key.path for rank in run.others}
     apis = run.summed_names(lambda sums: sums.apis)
     return {
-        "side": run.side,
+        "run": run.side,
         "reports_n": len(reports),
         "ranks_n": len(run.ranks),
         "window_ns": window_ns,

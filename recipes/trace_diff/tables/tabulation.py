@@ -24,14 +24,15 @@ from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
 from .checks import ALL, BLOCKING
-from .collectives import collective_columns, sum_collectives
+from .collectives import collective_columns, matched, sum_collectives
 from .comparability import comparability_columns
-from .kernels import config_columns, kernel_columns, named_kernels
+from .kernels import FullSteps, NamedKernels, config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
 from .ranks import rank_columns, rank_kernel_columns
 from .runs import Runs, runs_of
-from .step_splits import run_steps
-from .step_verdict import step_verdict
+from .step_splits import STEP, run_steps
+from .step_verdict import StepVerdict, step_verdict
+from .step_work_change import step_kernels
 from .sums import (
     api_columns,
     category_columns,
@@ -67,10 +68,11 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rules = _rules(runs, options["engine"])
     classes = _classes(runs, rules)
     kernels = named_kernels(runs, classes, options)
-    collectives = {run.side: sum_collectives(run, options) for run in runs.all}
+    met = {run.side: matched(run, options) for run in runs.all}
+    collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
     comparability = comparability_columns(runs, options)
     blocked = _blocked(comparability)
-    steps = {run.side: run_steps(run, _category_of(rules), options) for run in runs.all}
+    steps = {run.side: run_steps(run, _category_of(rules), met[run.side]) for run in runs.all}
     verdict = step_verdict(runs, steps, blocked[ALL])
     measures = Measures(runs, collectives, classes, blocked, verdict, steps)
     metrics = load_manifest(_RECIPE).metrics
@@ -84,7 +86,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
-        "kernels": kernel_columns(kernels, runs),
+        "kernels": kernel_columns(kernels, runs, _full_steps(runs, kernels, verdict)),
         "configs": config_columns(runs, options),
         "categories": category_columns(kernels),
         "memops": memop_columns(runs),
@@ -97,6 +99,15 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "host": host_columns(runs, options),
         "waterfall": waterfall_columns(verdict, changes),
     }
+
+
+def _full_steps(runs: Runs, kernels: NamedKernels, verdict: StepVerdict) -> FullSteps | None:
+    """Return the kernels of full steps where steps are marks, of which a capture cuts some."""
+    basis = verdict.yardstick.basis
+    if runs.steps is not None or basis is None or basis.kind != STEP:
+        return None
+    sides = (step_kernels(run, kernels.names, basis.weights) for run in (runs.baseline, runs.input))
+    return FullSteps(basis.unit, *sides)
 
 
 def _blocked(comparability: Columns) -> dict[str, list[str]]:

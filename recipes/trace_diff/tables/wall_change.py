@@ -46,6 +46,8 @@ def verdict_columns(verdict: StepVerdict) -> Columns:
         "program_change_pct": program_pct,
         "low_pct": None if interval_ns is None else _percent(interval_ns[0], before),
         "high_pct": None if interval_ns is None else _percent(interval_ns[1], before),
+        "baseline_p50_ns": verdict.medians_ns and verdict.medians_ns[0],
+        "input_p50_ns": verdict.medians_ns and verdict.medians_ns[1],
         "p_value": verdict.p_value,
         "noise_ns": _float(verdict.noise_ns),
         "uncertain": verdict.is_uncertain,

@@ -27,7 +27,7 @@ def kernels_row(runs: Runs) -> Row:
     if ratio is not None:
         less = "less" if ratio < 1 else "more"
         share = format_percent(100 * abs(ratio - 1))
-        meaning = f"nearly all kernels run {share} {less} often alike"
+        meaning = f"nearly all kernels launched {share} {less} often, in proportion"
         return check_row(KERNELS, shown, TOTALS, meaning)
     if apart_pct(*found) > SAME_WORK_PCT:
         return check_row(KERNELS, shown, DIFFERS, "more or less was done: look at count effects")
@@ -42,13 +42,15 @@ def steps_row(runs: Runs) -> Row:
     ]
     if runs.steps is None:
         if all(run.steps_n is None for run in both):
-            return check_row(STEPS, shown, SAME, "not counted: there is no time per step")
+            return check_row(STEPS, shown, SAME, "not counted: no sum is divided by steps")
         return check_row(STEPS, shown, DIFFERS, "not the same steps: there is no time per step")
     before, after = runs.steps
     few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
     if before != after and same_tokens(*both):
         meaning = f"another number of steps for as many tokens: compare sums{few}"
         return check_row(STEPS, shown, DIFFERS, meaning)
+    if before != after and shown[0] == shown[1]:
+        return check_row(STEPS, shown, SAME, f"as many steps of a rank{few}")
     if before != after:
         return check_row(STEPS, shown, TOTALS, f"another number of steps: compare per step{few}")
     return check_row(STEPS, shown, SAME, f"as many steps{few}")

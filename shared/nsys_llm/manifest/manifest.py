@@ -110,7 +110,7 @@ def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...
     """Return the options and the written tables that all recipes share.
 
     Args:
-        sided: As a recipe that compares sets of ranks writes them, with the column `side`.
+        sided: As a recipe that compares sets of ranks writes them, with the column `run`.
     """
     common = _read_json(_COMMON)
     writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
@@ -158,7 +158,7 @@ def _with_side(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     if "side" not in raw:
         return raw
     table = {key: value for key, value in raw.items() if key != "side"}
-    return {**table, "columns": [{"name": "side", **raw["side"]}, *table["columns"]]}
+    return {**table, "columns": [{"name": "run", **raw["side"]}, *table["columns"]]}
 
 
 def _read_text(name: str) -> str:

@@ -47,13 +47,13 @@ def sided_caveats(tables: _Tables) -> list[str]:
 
 
 def _sides(tables: _Tables) -> list[str]:
-    found = dict.fromkeys(tables["files"]["side"].tolist())
+    found = dict.fromkeys(tables["files"]["run"].tolist())
     return sorted(found, key=lambda side: (_ORDER.get(side, 2), side))
 
 
 def _of(tables: _Tables, side: str) -> dict[str, pd.DataFrame]:
     return {
-        name: table[table["side"] == side] if name in _SIDED else table
+        name: table[table["run"] == side] if name in _SIDED else table
         for name, table in tables.items()
     }
 

@@ -92,7 +92,7 @@ class Walls:
             side: Of which run, where two are compared.
         """
         wall = tables["wall"]
-        wall = wall if side is None else wall[wall["side"] == side]
+        wall = wall if side is None else wall[wall["run"] == side]
         self._spans: dict[tuple[int, int], int] = {}
         self._classes: dict[tuple[int, int, str], int] = {}
         columns = ("rank", "device_id", "wall_class", "time_ns", "span_ns")

@@ -43,8 +43,13 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
         RULES["missing_ranks"].finding(
             details=" ".join(told),
             fields={"who": who, "are": "is" if len(missing) == 1 else "are"},
+            numbers=_counts(missing, files),
         )
     ]
+
+
+def _counts(some: pd.DataFrame, files: pd.DataFrame) -> dict[str, float]:
+    return {"files_n": len(some), "all_n": len(files), "more_n": len(some) - _MOST_NAMED}
 
 
 def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
@@ -58,6 +63,7 @@ def _no_gpu_work(files: pd.DataFrame) -> list[Finding]:
         RULES["no_gpu_work"].finding(
             details=f"Valid profiles without a kernel, copy or fill: {names}{more}.",
             fields={"some": some, "hold": "holds" if len(idle) == 1 else "hold"},
+            numbers=_counts(idle, files),
         )
     ]
 
@@ -74,6 +80,11 @@ def _opaque_graphs(coverage: pd.DataFrame) -> list[Finding]:
             "whose kernels the capture does not hold, nor a row for the graph. Kernel times, busy "
             "time and shares are without them, and idle time is not known.",
             fields={"launches": format_count(launches_n)},
+            numbers={
+                "launches_n": launches_n,
+                "opaque_ranks_n": ranks_n,
+                "all_ranks_n": coverage["rank"].nunique(),
+            },
         )
     ]
 
@@ -99,5 +110,14 @@ def _low_coverage(coverage: pd.DataFrame) -> list[Finding]:
             f"{len(low)} of {len(by_rank)} ranks are below {LOW_COVERAGE_PCT:.0f} %.",
             fields={"share": format_percent(worst["pct"]), "file": quoted(worst["file"])},
             rank=int(worst["rank"]),
+            numbers={
+                "pct": float(worst["pct"]),
+                "limit_pct": LOW_COVERAGE_PCT,
+                "known_ns": int(worst["known_ns"]),
+                "of_ns": int(worst["missing_of_ns"]),
+                "cut_ns": int(worst["api_cut_ns"]),
+                "low_n": len(low),
+                "all_n": len(by_rank),
+            },
         )
     ]

@@ -62,7 +62,7 @@ _PATH_OPTIONS: Final = frozenset({"input", "output", "export_dir", "rank_map"})
 
 def _rank_facts(rank: Rank) -> dict[str, Any]:
     facts = rank.facts
-    shown: dict[str, Any] = {"side": rank.key.side} if rank.key.side else {}
+    shown: dict[str, Any] = {"run": rank.key.side} if rank.key.side else {}
     shown |= {"rank": rank.number, "file": rank.file, "rank_source": rank.source, "pid": rank.pid}
     if facts is None:
         return shown

@@ -68,7 +68,7 @@ def _file_row(
         status, reason = "no_gpu_work", "a valid profile, but without GPU work"
     used = ",".join(map(str, devices.get(rank.key, ())))
     return {
-        "side": rank.key.side,
+        "run": rank.key.side,
         "Rank": rank.number,
         "File": rank.file,
         "rank_source": rank.source,
@@ -90,7 +90,7 @@ def _file_row(
 def _absent_rows(absent: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
     reason = "no profile of this rank was given"
     rows = [
-        {"side": side, "Rank": number, "File": _absent_label(side, number)}
+        {"run": side, "Rank": number, "File": _absent_label(side, number)}
         for side, number in absent
     ]
     return [{**row, "status": "absent", "reason": reason} for row in rows]
@@ -104,7 +104,7 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
     by_key = {rank.key: rank for rank in run.ranks}
     rows = [
         {
-            "side": one.key.side,
+            "run": one.key.side,
             "rank": by_key[one.key].number,
             "file": by_key[one.key].file,
             **asdict(row),
@@ -113,7 +113,7 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
         for one in profile.ranks
         for row in one.coverage
     ]
-    return sorted(rows, key=lambda row: (row["side"], row["rank"]))
+    return sorted(rows, key=lambda row: (row["run"], row["rank"]))
 
 
 def _wall(run: Run) -> pd.DataFrame:

@@ -76,7 +76,7 @@ def _device_rows(
             times[name].items(), key=lambda item: (-item[1], item[0] or "")
         ):
             yield {
-                "side": rank.key.side,
+                "run": rank.key.side,
                 "rank": rank.number,
                 "file": rank.file,
                 "device_id": wall.device_id,

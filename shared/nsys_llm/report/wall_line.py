@@ -99,10 +99,10 @@ class WallLine:
 def wall_lines(tables: Tables) -> tuple[WallLine, ...]:
     """Return a line of the run, or one of each side that is compared; none without a span."""
     wall, coverage = tables["wall"], tables["coverage"]
-    if "side" not in wall.columns:
+    if "run" not in wall.columns:
         return _side_line("", wall, coverage)
     lines = (
-        _side_line(side, wall[wall["side"] == side], coverage[coverage["side"] == side])
+        _side_line(side, wall[wall["run"] == side], coverage[coverage["run"] == side])
         for side in _SIDES
     )
     return tuple(line for found in lines for line in found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import seeds
 from finding_numbers import unexplained_numbers
 from quick_run import quick
 
@@ -63,7 +64,7 @@ def drawn(rng, slow):
     return trace
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, 4))
 def test_gains_of_random_runs_fit_their_gpus(tmp_path, seed):
     rng = np.random.default_rng(seed)
     for rank in range(int(rng.integers(1, 6))):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import seeds
 from gain_checks import check_findings
 from quick_run import quick
 
@@ -63,7 +64,7 @@ def random_rank(rng, rank, slowness):
     return trace, idle, work
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10, 4))
 def test_random_ranks_lose_what_was_planted(tmp_path, seed):
     rng = np.random.default_rng(seed)
     ranks_n = int(rng.integers(2, 5))

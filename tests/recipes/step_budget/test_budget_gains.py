@@ -54,6 +54,17 @@ def test_shorter_kernels_gain_at_most_what_the_run_spends_on_them(tmp_path, name
     assert 0 <= gained_ns <= (1 - scale) * most_ns + 1_000
 
 
+def test_launches_that_hold_kernels_back_have_a_ceiling_that_holds(tmp_path):
+    program = scenarios.balanced_launches()
+    outcome, tables = budget(tmp_path, program)
+    gained_ns = gain_ns(outcome, changes.with_launch_price(program, 3500))
+    most_ns, is_bound = change(tables, "class", "launch_api")
+    assert is_bound
+    # Calls take 4,000 ns, a little longer than the kernels: each of those ends after the next
+    # launch has returned, but does not hold it back.
+    assert 0.05 * outcome.wall_ns < gained_ns <= most_ns * 500 / 4_000
+
+
 @pytest.mark.parametrize(("late_ns", "waits_n"), [(10_000, 3), (60_000, 8), (150_000, 3)])
 def test_two_faults_rank_as_their_true_gains_do(tmp_path, late_ns, waits_n):
     program = scenarios.two_faults(late_ns=late_ns, waits_n=waits_n)

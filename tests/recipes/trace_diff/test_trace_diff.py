@@ -124,7 +124,7 @@ def test_api_calls_are_told_by_function(tables):
 
 def test_idle_time_is_told_by_cause_and_adds_up(tables):
     # Baseline: 14-20, 26-30, 33-40, 45-50 = 22 ns of 42; input: 5 + 5 + 5 + 3 + 7 + 3 + 7 + 7.
-    runs = tables["runs"].set_index("side")
+    runs = tables["runs"].set_index("run")
     assert runs.loc[["baseline", "input"], "window_ns"].tolist() == [42, 83]
     assert runs.loc[["baseline", "input"], "idle_ns"].tolist() == [22, 42]
     idle = tables["idle"]
@@ -181,7 +181,7 @@ def test_steps_give_times_per_step_and_rank(tmp_path, options, step):
     # Three steps of k with 15 ns in all; then four of 5 ns each, and one w of 8.
     paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
     found = diff(tmp_path, *paths, options=options)
-    assert rows(found["runs"], "side steps_n step") == [("baseline", 3, step), ("input", 4, step)]
+    assert rows(found["runs"], "run steps_n step") == [("baseline", 3, step), ("input", 4, step)]
     names = "name baseline_step_ns input_step_ns step_change_ns step_count_effect_ns"
     assert rows(found["kernels"], f"{names} step_per_call_effect_ns") == [
         ("w", 0.0, 2.0, 2.0, 2.0, 0.0),
@@ -223,7 +223,7 @@ def test_phases_that_only_one_run_has_change_too(tmp_path):
 def test_filters_by_step_leave_as_many_steps_on_each_side(tmp_path):
     paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
     found = diff(tmp_path, *paths, options=["--steps", "1:3"])
-    assert rows(found["runs"], "side steps_n") == [("baseline", 2), ("input", 2)]
+    assert rows(found["runs"], "run steps_n") == [("baseline", 2), ("input", 2)]
     names = "name baseline_total_ns input_total_ns step_change_ns"
     assert rows(found["kernels"], names) == [("k", 11, 10, -0.5)]
 
@@ -259,7 +259,7 @@ def test_ranks_are_paired_by_number_and_sums_are_over_all(tmp_path):
         (1, "k", 4, 0, 4),
     ]
     assert rows(found["kernels"], f"name {EFFECTS}") == [("k", 5, 0, 5)]
-    assert rows(found["files"].reset_index(), "side Rank File") == [
+    assert rows(found["files"].reset_index(), "run Rank File") == [
         ("baseline", 0, "before/rank0"),
         ("baseline", 1, "before/rank1"),
         ("input", 0, "after/rank0"),
@@ -336,4 +336,4 @@ def test_two_devices_of_a_rank_are_added_up(tmp_path):
         after.write_sqlite(tmp_path / "y.sqlite"),
     )
     assert rows(found["kernels"], f"name {EFFECTS}") == [("k", 2, 0, 2)]
-    assert rows(found["runs"], "side window_ns") == [("baseline", 6), ("input", 8)]
+    assert rows(found["runs"], "run window_ns") == [("baseline", 6), ("input", 8)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from finding_numbers import checked
 from results import analyse, assert_same, read_frames, read_report
 
 from nsys_llm.manifest.manifest import load_manifest
@@ -68,7 +69,7 @@ def test_planted_copies_and_fills_are_counted(demo, tables):
 
 def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
     """The server's own ranges tell the tokens of each step."""
-    report = read_report(out)["report"]
+    report = checked(read_report(out)["report"])
     answer = report["answer"]
     assert answer.startswith("FASTER  ")
     assert " us a token (" in answer.splitlines()[0]
@@ -79,7 +80,7 @@ def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
 def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, tmp_path):
     options = [*words, "--step", "engine_step"]
     out = analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
-    report = read_report(out)["report"]
+    report = checked(read_report(out)["report"])
     answer = report["answer"]
     assert answer.startswith("OTHER WORK  ")
     assert "Problem sizes changed: " in answer

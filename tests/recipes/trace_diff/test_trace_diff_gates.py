@@ -203,7 +203,7 @@ def test_further_runs_of_the_baseline_tell_its_noise(tmp_path, pair):
     assert metrics.loc["gpu_time", "noise"] == 8.0
     assert not metrics.loc["gpu_time", "real"]
     assert tables["kernels"]["noise_pct"].tolist() == [4.0]
-    assert tables["runs"]["side"].tolist() == ["baseline", "input", "baseline-1", "baseline-2"]
+    assert tables["runs"]["run"].tolist() == ["baseline", "input", "baseline-1", "baseline-2"]
 
 
 def test_noise_keeps_a_verdict_from_a_change_that_is_significant(tmp_path):

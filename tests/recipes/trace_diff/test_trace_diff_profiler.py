@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flushed_ranks import US, write_ranks
 from quick_run import quick
-from test_tail_profiler import US, write_ranks
 
 STEPS = 30
 
 
 def waits(seed, rank=0):
-    """Return ns a rank and step: a few long ones on one rank."""
+    """Return ns a rank and step: long ones on one rank, in more steps than chance explains."""
     rng = np.random.default_rng(seed)
     found = np.zeros((2, STEPS), dtype=int)
-    found[rank, rng.choice(STEPS, 5, replace=False)] = rng.integers(2_000, 6_000, 5) * US
+    found[rank, rng.choice(STEPS, 12, replace=False)] = rng.integers(2_000, 6_000, 12) * US
     return found
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("flushed", [True, False])
 def test_the_profilers_part_of_a_change_of_waiting_is_said(tmp_path, seed, flushed):
     none, some = np.zeros((2, STEPS), dtype=int), waits(seed)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from diff_pairs import ATTENTION, NEW_GEMMS, OLD_GEMMS, blog_pair
+from finding_numbers import checked
 from results import analyse, read_frames, read_report
 
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -15,7 +16,7 @@ from nsys_llm.view.kernel_names import kernel_label
 def told(folder, before, after, options=()):
     """Return the answer, the rules of the findings, and the tables of a run."""
     out = analyse(folder / "out", before, after, options=options, recipe="trace_diff")
-    report = read_report(out)["report"]
+    report = checked(read_report(out)["report"])
     return report["answer"], {one["rule"]: one for one in report["findings"]}, read_frames(out)
 
 

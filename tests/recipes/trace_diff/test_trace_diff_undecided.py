@@ -72,7 +72,7 @@ def test_a_phase_that_a_side_does_not_have_passes_no_gate(tmp_path):
     code, results, reasons, _ = gated(tmp_path, before, after, *gates)
     assert code == 3
     assert list(results.values()) == ["not_comparable", "not_comparable", "pass"]
-    assert reasons["phase(decode):+5%"] == "there is no phase 'decode' on both sides"
+    assert reasons["phase(decode):+5%"] == "there is no phase 'decode' in both runs"
 
 
 def test_times_of_calls_that_nobody_recorded_pass_no_gate(tmp_path):
@@ -116,7 +116,7 @@ def test_less_of_the_same_work_in_as_long_a_window_passes_no_gate_on_sums(tmp_pa
     assert code == 3
     assert list(results.values()) == ["not_comparable", "fail", "pass"]
     assert reasons["gpu_time:+12%"] == "sums over the runs are not comparable: kernels"
-    assert "nearly all kernels run 12.0 % less often alike" in answer
+    assert "nearly all kernels launched 12.0 % less often, in proportion" in answer
 
 
 def test_work_outside_of_another_number_of_steps_is_no_time_per_step(tmp_path):

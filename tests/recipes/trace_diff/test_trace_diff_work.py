@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from finding_numbers import checked
 from results import analyse, read_frames, read_report
 
 from nsys_llm.recipes.trace_diff.per_rank.step_numbers import (
@@ -25,7 +26,7 @@ def told(folder, before, after):
     """Return the answer, the findings by rule, and the tables."""
     words = ["--baseline", *map(str, before)]
     out = analyse(folder / "out", *after, options=words, recipe="trace_diff")
-    report = read_report(out)["report"]
+    report = checked(read_report(out)["report"])
     findings = {}
     for one in report["findings"]:
         findings.setdefault(one["rule"], []).append(one)
@@ -136,7 +137,7 @@ def test_a_doubled_batch_is_more_work_and_no_slower_kernel(tmp_path, seed):
     answer, findings, tables = told(tmp_path, [before], [after])
     assert answer.startswith("FASTER  ")
     assert "A step does 16 -> 32 tokens in the mean." in answer.splitlines()[1]
-    runs = tables["runs"].set_index("side")
+    runs = tables["runs"].set_index("run")
     assert runs["tokens_n"].tolist() == [640, 640]
     change_pct = 100 * (runs.loc["input", "kernel_ns"] / runs.loc["baseline", "kernel_ns"] - 1)
     assert change_pct == pytest.approx(-22, abs=0.5)

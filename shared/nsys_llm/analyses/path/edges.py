@@ -2,8 +2,8 @@
 
 Nodes are operations, then calls, then waits: the return of a call that waited for an operation. The
 edge of an operation leads from its start, that of a call from its start, that of a wait from its
-return. Each node has one predecessor: the prerequisite that finished last; of several at the same
-instant, the launch, then the stream, then events.
+return. Each node has one predecessor: of an operation the prerequisite that usually would have let
+it start last, see `lags`; of several that do as well, the launch, then the stream, then events.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from nsys_llm.analyses.path.classes import (
     WAIT_INFERRED,
 )
 from nsys_llm.analyses.path.host_waits import HostWaits, host_waits, staged_uploads
+from nsys_llm.analyses.path.lags import NEVER, Codes, Lags, Latest, usual_lags
 from nsys_llm.analyses.path.ops import Bools, PathOps, legacy_streams
 from nsys_llm.analyses.path.stream_order import StreamOrder, stream_order
 from nsys_llm.analyses.path.sync_rows import (
@@ -48,13 +49,6 @@ from nsys_llm.analyses.path.sync_rows import (
 )
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace
-
-_NEVER: Final = int(np.iinfo(np.int64).min)
-#: Lags up to so many times the median, and at least this one, need no further explanation.
-_MEDIANS: Final = 3
-_LEAST_LAG_NS: Final = 3_000
-
-Codes = npt.NDArray[np.int8]
 
 #: What becomes of certain edges where something that is not recorded may have finished later.
 _INFERRED_FORMS: Final = {
@@ -117,21 +111,6 @@ class Edges:
     clues: Clues
 
 
-@dataclass
-class _Latest:
-    """The prerequisite of each operation that finished last, so far; changed in place."""
-
-    node: IntArray
-    at_ns: IntArray
-    edge: Codes
-
-    def offer(self, rows: IntArray, node: IntArray, at_ns: IntArray, edge: int) -> None:
-        """Take a prerequisite where it finished later than what is there."""
-        later = (node >= 0) & (at_ns > self.at_ns[rows])
-        rows = rows[later]
-        self.node[rows], self.at_ns[rows], self.edge[rows] = node[later], at_ns[later], edge
-
-
 def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | None) -> Edges:
     """Return what every operation and call of a rank waited for.
 
@@ -151,23 +130,18 @@ def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | No
     staged = staged_uploads(trace, host)
     waits, targets = host_waits(ops, host, issue_ns, kinds, rows, records, last_op, staged)
     waits = HostWaits(waits.place, order.tails(waits.op), waits.is_certain)
-    latest = _launches(ops, host, waits)
-    every = np.arange(len(ops))
-    if len(ops):
-        at_ns = ops.end_ns[np.maximum(order.before, 0)]
-        latest.offer(every, order.before, at_ns, BY_STREAM)
-    waited, unclear = _events(ops, issue_ns, order, rows, records.op, latest)
-    lag_ns = _lag_limits(ops, latest)
+    latest, lags = _recorded(ops, host, waits, order)
+    waited, unclear = _events(ops, issue_ns, order, rows, records.op, latest, lags)
     has_waits, has_events = bool((rows.kind == ORDER).any()), bool(records.op.size)
     # Where the rows say that a start waited for no event, what ended before it made room for it.
     room = np.full(len(ops), has_events) | (has_waits & ~waited)
-    _infer(ops, order, latest, lag_ns, room)
+    _infer(ops, order, latest, lags, room)
     if not has_waits:
         unclear = _after_orders(ops, host, kinds, issue_ns)
     if order.group is not None:
         unclear |= order.group >= 0  # dependencies between nodes are not recorded
     _doubt(ops, latest, np.flatnonzero(unclear))
-    unexplained = (ops.place < 0) & (ops.start_ns - lag_ns > latest.at_ns)
+    unexplained = (ops.place < 0) & (ops.start_ns - lags.limit_ns[lags.kind] > latest.at_ns)
     return Edges(
         ops,
         host,
@@ -201,11 +175,11 @@ def _returns(ops: PathOps, host: HostTimeline, waits: HostWaits, place: IntArray
     return node
 
 
-def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> _Latest:
+def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> Latest:
     """Return the launch of each operation as its prerequisite."""
     n = len(ops)
-    latest = _Latest(
-        np.full(n, -1, dtype=np.int64), np.full(n, _NEVER), np.full(n, BY_NOTHING, dtype=np.int8)
+    latest = Latest(
+        np.full(n, -1, dtype=np.int64), np.full(n, NEVER), np.full(n, BY_NOTHING, dtype=np.int8)
     )
     if not host.calls.row.size or not n:
         return latest
@@ -214,9 +188,25 @@ def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> _Latest:
     known, within = ops.place >= 0, ops.start_ns < returned_ns
     returned = _returns(ops, host, waits, ops.place)
     latest.node[:] = np.where(known & within, n + ops.place, returned)
-    latest.at_ns[:] = np.where(known, np.where(within, begun_ns, returned_ns), _NEVER)
+    latest.at_ns[:] = np.where(known, np.where(within, begun_ns, returned_ns), NEVER)
     latest.edge[:] = np.where(known, np.where(within, BY_CALL, BY_LAUNCH), BY_NOTHING)
     return latest
+
+
+def _recorded(
+    ops: PathOps, host: HostTimeline, waits: HostWaits, order: StreamOrder
+) -> tuple[Latest, Lags]:
+    """Return which of launch and stream held each operation back, and the usual lags."""
+    latest = _launches(ops, host, waits)
+    if not len(ops):
+        return latest, usual_lags(ops, latest, ops.start_ns, ops.start_ns)
+    before_ns = np.where(order.before >= 0, ops.end_ns[np.maximum(order.before, 0)], NEVER)
+    called_ns = ops.start_ns
+    if host.calls.row.size:
+        called_ns = host.calls.start_ns[np.maximum(ops.place, 0)]
+    lags = usual_lags(ops, latest, called_ns, before_ns)
+    latest.offer(ops, lags, np.arange(len(ops)), order.before, before_ns, BY_STREAM)
+    return latest, lags
 
 
 def _events(
@@ -225,7 +215,8 @@ def _events(
     order: StreamOrder,
     rows: SyncRows,
     recorded: IntArray,
-    latest: _Latest,
+    latest: Latest,
+    lags: Lags,
 ) -> tuple[Bools, Bools]:
     """Offer what the rows of events say.
 
@@ -244,12 +235,12 @@ def _events(
     known = orders.record >= 0
     op = np.full(after.shape, -1, dtype=np.int64)
     op[known] = order.tails(recorded[orders.record[known]])
-    end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], _NEVER)
+    end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], NEVER)
     # The latest of several last, since offers to one operation overwrite each other.
     by_end = np.argsort(end_ns, kind="stable")
     for joined, edge in ((True, BY_EVENT), (False, EVENT_INFERRED)):
         some = by_end[orders.is_joined[by_end] == joined]
-        latest.offer(after[some], op[some], end_ns[some], edge)
+        latest.offer(ops, lags, after[some], op[some], end_ns[some], edge)
     return waited, unclear
 
 
@@ -269,39 +260,25 @@ def _after_orders(ops: PathOps, host: HostTimeline, kinds: IntArray, issue_ns: I
     return unclear
 
 
-def _lag_limits(ops: PathOps, latest: _Latest) -> IntArray:
-    """Return for each operation the lag on its device that needs no further explanation."""
-    limit = np.full(len(ops), _LEAST_LAG_NS, dtype=np.int64)
-    lag_ns = ops.start_ns - latest.at_ns
-    usual = (latest.edge == BY_STREAM) & (lag_ns >= 0)
-    device = ops.device_ids[ops.stream]
-    for one in np.unique(ops.device_ids).tolist():
-        own = lag_ns[usual & (device == one)]
-        if own.size:
-            middle = (own.size - 1) // 2
-            median_ns = int(np.partition(own, middle)[middle])
-            limit[device == one] = max(_MEDIANS * median_ns, _LEAST_LAG_NS)
-    return limit
-
-
 def _infer(
     ops: PathOps,
     order: StreamOrder,
-    latest: _Latest,
-    lag_ns: IntArray,
+    latest: Latest,
+    lags: Lags,
     room: Bools,
 ) -> None:
     """Offer what ended just before operations whose start nothing recorded explains."""
     if ops.stream_ids.size < 2:
         return
-    rows = np.flatnonzero(ops.start_ns - latest.at_ns > lag_ns)
+    limit_ns = lags.limit_ns[lags.kind]
+    rows = np.flatnonzero(ops.start_ns - latest.allows_ns(ops, lags, slice(None)) > limit_ns)
     if not rows.size:
         return
     by_end = np.argsort(ops.end_ns, kind="stable")
     at = np.searchsorted(ops.end_ns[by_end], ops.start_ns[rows], side="right") - 1
     op = np.where(at >= 0, by_end[np.maximum(at, 0)], -1)
-    end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], _NEVER)
-    near = (end_ns >= ops.start_ns[rows] - lag_ns[rows]) & (ops.stream[op] != ops.stream[rows])
+    end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], NEVER)
+    near = (end_ns >= ops.start_ns[rows] - limit_ns[rows]) & (ops.stream[op] != ops.stream[rows])
     near &= ops.start_ns[op] < ops.start_ns[rows]  # else two of no length would wait for each other
     same = np.zeros(rows.shape, dtype=bool)
     if order.group is not None:
@@ -313,10 +290,10 @@ def _infer(
         (~same & ~room[rows], EVENT_INFERRED),
     ):
         some = np.flatnonzero(near & mask)
-        latest.offer(rows[some], op[some], end_ns[some], edge)
+        latest.offer(ops, lags, rows[some], op[some], end_ns[some], edge)
 
 
-def _doubt(ops: PathOps, latest: _Latest, rows: IntArray) -> None:
+def _doubt(ops: PathOps, latest: Latest, rows: IntArray) -> None:
     """Take the edges of some operations as inferred, where another operation may have been later.
 
     Only what ended between the prerequisite and the start can have been; mostly nothing did.
@@ -336,7 +313,7 @@ def _joined(
     ops: PathOps,
     host: HostTimeline,
     waits: HostWaits,
-    latest: _Latest,
+    latest: Latest,
     handed: tuple[IntArray, IntArray],
 ) -> tuple[npt.NDArray[np.int32], Codes]:
     """Return predecessors and edges of all nodes; `handed` is from `_handed_over`."""
@@ -376,8 +353,8 @@ def _handed_over(
     m = calls.row.size
     launch = np.minimum.accumulate(np.where(last_op >= 0, np.arange(m), m)[::-1])[::-1]
     inside = launch < calls.bounds[calls.thread + 1]
-    begun_ns = np.concatenate(([_NEVER], calls.end_ns[:-1]))
-    begun_ns[calls.bounds[:-1][np.diff(calls.bounds) > 0]] = _NEVER
+    begun_ns = np.concatenate(([NEVER], calls.end_ns[:-1]))
+    begun_ns[calls.bounds[:-1][np.diff(calls.bounds) > 0]] = NEVER
     place = np.flatnonzero(inside & (calls.start_ns > begun_ns))
     first_op = _first_ops(ops, m)
     prior = order.before[first_op[launch[place]]]

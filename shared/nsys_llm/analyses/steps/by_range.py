@@ -148,7 +148,8 @@ def chosen_steps(trace: RankTrace, text: str) -> Spans | None:
     if not len(found.start_ns):
         return None
     is_open = events["end_ns"] == NULL_INT
-    name = step_key(str(found.name[0]))
+    # A pattern may match several names: their order must not choose between them.
+    name = text if text.startswith("re:") else step_key(str(found.name[0]))
     return Spans(
         name=name,
         unit=unit_of(name),

@@ -19,7 +19,8 @@
   `Operation.binding()` the one that determined the start, lags counted. Paths follow the latter
   with `rule="binding"`, which is what truly held things up: no weight on such a path gains more
   than its time there. How far both differ is how far "finished last" is from the truth
-  (`scenarios.balanced_launches`: nearly all).
+  (`scenarios.balanced_launches`: nearly all). With `rule="usual"` they follow the one whose end and
+  usual lag are latest, which is all that a reader of profiles can know.
 - Times are of the job's clock. A profile's are `capture_ns` of its rank less; the wall clock that
   it states is off by `clock_error_ns`. All members of a collective end at the same ns, so a reader
   can find the clocks exactly.

@@ -15,11 +15,13 @@ from itertools import pairwise
 from typing import Literal
 
 from nsys_llm.testing.machine.outcome import Activity, Operation, Outcome, Prerequisite
+from nsys_llm.testing.machine.usual import usual_activator
 
 Scope = Literal["local", "global"]
-#: Which prerequisite activates an operation: the one that finished last, or the one that, lags
-#: counted, determined its start. They differ only where lags do.
-Rule = Literal["finished", "binding"]
+#: Which prerequisite activates an operation: the one that finished last, the one whose end and
+#: usual lag are latest, or the one that, lags counted, determined its start. They differ where
+#: lags do.
+Rule = Literal["finished", "usual", "binding"]
 
 RUNGS = ("compute", "communication", "copy", "overhead", "idle")
 
@@ -193,8 +195,12 @@ class _Walk:
                 op = last
             else:
                 self._charge("wait_for_rank", str(last.rank), op.rank, op.device, op.start)
-        need = op.activator() if self.rule == "finished" else op.binding()
-        return self._activated(op, need)
+        return self._activated(op, self._activator(op))
+
+    def _activator(self, op: Operation) -> Prerequisite:
+        if self.rule == "usual":
+            return usual_activator(self.outcome, op)
+        return op.activator() if self.rule == "finished" else op.binding()
 
     def _activated(self, op: Operation, need: Prerequisite) -> Operation | Activity | None:
         source = need.source

@@ -1,0 +1,130 @@
+"""Jobs with planted changes: hosts launch, GPUs run in order, ranks meet in all-reduces.
+
+A kernel starts when its launch has returned and the one before it has ended, so that a GPU waits
+for a slow host and hides a fast one, as real ones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+#: Name, ns, blocks, and how often in a step.
+Kernel = tuple[str, int, int, int]
+
+GEMM, NORM, ATTENTION = "sm90_xmma_gemm_bf16_tn_n", "rms_norm_kernel", "flash_fwd_kernel"
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+#: The GPU is the limit, both are, the host is.
+GPU_BOUND: tuple[Kernel, ...] = (
+    (GEMM, 60_000, 64, 4),
+    (NORM, 4_000, 64, 4),
+    (ATTENTION, 40_000, 128, 2),
+)
+BALANCED: tuple[Kernel, ...] = ((GEMM, 20_000, 64, 6), (NORM, 2_000, 64, 10))
+HOST_BOUND: tuple[Kernel, ...] = ((NORM, 2_000, 64, 20),)
+
+_VIEW_NS, _CALL_NS, _RETURN_NS = 3_000, 6_000, 200
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run does.
+
+    Attributes:
+        kernels: Of a step, or a function of its number.
+        name: Of a step, or a function of its number.
+        steps: How many.
+        ranks: How many; with more than one, each step ends in an all-reduce.
+        host: Factor of what the host does, `gpu` of what kernels take; of `rank` alone if given.
+        gpu: See host.
+        rank: See host.
+        late_ns: By the number of a step, what its host is idle before it.
+        noise: Relative spread of each thing the host and the GPU do.
+        transfer_ns: Of an all-reduce.
+    """
+
+    kernels: Sequence[Kernel] | Callable[[int], Sequence[Kernel]] = GPU_BOUND
+    name: str | Callable[[int], str] = "step"
+    steps: int = 30
+    ranks: int = 1
+    host: float = 1.0
+    gpu: float = 1.0
+    rank: int | None = None
+    late_ns: dict[int, int] = field(default_factory=dict)
+    noise: float = 0.003
+    transfer_ns: int = 20_000
+
+    def write(self, path: Path, seed: int = 0) -> Path:
+        """Write the run into a folder, a file a rank; return the folder."""
+        ranks = [
+            _Rank(self, number, np.random.default_rng([seed, number]))
+            for number in range(self.ranks)
+        ]
+        for step in range(self.steps):
+            for rank in ranks:
+                rank.compute(step)
+            if self.ranks > 1:
+                _meet(ranks, self.transfer_ns)
+            for rank in ranks:
+                rank.end(step)
+        path.mkdir()
+        for number, rank in enumerate(ranks):
+            rank.trace.write_sqlite(path / f"rank{number}.sqlite")
+        return path
+
+
+class _Rank:
+    def __init__(self, job: Job, number: int, rng: np.random.Generator) -> None:
+        self.job, self.rng = job, rng
+        alone = job.rank in (None, number)
+        self.host, self.gpu = (job.host, job.gpu) if alone else (1.0, 1.0)
+        self.trace = TraceBuilder(hostname="node", system_clock_ns=1_000)
+        self.trace.process(pid=number + 1, name="worker")
+        self.host_ns = self.gpu_ns = self.begin_ns = 100_000
+
+    def took(self, ns: float) -> int:
+        return round(ns * (1 + self.job.noise * self.rng.standard_normal()))
+
+    def launch(self) -> tuple[int, int]:
+        view, call = (self.took(ns * self.host) for ns in (_VIEW_NS, _CALL_NS))
+        self.trace.nvtx("aten::view", self.host_ns, self.host_ns + view)
+        start = self.host_ns + view
+        self.host_ns = start + call + _RETURN_NS
+        return start, start + call
+
+    def compute(self, step: int) -> None:
+        self.begin_ns = self.host_ns
+        self.host_ns += self.job.late_ns.get(step, 0)
+        kernels = self.job.kernels
+        for name, ns, blocks, calls in kernels(step) if callable(kernels) else kernels:
+            for _ in range(calls):
+                call = self.launch()
+                start = max(call[1] + 1_000, self.gpu_ns + 500)
+                self.gpu_ns = start + self.took(ns * self.gpu)
+                self.trace.kernel(
+                    name, start_ns=start, end_ns=self.gpu_ns, grid=(blocks, 1, 1), launch=call
+                )
+
+    def end(self, step: int) -> None:
+        """Wait for the GPU, as a host does that reads a loss or a token."""
+        done = max(self.host_ns, self.gpu_ns) + 2_000
+        self.trace.api("cudaStreamSynchronize_v3020", start_ns=self.host_ns, end_ns=done)
+        name = self.job.name
+        self.trace.nvtx(name(step) if callable(name) else f"{name} {step}", self.begin_ns, done)
+        self.host_ns = done + 300
+
+
+def _meet(ranks: Sequence[_Rank], transfer_ns: int) -> None:
+    calls = [rank.launch() for rank in ranks]
+    starts = [
+        max(call[1] + 1_000, rank.gpu_ns + 500) for rank, call in zip(ranks, calls, strict=True)
+    ]
+    end = max(starts) + ranks[0].took(transfer_ns)
+    for rank, call, start in zip(ranks, calls, starts, strict=True):
+        rank.trace.kernel(NCCL, start_ns=start, end_ns=end, grid=(16, 1, 1), launch=call)
+        rank.gpu_ns = end
