@@ -31,6 +31,8 @@ _LONG_AGO_TIMES: Final = 2
 #: Lags that no operation shows: of a launch, and of a stream; 5 % of all on H100s are shorter.
 _LAUNCH_LAG_NS: Final = 2_000
 _STREAM_LAG_NS: Final = 1_000
+#: What a call takes that waits for nothing, where none did. Ours.
+_OWN_NS: Final = 3_000
 _NEVER: Final = -(1 << 60)
 
 
@@ -227,7 +229,7 @@ def _wait_lags(
     held = waited[waits.target] & (ops.end_ns[waits.source] == ended_ns[waits.target])
     kinds_n = int(kind.max(initial=0)) + 1
     usual = _medians(lag[held], kind[waits.target[held]], kinds_n, 0)
-    idle = _medians(length_ns[~waited], kind[~waited], kinds_n, int(usual.max(initial=0)))
+    idle = _medians(length_ns[~waited], kind[~waited], kinds_n, _OWN_NS)
     own = np.where(waited, np.minimum(length_ns, np.maximum(idle[kind], 0)), length_ns)
     pressed_ns = queue_waits(edges)[waiting]
     own = np.where(pressed_ns > 0, length_ns - pressed_ns, own)
