@@ -28,7 +28,7 @@ _LEAST_LATE_PCT: Final = 1.0
 
 REASONS: Final[Mapping[str, str]] = {
     "too_large": "a rank has too many waits and events to be replayed",
-    "circle": "some operations seem to wait for each other in a circle",
+    "circle": "by the recorded rows, some operations depend on each other in a circle",
     "residual": "replayed with the usual lags, steps take other times than were recorded",
 }
 

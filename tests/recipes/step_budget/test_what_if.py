@@ -24,6 +24,8 @@ from nsys_llm.testing.machine.program import Sync
 #: Other jobs in each run; a failure names its seed.
 FRESH = 50
 NIGHTLY = 1_000
+#: Jobs with edges that have to be inferred.
+UNCERTAIN = 10
 #: How far a replay may be from the truth, percent of the true steps.
 NEAR_PCT = 1.0
 
@@ -76,12 +78,16 @@ def test_replays_of_many_random_jobs_are_near_the_jobs_run_again(tmp_path, every
 
 @pytest.mark.parametrize("rows", [{}, {"event_rows": False}, {"sync_rows": False}])
 def test_what_changes_nothing_gives_the_run_back_on_any_job(tmp_path, every_meeting, rows):
-    for seed in range(30):
+    told_n = 0
+    for seed in range(UNCERTAIN):
         _, tables = budget(
-            tmp_path / str(seed), random_program(seed), "--what-if", "kernel:=1", **rows
+            tmp_path / str(seed), random_program(seed), "--what-if", "kernel:e=1", **rows
         )
-        for then_ns, now_ns in [told(tables).get("kernel:=1", (0, 0))]:
+        if len(tables["what_if"]):
+            then_ns, now_ns = told(tables)["kernel:e=1"]
             assert then_ns == now_ns, seed
+            told_n += 1
+    assert told_n > UNCERTAIN / 2
 
 
 @pytest.mark.parametrize(("name", "rank"), [("slow_gpu", 1), ("late_host", 2)])
@@ -165,11 +171,14 @@ def test_usual_lags_give_an_even_job_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "changed"),
-    [("host=0", changes.with_fast_host), ("device=0", changes.with_fast_device)],
+    ("name", "change", "changed"),
+    [
+        ("gpu_bound", "host=0", changes.with_fast_host),
+        ("host_bound_decode", "device=0", changes.with_fast_device),
+    ],
 )
-def test_what_limits_next_is_most_of_the_path_of_the_job_run_again(tmp_path, change, changed):
-    program = scenarios.host_bound_decode()
+def test_what_limits_next_is_most_of_the_path_of_the_job_run_again(tmp_path, name, change, changed):
+    program = scenarios.SCENARIOS[name]()
     _, tables = budget(tmp_path, program)
     row = tables["what_if"].set_index("change").loc[change]
     true = oracle.run_path(simulate(changed(program)), rule="binding").by_class()
