@@ -16,7 +16,7 @@ from nsys_llm.analyses.replay.solve import Clamps, levels, longest
 from nsys_llm.recipes.step_budget.per_rank import replay as per_rank
 from nsys_llm.testing.machine import random_program, simulate, write_profiles
 
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 def caught(monkeypatch, folder, seed, **rows):
