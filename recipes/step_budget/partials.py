@@ -15,6 +15,8 @@ from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
+from .per_rank.repeated_copies import RepeatedCopies
+
 
 @dataclass(frozen=True)
 class DeviceBudget:
@@ -97,6 +99,7 @@ class RankBudget:
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
         replay: Its graph.
+        copies: Copies to the device that are the same in every step.
     """
 
     step: StepKind | None
@@ -109,6 +112,7 @@ class RankBudget:
     has_event_rows: bool
     clock_error_ns: int
     replay: RankReplay
+    copies: RepeatedCopies = field(default_factory=RepeatedCopies)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ class Sequence:
     ahead_ns: tuple
     owners: tuple = (0, 1)
     confidence: str = "high"
+    operation: str = "all_reduce"
+
+    def __len__(self) -> int:
+        return int(self.start_ns[0].size)
 
     @property
     def waits(self) -> Waits:

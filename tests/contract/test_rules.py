@@ -13,8 +13,10 @@ from nsys_llm.install.findings_page import findings_page
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report import run_findings, run_texts
 from nsys_llm.report.findings import SCOPES, SEVERITIES, Finding
+from nsys_llm.report.gains import Gain
 from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
 from nsys_llm.run.worker import load_analysis
+from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 
 ROOT = Path(__file__).parents[2]
 #: Rules of each recipe, and the modules that fire them.
@@ -28,6 +30,7 @@ BOOKS = {
 RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.values()]
 #: Rules that fire on a fact, and not from an amount on.
 FACTS = {
+    "unrelated_profiles",
     "bandwidth_pattern_unused",
     "clocks_too_uncertain",
     "determinism_atomics",
@@ -53,6 +56,7 @@ RULE = Rule(
     cases={"stages": Case(title="Stage {rank} waits", recommendation="See the bubble.")},
     tables=("ranks",),
 )
+GAIN = Gain(2, 100, ("compute",), "device", is_bound=True)
 FIELDS = {"rank": 3, "share": "7 %", "step": 4}
 
 
@@ -74,7 +78,10 @@ def texts_of(modules):
 @pytest.mark.parametrize("book", BOOKS)
 def test_every_row_is_used(book):
     rules, modules = BOOKS[book]
-    assert set(rules) - texts_of(modules) == set()
+    levers = set(load_kernel_levers())
+    assert set(rules) - texts_of(modules) - levers == set()
+    # A lever's rule is named by the data.
+    assert set(rules) & levers in (set(), levers)
 
 
 @pytest.mark.parametrize("book", BOOKS)
@@ -110,7 +117,7 @@ def test_a_row_says_when_it_fires_and_what_to_do(book, rule):
     assert rule.scope in SCOPES
     assert all((rule.source, rule.recommendation, rule.tables))
     assert any(char.isdigit() for char in rule.threshold) == (rule.id not in FACTS)
-    severities = set(re.findall(r"\b(?:high|medium|low|note)\b", rule.threshold))
+    severities = set(re.findall(r"\b(?:high|medium|low)\b", rule.threshold))
     assert severities <= set(SEVERITIES)
     if rule.record is not None:
         assert all(word.startswith("--") for word in rule.record.split(" "))
@@ -130,11 +137,12 @@ def test_the_page_of_findings_has_every_rule(book, rule):
 
 def test_a_rule_fills_its_templates_and_hands_the_rest_on():
     finding = RULE.finding(
-        severity="low", details="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
+        gain=GAIN, details="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
     )
     assert finding == Finding(
         rule="late_rank",
         severity="low",
+        gain=GAIN,
         scope="rank",
         title="Rank 3 is late by 7 %",
         details="5 ms.",
@@ -150,7 +158,7 @@ def test_a_rule_fills_its_templates_and_hands_the_rest_on():
 
 def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
     finding = RULE.finding(
-        severity="low", details="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
+        gain=GAIN, details="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
     )
     assert (finding.title, finding.recommendation) == ("Stage 3 waits", "See the bubble.")
     assert (finding.record, finding.tables) == (None, ("a",))
@@ -167,12 +175,12 @@ def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
 )
 def test_a_finding_is_not_made_of_half_a_rule(given, error):
     with pytest.raises(ManifestError, match=error):
-        RULE.finding(**{"severity": "low", "details": "5 ms.", **given})
+        RULE.finding(**{"gain": GAIN, "details": "5 ms.", **given})
 
 
 def test_a_name_out_of_a_trace_is_no_template():
     fields = {**FIELDS, "share": "`{rank} {0} {`"}
-    assert RULE.finding(severity="low", details="a", fields=fields).title.endswith("`{rank} {0} {`")
+    assert RULE.finding(gain=GAIN, details="a", fields=fields).title.endswith("`{rank} {0} {`")
 
 
 def test_two_rules_have_two_ids():

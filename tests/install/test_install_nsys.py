@@ -406,6 +406,26 @@ def test_a_record_that_points_elsewhere_is_refused(tmp_path, path):
     assert (root / "first/a.py").is_file()
 
 
+@pytest.mark.parametrize("name", ["version", "folders", "files", "replaced", "made"])
+def test_a_record_with_values_of_another_type_is_refused(tmp_path, name):
+    root = tmp_path / "root"
+    placement.place(root, sources_of(tmp_path / "1", "old"), "1.0")
+    record = json.loads((root / placement.RECORD).read_text())
+    later = sources_of(tmp_path / "2", "new")
+    for bad in (5, None, "x", "9" * 5_000, [5], {"a": 5}):
+        (root / placement.RECORD).write_text(json.dumps({**record, name: bad}))
+        for change in (
+            lambda: placement.remove(root),
+            lambda: placement.place(root, later, "1.1"),
+        ):
+            with pytest.raises(UsageError, match="is damaged"):
+                change()
+    (root / placement.RECORD).write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="is damaged"):
+        placement.remove(root)
+    assert (root / "first/a.py").is_file()
+
+
 #: Runs install.py as another user, to whom Python's own library may be closed: it is loaded before.
 AS_NOBODY = f"""
 import os, sys

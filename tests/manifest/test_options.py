@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.manifest.options import add_options, resolved_options
+from nsys_llm.run.cli import build_parser
 
 MANIFEST = load_manifest("llm_hotspots")
 
@@ -110,6 +111,9 @@ def test_steps_are_a_half_open_range(text, steps):
         ("--ranks", "a", "0,4-7"),
         ("--ranks", "", "0,4-7"),
         ("--ranks", "7-4", "smaller number first"),
+        ("--ranks", "0-2000000", "'0-2000000' are more than 1,000,000 numbers"),
+        ("--start", "99999999999999999999s", "later than any capture"),
+        ("--filter-time", "/9999999999999999999999", "later than any capture"),
         ("--ranks", "0-99999999", "0-99999999"),
         ("--steps", "3", "A:B"),
         ("--steps", ":", "A:B"),
@@ -168,6 +172,20 @@ def test_options_of_others_are_ignored_and_missing_ones_take_their_default():
 def test_the_input_must_be_given():
     with pytest.raises((argparse.ArgumentError, SystemExit)):
         parser().parse_args([])
+
+
+@pytest.mark.parametrize("asked", ["overview", "show", *recipe_names()])
+def test_a_command_parsed_alone_is_the_same_as_among_all(asked, capsys):
+    for whole in (build_parser(), build_parser(asked)):
+        with pytest.raises(SystemExit):
+            whole.parse_args([asked, "--help"])
+    texts = capsys.readouterr().out.split(f"usage: nsys-llm {asked} ")
+    assert len(texts) == 3
+    assert texts[1] == texts[2]
+
+
+def test_the_list_of_commands_is_the_same_without_their_options():
+    assert build_parser("--help").format_help() == build_parser().format_help()
 
 
 def test_help_brings_no_package_that_takes_long_to_import():

@@ -91,8 +91,16 @@ _ALL: Final = (
         "all",
         "launches are joined with the latest call of a correlation id",
         "shared/nsys_llm/trace/attribution.py",
-        'rows = np.argsort(call_starts_ns, kind="stable")',
-        'rows = np.argsort(-call_starts_ns, kind="stable")',
+        'return np.argsort(starts_ns, kind="stable")',
+        'return np.argsort(-starts_ns, kind="stable")',
+        ("trace/test_attribution.py",),
+    ),
+    Bug(
+        "all",
+        "of several calls of a correlation id the first row is taken for the earliest",
+        "shared/nsys_llm/trace/attribution.py",
+        "if starts_ns is not None and (table[place] != row).any():",
+        "if starts_ns is None and (table[place] != row).any():",
         ("trace/test_attribution.py",),
     ),
     Bug(

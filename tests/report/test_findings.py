@@ -37,12 +37,12 @@ ONE = Finding(
 
 
 def test_findings_are_read_most_severe_first_then_by_time_then_by_rule_and_rank():
-    note = replace(ONE, severity="note", impact_ns=9_000_000_000)
+    rare = replace(ONE, severity="tail", impact_ns=9_000_000_000)
     small = replace(ONE, impact_ns=1)
     earlier = replace(ONE, rule="a_rule")
     on_rank = replace(ONE, rank=0)
-    shuffled = [note, on_rank, small, ONE, earlier]
-    assert ranked(shuffled) == [earlier, ONE, on_rank, small, note]
+    shuffled = [rare, on_rank, small, ONE, earlier]
+    assert ranked(shuffled) == [earlier, ONE, on_rank, small, rare]
     assert ranked(reversed(shuffled)) == ranked(shuffled)
 
 

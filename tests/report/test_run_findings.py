@@ -10,7 +10,8 @@ from nsys_llm.report.run_findings import run_findings
 
 
 def found(files=(), rows=()):
-    return run_findings({"files": frame_of("files", files), "coverage": frame_of("coverage", rows)})
+    given = {"files": files, "coverage": rows, "wall": ()}
+    return run_findings({name: frame_of(name, some) for name, some in given.items()})
 
 
 def test_a_sound_run_has_no_findings():

@@ -60,3 +60,21 @@ def test_a_sigterm_that_python_drops_is_heard(capsys):
         run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGTERM))
     assert stopped.value.code == 143
     assert capsys.readouterr().err == ""
+
+
+def test_a_second_sigterm_does_not_interrupt_the_removal_of_what_was_made():
+    removed = []
+
+    def run() -> RunOutcome:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            removed.append("all")
+        return RunOutcome(ExitCode.DONE, None)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        run_guarded(Console(), run)
+    assert (stopped.value.code, removed) == (143, ["all"])
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.view.text import (
     NOT_KNOWN,
+    cleaned,
     format_bytes,
     format_count,
     format_instant,
@@ -18,6 +21,7 @@ from nsys_llm.view.text import (
     format_value,
     quoted,
     shortened,
+    told_apart,
 )
 
 
@@ -131,3 +135,31 @@ def test_instants_keep_every_nanosecond():
 @pytest.mark.parametrize("name", ["", "  ", "\n\t", "\u200b"])
 def test_a_name_of_no_letters_is_no_blank(name):
     assert format_value(name, None) == "(no name)"
+
+
+_PARTS = st.sampled_from(
+    ["nvjet_tst_", "64x8", "128x8", "_v_bz", "_TNT", "_TNN", "k", "<float>", "::"]
+)
+
+
+@given(
+    st.lists(st.lists(_PARTS, min_size=1, max_size=14).map("".join) | st.text(), max_size=12),
+    st.integers(8, 60),
+)
+def test_different_names_of_a_table_are_shown_different(names, length):
+    shown = told_apart(names, length)
+    assert all(len(text) <= length for text in shown)
+    whole = [cleaned(name) for name in names]
+    assert len(set(zip(whole, shown, strict=True))) <= len(set(names))
+    for (name, text), (other, other_text) in combinations(zip(whole, shown, strict=True), 2):
+        assert name == other or text != other_text
+    # What fits stays as it is.
+    for name, text in zip(whole, shown, strict=True):
+        assert len(name) > length or text == name
+
+
+def test_the_part_in_which_names_differ_is_what_is_shown():
+    names = ["nvjet_tst_64x8_64x16_4x1_v_bz_TNT", "nvjet_tst_128x8_64x16_4x1_v_bz_TNT", "copy"]
+    assert told_apart(names, 16) == ["nvje...64x8_64x1", "nvje...128x8_64x", "copy"]
+    # In a wide column nothing is cut.
+    assert told_apart(names, 60) == names

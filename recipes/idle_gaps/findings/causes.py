@@ -27,6 +27,8 @@ LEVERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: Of these, the one that is the device's own: nothing waits for the host there.
 _OF_DEVICE: Final = "queued_gaps"
+#: Waits of the host that need not be there: behind them stand the launches that they held back.
+_WAITS: Final = ("idle_host_sync", "idle_sync_memop")
 #: The host came too late with the next operation; no call is named that need not be there.
 HOST_CAUSES: Final = tuple(PART_WORDS)
 
@@ -161,6 +163,8 @@ def _finding(
     details = f"{format_ns(gain.gain_ns)} of {format_ns(gain.span_ns)}{parts}{longest}"
     if rule == "launch_bound":
         details += _pattern(causes, tables, words)
+    if rule in _WAITS:
+        details += _held_back(gpu, times, words)
     return RULES[rule].finding(
         case=case,
         gain=gain,
@@ -185,6 +189,16 @@ class _Words:
 
     numbers: dict[str, float] = field(default_factory=dict)
     evidence: list[Evidence] = field(default_factory=list)
+
+
+def _held_back(gpu: Gpu, times: IdleTimes, words: _Words) -> str:
+    """Return what a wait of the host may cost besides: launches behind it come late, too."""
+    idle_ns = times.walls.class_ns(*gpu, IDLE)
+    words.numbers["all_idle_ns"] = idle_ns
+    return (
+        " It holds back the launches behind it, so that without it more may be gained: at most "
+        f"all idle time of this GPU, {format_ns(idle_ns)}."
+    )
 
 
 def _parts(rows: Sequence[Record], short_ns: int, tables: Tables, words: _Words) -> str:

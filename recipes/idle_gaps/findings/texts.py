@@ -206,7 +206,7 @@ RULES: Final = rules_by_id(
         title="Gaps between queued kernels: {share} (rank {rank})",
         threshold=_LOST.format("idle time before operations that were launched before the gap"),
         source=_SOURCE,
-        recommendation="The host is ahead here: faster launches gain nothing. Fewer, larger "
+        recommendation="The host is ahead here: faster launches gain less than this. Fewer, larger "
         "kernels (fusion) or programmatic dependent launch shorten it. Node-level graph tracing "
         "makes these gaps longer than they are without the profiler.",
         cases={

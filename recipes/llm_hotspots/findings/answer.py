@@ -12,6 +12,7 @@ import pandas as pd
 
 from nsys_llm.report.findings import Finding, opportunities, ranked
 from nsys_llm.report.gains import LIMITS_PCT, gain_words
+from nsys_llm.report.one_job import why_unrelated, without_comparisons
 from nsys_llm.report.records import Tables
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.taxonomy.categories import UNMATCHED
@@ -24,6 +25,7 @@ from .categories import category_findings
 from .details import detail_findings
 from .engine_words import in_words_of
 from .levers import lever_findings
+from .links import link_findings
 from .memops import copy_findings
 from .secrets import secret_findings
 
@@ -75,16 +77,18 @@ def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
 
 def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     """Return the largest gain, and where to look where idle time is more than that."""
-    found = opportunities(ranked(findings(tables)))
+    told = findings(tables)
+    told = told if why_unrelated(tables) is None else without_comparisons(told)
+    found = opportunities(ranked(told))
     gain = found[0].gain if found else None
     gain_pct, idle_pct = gain.gain_pct if gain else 0.0, shares.get(IDLE, 0.0)
-    told = f"no finding here would gain {format_percent(_LEAST_PCT)}"
+    said = f"no finding here would gain {format_percent(_LEAST_PCT)}"
     if gain is not None:
-        told = f"largest gain found here: {found[0].title} ({gain_words(gain)})"
+        said = f"largest gain found here: {found[0].title} ({gain_words(gain)})"
     if idle_pct >= max(shares.values()):
-        return f"Look at the idle time first, of which {_CAUSES}; {told}."
+        return f"Look at the idle time first, of which {_CAUSES}; {said}."
     more = f"; idle time is more than that, and {_CAUSES}"
-    return f"{told[0].upper()}{told[1:]}{more if idle_pct >= max(gain_pct, _LEAST_PCT) else ''}."
+    return f"{said[0].upper()}{said[1:]}{more if idle_pct >= max(gain_pct, _LEAST_PCT) else ''}."
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -96,6 +100,7 @@ def findings(tables: Tables) -> list[Finding]:
         *copy_findings(tables),
         *detail_findings(tables),
         *lever_findings(tables),
+        *link_findings(tables),
         *secret_findings(tables),
     ]
     engines = tables["categories"]["engine"]

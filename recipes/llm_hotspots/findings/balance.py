@@ -40,7 +40,8 @@ def balance_findings(tables: Tables) -> list[Finding]:
     # that computes longer is late for that.
     may_blame = coupled and not (slow or staged or may_be_two_stages(transfers_n))
     return [
-        *_exposed_communication(overlap, ranks.walls, staged=staged, coupled=coupled),
+        # What stages wait for is their schedule: tail_stats tells the bubble.
+        *([] if staged else _exposed_communication(overlap, ranks.walls, coupled=coupled)),
         *slow,
         *(_late_rank(ranks, overlap) if may_blame else []),
     ]
@@ -71,7 +72,7 @@ def _same_collectives(imbalance: Sequence[Record]) -> bool:
 
 
 def _exposed_communication(
-    overlap: Sequence[Record], walls: Walls, *, staged: bool, coupled: bool
+    overlap: Sequence[Record], walls: Walls, *, coupled: bool
 ) -> Iterator[Finding]:
     """Return the finding on communication beside which nothing computes.
 
@@ -81,7 +82,6 @@ def _exposed_communication(
     Args:
         overlap: Rows of the table.
         walls: Of all GPUs.
-        staged: Whether ranks are stages of a pipeline: they wait by schedule.
         coupled: See `_same_collectives`.
     """
     exposed_ns = _exposed_ns(walls)
@@ -97,8 +97,6 @@ def _exposed_communication(
             f"Rank {numbers.count('waiting_rank', most[0])} has "
             f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of it: what it has more is waiting."
         )
-    if staged:
-        waits += " Most are sends and receives between pipeline stages, which wait by schedule."
     yield RULES["exposed_communication"].finding(
         gain=gain,
         culprit="communication:transfer",
@@ -108,7 +106,6 @@ def _exposed_communication(
         evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),
         numbers=numbers.fields,
         fields={"share": numbers.percent("share_pct", gain.gain_pct), "rank": rank},
-        case="stages" if staged else None,
         rank=rank,
         device_id=device,
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),

@@ -18,12 +18,6 @@ from .texts import RULES
 #: Kernels that a finding names.
 _NAMED: Final = 3
 
-#: What a finding is about, for the opportunities of several recipes, by rule.
-_CULPRITS: Final = {
-    "old_attention": "kernel:attention",
-    "unfused_pointwise": "kernel:pointwise",
-}
-
 
 def lever_findings(tables: Tables) -> list[Finding]:
     """Return what is to be said about kernels that are known to have something faster.
@@ -81,15 +75,10 @@ def _finding(
     )
     launches_n = sum(row["launches_n"] for row in rows)
     share_pct = 100.0 * times[gpu] / max(gain.span_ns, 1)
-    left_pct = 100.0 * lever.time_left
-    left = (
-        ""
-        if lever.is_bound
-        else f" The faster kernel typically takes {numbers.percent('left_pct', left_pct)} of that."
-    )
+    left = _left(lever, numbers)
     yield RULES[lever.id].finding(
         gain=gain,
-        culprit=_CULPRITS[lever.id],
+        culprit=lever.culprit,
         details=f"{numbers.counted('launches_n', launches_n, 'launch', 'launches')} of "
         f"{numbers.counted('kernels_n', len(rows), 'kernel')} take "
         f"{numbers.ns('exclusive_ns', times[gpu])} of {numbers.ns('span_ns', gain.span_ns)} on "
@@ -106,3 +95,12 @@ def _finding(
         name=rows[0]["category"],
         impact_ns=times[gpu],
     )
+
+
+def _left(lever: KernelLever, numbers: Numbers) -> str:
+    """Return what a fix leaves of the time, as a sentence; nothing where it may leave nothing."""
+    if not lever.time_left:
+        return ""
+    takes = "can take no less than" if lever.is_bound else "typically takes"
+    left = numbers.percent("left_pct", 100.0 * lever.time_left)
+    return f" The faster kernel {takes} {left} of that."

@@ -12,13 +12,14 @@ from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES
 from nsys_llm.view.text import listed
 
-from .texts import PAGEABLE_BYTES, PINNED_SHARE, RULES
+from .texts import PINNED_SHARE, RULES
 
 #: Kinds between host and device or between devices, which kernels can hide.
-_HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
+HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
 
 _INSIDE: Final = "DtoD"
 _PAGEABLE: Final = "pageable"
@@ -26,7 +27,7 @@ _PAGEABLE: Final = "pageable"
 _MEMORIES: Final = ("source_memory", "target_memory")
 
 #: Rank and device id.
-_Gpu = tuple[int, int]
+Gpu = tuple[int, int]
 
 
 def copy_findings(tables: Tables) -> list[Finding]:
@@ -36,7 +37,7 @@ def copy_findings(tables: Tables) -> list[Finding]:
         tables: Finished tables by name: memops, wall.
     """
     memops, walls = records(tables["memops"]), Walls(tables)
-    hideable = [row for row in memops if row["kind"] in _HIDEABLE]
+    hideable = [row for row in memops if row["kind"] in HIDEABLE]
     return [
         *(_exposed(kind, rows, walls) for (kind,), rows in grouped(hideable, "kind").items()),
         *_pageable(hideable, walls),
@@ -48,19 +49,19 @@ def _exposed(kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
     """Return the finding on copies that computation could hide: at most what there is of it."""
     gains = {
         gpu: walls.gain(
-            *gpu, min(_sum(some, "exposed_ns"), walls.class_ns(*gpu, COMPUTE)), (COPIES,)
+            *gpu, min(summed(some, "exposed_ns"), walls.class_ns(*gpu, COMPUTE)), (COPIES,)
         )
-        for gpu, some in _by_gpu(rows).items()
+        for gpu, some in by_gpu(rows).items()
     }
-    (rank, device), some, gain = _best(rows, gains)
-    numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
+    (rank, device), some, gain = best_gpu(rows, gains)
+    numbers, exposed_ns = Numbers(), summed(some, "exposed_ns")
     computes_ns = walls.class_ns(rank, device, COMPUTE)
     return RULES["exposed_copies"].finding(
         details=f"No kernel runs during {numbers.ns('exposed_ns', exposed_ns)} of "
-        f"{_moved(some, numbers)} on device {device} of rank {rank}, in "
+        f"{moved(some, numbers)} on device {device} of rank {rank}, in "
         f"{numbers.ns('span_ns', gain.span_ns)}; the GPU computes for "
         f"{numbers.ns('compute_ns', computes_ns)}, and no more than that can hide them.",
-        **_common(kind, (rank, device), some, gain, numbers),
+        **fields_of(kind, (rank, device), some, gain, numbers),
     )
 
 
@@ -69,24 +70,24 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     large = [
         row
         for row in rows
-        if row["pageable"] and (row["size_bytes"] or 0) >= PAGEABLE_BYTES * max(row["ops_n"], 1)
+        if row["pageable"] and (row["size_bytes"] or 0) >= LARGE_BYTES * max(row["ops_n"], 1)
     ]
     if not large:
         return
     gains = {
         gpu: walls.gain(
-            *gpu, (1.0 - PINNED_SHARE) * _sum(some, "exposed_ns"), (COPIES,), is_bound=False
+            *gpu, (1.0 - PINNED_SHARE) * summed(some, "exposed_ns"), (COPIES,), is_bound=False
         )
-        for gpu, some in _by_gpu(large).items()
+        for gpu, some in by_gpu(large).items()
     }
-    (rank, device), some, gain = _best(large, gains)
-    numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
+    (rank, device), some, gain = best_gpu(large, gains)
+    numbers, exposed_ns = Numbers(), summed(some, "exposed_ns")
     yield RULES["pageable_copies"].finding(
-        details=f"{_moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
+        details=f"{moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
         f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
         "beside them. The driver stages pageable memory through a pinned buffer; from pinned "
         "memory copies are typically twice as fast.",
-        **_common(_PAGEABLE, (rank, device), some, gain, numbers),
+        **fields_of(_PAGEABLE, (rank, device), some, gain, numbers),
     )
 
 
@@ -95,21 +96,26 @@ def _inside_device(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     if not rows:
         return
     gains = {
-        gpu: walls.gain(*gpu, _sum(some, "exposed_ns"), (COPIES,))
-        for gpu, some in _by_gpu(rows).items()
+        gpu: walls.gain(*gpu, summed(some, "exposed_ns"), (COPIES,))
+        for gpu, some in by_gpu(rows).items()
     }
-    (rank, device), some, gain = _best(rows, gains)
-    numbers, exposed_ns = Numbers(), _sum(some, "exposed_ns")
+    (rank, device), some, gain = best_gpu(rows, gains)
+    numbers, exposed_ns = Numbers(), summed(some, "exposed_ns")
     yield RULES["device_copies"].finding(
-        details=f"{_moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
+        details=f"{moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
         f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
         "beside them.",
-        **_common(_INSIDE, (rank, device), some, gain, numbers),
+        **fields_of(_INSIDE, (rank, device), some, gain, numbers),
     )
 
 
-def _common(
-    name: str, gpu: _Gpu, rows: Sequence[Record], gain: Gain, numbers: Numbers
+def fields_of(
+    name: str,
+    gpu: Gpu,
+    rows: Sequence[Record],
+    gain: Gain,
+    numbers: Numbers,
+    copies_ns: int | None = None,
 ) -> dict[str, Any]:
     """Return what all findings on copies say alike; the numbers of title and details are complete.
 
@@ -119,9 +125,10 @@ def _common(
         rows: Its copies.
         gain: What it gains.
         numbers: Of the details, to which the share is added.
+        copies_ns: Their time without a kernel, where kinds overlap; else it is their sum.
     """
     rank, device = gpu
-    exposed_ns = _sum(rows, "exposed_ns")
+    exposed_ns = summed(rows, "exposed_ns") if copies_ns is None else copies_ns
     share = numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1))
     return {
         "gain": gain,
@@ -137,30 +144,37 @@ def _common(
     }
 
 
-def _by_gpu(rows: Sequence[Record]) -> dict[_Gpu, list[Record]]:
+def by_gpu(rows: Sequence[Record]) -> dict[Gpu, list[Record]]:
+    """Return rows by rank and device id."""
     groups = grouped(rows, "rank", "device_id").items()
     return {(rank, device): some for (rank, device), some in groups}
 
 
-def _best(rows: Sequence[Record], gains: Mapping[_Gpu, Gain]) -> tuple[_Gpu, list[Record], Gain]:
+def best_gpu(rows: Sequence[Record], gains: Mapping[Gpu, Gain]) -> tuple[Gpu, list[Record], Gain]:
     """Return the GPU with the largest gain, its rows, and the gain."""
     gpu = max(gains, key=lambda one: gains[one].gain_pct)
-    return gpu, _by_gpu(rows)[gpu], gains[gpu]
+    return gpu, by_gpu(rows)[gpu], gains[gpu]
 
 
-def _moved(rows: Sequence[Record], numbers: Numbers) -> str:
-    """Return how many copies moved how much, between which memories, how fast."""
-    ops = numbers.count("ops_n", _sum(rows, "ops_n"))
+def moved(rows: Sequence[Record], numbers: Numbers, prefix: str = "") -> str:
+    """Return how many copies moved how much, between which memories, how fast.
+
+    Args:
+        rows: The copies.
+        numbers: To which theirs are added.
+        prefix: Of the names of those.
+    """
+    ops = numbers.count(f"{prefix}ops_n", summed(rows, "ops_n"))
     kinds = listed(list(dict.fromkeys(row["kind"] for row in rows)))
     memories = {
         " to ".join(row[name] or "memory not recorded" for name in _MEMORIES) for row in rows
     }
     told = [listed(sorted(memories))]
     if all(row["size_bytes"] is not None for row in rows):
-        told.append(numbers.bytes("size_bytes", _sum(rows, "size_bytes")))
+        told.append(numbers.bytes(f"{prefix}size_bytes", summed(rows, "size_bytes")))
     largest = max(rows, key=lambda row: row["total_ns"])
     rate = largest["rate_gb_s"]
-    at = "" if rate is None else f" at {numbers.value('rate_gb_s', rate, 'GB/s')}"
+    at = "" if rate is None else f" at {numbers.value(f'{prefix}rate_gb_s', rate, 'GB/s')}"
     return f"{ops} {kinds} copies ({', '.join(told)}{at})"
 
 
@@ -175,5 +189,6 @@ def _longest(rows: Sequence[Record]) -> tuple[int, int] | None:
     return max((one for one in windows if one), key=lambda one: one[1] - one[0], default=None)
 
 
-def _sum(rows: Sequence[Record], column: str) -> int:
+def summed(rows: Sequence[Record], column: str) -> int:
+    """Return the sum of a column that has no nulls."""
     return sum(row[column] for row in rows)

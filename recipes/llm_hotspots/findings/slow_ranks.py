@@ -14,6 +14,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.analyses.device.longer_compute import longer_pct
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.numbers import Numbers
@@ -151,7 +152,8 @@ def _told(
     )
     why, case = _why_slow(longer, split, worst["launches_n"], counts, numbers, same=same)
     rule = RULES["uneven_work" if longer else "slow_rank"]
-    more = numbers.percent("more_pct", 100.0 * (worst["compute_total_ns"] / p50_ns - 1))
+    more_pct = longer_pct(worst["compute_total_ns"], [row["compute_total_ns"] for row in others])
+    more = numbers.percent("more_pct", more_pct)
     return rule.finding(
         gain=gain,
         culprit=f"rank:{rank}",

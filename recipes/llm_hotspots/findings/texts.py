@@ -11,6 +11,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import LIMITS_PCT
 from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
@@ -26,11 +27,13 @@ SAME_LAUNCHES: Final = 0.01
 #: The median of the others has so many times as long in collectives as a late rank.
 LATE_RATIO: Final = 1.5
 
-#: Copies of this mean size are bound by the rate at which the driver stages pageable memory; far
-#: smaller ones by the time that any copy takes.
-PAGEABLE_BYTES: Final = 1 << 20
 #: Time of a copy of pinned memory, as a share of one of pageable memory.
 PINNED_SHARE: Final = 0.5
+#: From this share of the span on, copies that computation cannot hide bound the job.
+LINK_BOUND_PCT: Final = 50.0
+#: Copies that take less than this share of their time at the best rate seen are slow: single
+#: copies of one size differ by less.
+LINK_RATE_SHARE: Final = 0.9
 
 #: vLLM and SGLang reserve 88 to 92 % by default (gpu_memory_utilization, mem_fraction_static), so
 #: that much is intended; from here on less than a twentieth is left for everything else.
@@ -243,21 +246,38 @@ RULES: Final = rules_by_id(
         tables=("rank_kernels", "wall"),
     ),
     Rule(
+        "dtype_conversions",
+        scope="category",
+        title="Kernels that only convert data types: {share} (rank {rank})",
+        threshold=f"{_LEVERS['dtype_conversions'].condition}; {_GAIN}",
+        source=_LEVERS["dtype_conversions"].source,
+        recommendation="Keep one data type from layer to layer: weights, norms and rotary "
+        "embeddings in the type of the activations, or fuse the conversion into the kernel beside "
+        "it (torch.compile). Under torch.autocast, weights that are cast in every forward are "
+        "better stored cast.",
+        tables=("rank_kernels", "wall"),
+    ),
+    Rule(
+        "gemms_without_tensor_cores",
+        scope="category",
+        title="GEMMs without tensor cores: {share} (rank {rank})",
+        threshold=f"{_LEVERS['gemms_without_tensor_cores'].condition}; {_GAIN}",
+        source=_LEVERS["gemms_without_tensor_cores"].source,
+        recommendation="Run these products in BF16 or FP16, or let FP32 ones use TF32 "
+        "(torch.set_float32_matmul_precision('high')). Products that are small or bound by memory "
+        "gain less than the bound.",
+        tables=("rank_kernels", "wall"),
+    ),
+    Rule(
         "exposed_communication",
         scope="device",
         title="Exposed communication: {share} (rank {rank})",
         threshold=f"communication beside which nothing computes; of ranks that wait for each "
-        f"other, that of the rank with least of it: {_GAIN}",
+        f"other, that of the rank with least of it; not of stages of a pipeline: {_GAIN}",
         source=OURS,
         recommendation="Overlap it with computation (micro-batches, asynchronous tensor "
         "parallelism, bucketed gradients), or use a faster all-reduce for small messages. "
         "tail_stats splits it into waiting and transfer.",
-        cases={
-            "stages": Case(
-                recommendation="Run tail_stats for the share of the bubble. More microbatches per "
-                "step, or interleaved stages, shrink it."
-            )
-        },
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
     ),
@@ -334,13 +354,41 @@ RULES: Final = rules_by_id(
         tables=("bandwidth", "rank_kernels", "wall"),
     ),
     Rule(
+        "link_bound",
+        scope="copy",
+        title="Bound by the link: copies move {moved} (rank {rank})",
+        threshold=f"copies between host and device, or two devices, without a kernel take "
+        f"{LINK_BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
+        source=OURS,
+        recommendation="Move fewer bytes: keep on the GPU what is used again, compute there what "
+        "comes next, and copy narrower types. Overlap gains little here. If this is the loading of "
+        "the model, leave it out with --filter-time or --skip-warmup.",
+        window_shows="the longest stretch of copies without a kernel",
+        tables=("memops", "wall"),
+    ),
+    Rule(
+        "slow_copies",
+        scope="copy",
+        title="{kind} copies at {rate}, {best} seen (rank {rank})",
+        threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
+        f"the rate of the fastest one of their direction would take less than "
+        f"{100.0 * LINK_RATE_SHARE:g} % of their time; what that saves is the gain: {_GAIN}",
+        source="the fastest single copy of 1 MiB or more of that direction in the run; profiles "
+        "record neither generation nor width of the link",
+        recommendation="See what shares the link: copies in the other direction, other GPUs behind "
+        "the same switch. Then place process and buffers on the NUMA node of the GPU (numactl), "
+        "and compare the link's generation and width with the maximum (nvidia-smi -q -d PCIE).",
+        window_shows="the longest stretch of copies without a kernel",
+        tables=("memops", "wall"),
+    ),
+    Rule(
         "pageable_copies",
         scope="copy",
         title="Copies of pageable memory: {share} (rank {rank})",
-        threshold=f"copies of {format_bytes(PAGEABLE_BYTES)} or more in the mean, without a "
+        threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
         f"kernel, of which pinned memory saves half; {_GAIN}",
-        source="NVIDIA's blog, How to Optimize Data Transfers in CUDA C/C++: pinned memory is more "
-        "than twice as fast",
+        source="Harris, How to Optimize Data Transfers in CUDA C/C++ (NVIDIA's blog, 2012): pinned "
+        "memory is more than twice as fast",
         recommendation="Allocate the host buffer pinned (torch: pin_memory=True, and "
         "non_blocking=True on the copy), once and outside of the loop.",
         record=_COPY_CALLS,

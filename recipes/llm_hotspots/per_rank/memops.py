@@ -25,6 +25,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -48,6 +49,8 @@ class MemopRows:
         time_order: Around the percentiles of those.
         sizes: Likewise, bytes; operations whose size the export lacks are left out.
         size_order: Around the percentiles of those.
+        fastest_bytes: Bytes of the fastest of those of `LARGE_BYTES` or more; 0: there is none.
+        fastest_ns: Its time.
     """
 
     device_id: IntArray
@@ -61,6 +64,8 @@ class MemopRows:
     time_order: OrderStatistics
     sizes: Moments
     size_order: OrderStatistics
+    fastest_bytes: IntArray
+    fastest_ns: IntArray
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ def map_memops(
     covers = (spans[one] for one in device_id.tolist())
     exposed = [_exposed(one, cover) for one, cover in zip(own, covers, strict=True)]
     longest = [longest_ns(one) or (NULL_INT, NULL_INT) for one in exposed]
+    fastest = _fastest(group[known], moves["size_bytes"][known], whole_ns[known], used.size)
     rows = MemopRows(
         device_id=device_id,
         kind=kinds[used % max(len(kinds), 1)],
@@ -130,6 +136,8 @@ def map_memops(
         time_order=times.order_statistics(used.size),
         sizes=sizes.moments(used.size),
         size_order=sizes.order_statistics(used.size),
+        fastest_bytes=fastest[:, 0],
+        fastest_ns=fastest[:, 1],
     )
     blocking = blocking_rows(moves.take(inside & known), trace)
     peaks = peak_bandwidths(trace.tables, global_pid, trace.device_ids)
@@ -148,6 +156,20 @@ def _exposed(own: IntArray, spans: Spans) -> IntArray:
     for cover in (spans.compute, spans.communication, spans.graphs):
         own = subtract_intervals(own, cover)
     return own
+
+
+def _fastest(group: IntArray, size_bytes: IntArray, whole_ns: IntArray, groups_n: int) -> IntArray:
+    """Return bytes and ns of the fastest large operation of each group, shape (groups, 2).
+
+    Of equals it is the largest; a group without a large one has zeros.
+    """
+    rows = np.flatnonzero((size_bytes >= LARGE_BYTES) & (whole_ns > 0))
+    rate = size_bytes[rows] / whole_ns[rows]
+    rows = rows[np.lexsort((size_bytes[rows], rate, group[rows]))]
+    last = np.append(np.diff(group[rows]) != 0, True)[: rows.size]
+    fastest = np.zeros((groups_n, 2), dtype=np.int64)
+    fastest[group[rows][last]] = np.column_stack((size_bytes[rows], whole_ns[rows]))[last]
+    return fastest
 
 
 def _lengths(parts: Sequence[npt.NDArray[np.int64]]) -> IntArray:

@@ -18,7 +18,7 @@ from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.blocking import RULES
-from ..per_rank.memops import MemopCounts, RankMemops
+from ..per_rank.memops import MemopCounts, MemopRows, RankMemops
 
 BYTES_PER_GB: Final = 1e9
 
@@ -63,8 +63,16 @@ def _memops(rows: _RankRows) -> Columns:
         "exposed_end_ns": pd.arrays.IntegerArray(end_ns, end_ns == NULL_INT),
         **_spread(times, time_order, sizes, size_order),
         **_rates(times, sizes, kinds, peaks),
+        "fastest_gb_s": _fastest(parts),
     }
     return sorted_columns(columns, "rank", "device_id", "-total_ns", "kind")
+
+
+def _fastest(parts: Sequence[tuple[Rank, MemopRows, Any]]) -> npt.NDArray[np.float64]:
+    """Return the rate of the fastest large operation of each row; NaN where there is none."""
+    size_bytes = joined([part.fastest_bytes for _, part, _ in parts])
+    time_ns = joined([part.fastest_ns for _, part, _ in parts])
+    return np.where(time_ns > 0, size_bytes / np.maximum(time_ns, 1), np.nan)
 
 
 def _all_memops(rows: _RankRows, counts: MemopCounts) -> Columns:

@@ -6,6 +6,7 @@ is that of the largest finding: gains of one thing seen by several recipes do no
 
 That a GPU idles in a phase tells where, and not why: where a finding names a cause of idle time on
 the same rank, it is part of the largest such, whose gain stands, as it is the cause that goes away.
+Exposed communication of a stage is the pipeline's bubble likewise.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from nsys_llm.taxonomy.wall_classes import IDLE
 
 #: How the culprit of a finding begins that says in which phase a GPU idles.
 _PHASE: Final = "phase:"
+_PIPELINE: Final = "pipeline:"
+_EXPOSED: Final = "exposed_communication"
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity.
 LEAD: Final = "lead"
@@ -49,7 +52,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
     ]
     order = sorted(
         range(len(sources)),
-        key=lambda place: (_is_place(sources[place][1]), *_order(sources[place])),
+        key=lambda place: (_tells_where(sources[place][1]), *_order(sources[place])),
     )
     groups: list[list[Source]] = []
     for place in order:
@@ -59,7 +62,13 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
             groups.append([source])
         else:
             group.append(source)
+    groups = [sorted(some, key=lambda source: _place_in(source, some[0][1])) for some in groups]
     return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
+
+
+def _place_in(source: Source, first: Finding) -> tuple[Any, ...]:
+    """Return where a finding stands in its opportunity: what tells why, then what gains most."""
+    return (_is_place(source[1]) or _is_bubble(source[1], first), *_order(source))
 
 
 def _order(source: Source) -> tuple[Any, ...]:
@@ -75,6 +84,11 @@ def _order(source: Source) -> tuple[Any, ...]:
     )
 
 
+def _tells_where(finding: Finding) -> bool:
+    """Tell whether a finding may be part of one that says why, which has to stand before it."""
+    return _is_place(finding) or finding.rule == _EXPOSED
+
+
 def _is_place(finding: Finding) -> bool:
     """Tell whether a finding says where a GPU idles, and not why."""
     return finding.cause is None and (finding.culprit or "").startswith(_PHASE)
@@ -84,7 +98,15 @@ def _is_one(finding: Finding, group: Sequence[Source]) -> bool:
     lead = group[0][1]
     if _is_place(finding) and _is_cause_of_idle(lead) and finding.rank in (lead.rank, *lead.ranks):
         return True
+    if _is_bubble(finding, lead):
+        return True
     return any(_same_thing(finding, other) for _, other in group)
+
+
+def _is_bubble(finding: Finding, lead: Finding) -> bool:
+    """Tell whether a finding is on exposed communication of a stage of a pipeline."""
+    pipeline = (lead.culprit or "").startswith(_PIPELINE)
+    return pipeline and finding.rule == _EXPOSED and finding.rank in lead.ranks
 
 
 def _is_cause_of_idle(finding: Finding) -> bool:

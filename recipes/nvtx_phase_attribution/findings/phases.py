@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
+
+from nsys_llm.analyses.device.longer_compute import longer_pct
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, percent, records
@@ -28,13 +31,28 @@ def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] 
 
 
 def per_step(gain: Gain, tables: Tables, rank: int) -> Gain:
-    """Return a gain with the steps of its rank, where these hold nearly all of its GPU time."""
+    """Return a gain with the steps of its rank, where these hold nearly all of its GPU time.
+
+    As many as its span has of the mean full step: a share of the span is as large a share of that.
+    """
     steps = tables["rank_steps"]
     row = steps[steps["counted"] & (steps["rank"] == rank) & (steps["gpu_pct"] >= STEPS_HOLD_PCT)]
-    if row.empty:
+    step_ns = None if row.empty else _mean_step_ns(tables["steps"], rank)
+    if not step_ns:
         return gain
-    steps_n = int(row["steps_n"].iloc[0] + row["warmup_n"].iloc[0])
-    return replace(gain, steps_n=steps_n, step_unit=row["unit"].iloc[0]) if steps_n else gain
+    return replace(gain, steps_n=gain.span_ns / step_ns, step_unit=row["unit"].iloc[0])
+
+
+def _mean_step_ns(steps: pd.DataFrame, rank: int) -> float | None:
+    """Return the mean time of the full steps of a rank; None where there are none.
+
+    A step ends with the last operation of it or an earlier one, where the next one begins.
+    """
+    own = steps[steps["rank"] == rank].sort_values("step", kind="stable")
+    ends = own["gpu_end_ns"].astype("float64").cummax().ffill()
+    begins = ends.shift(1).fillna(own["start_ns"].astype("float64"))
+    whole = (ends - begins)[own["full"] & ~own["warmup"]].dropna()
+    return float(whole.mean()) if len(whole) else None
 
 
 def _slow_rank(tables: Tables) -> list[Finding]:
@@ -92,12 +110,12 @@ def _of_gpu(
 def _slow_rank_finding(tables: Tables, rows: list[Record], device: int, gain: Gain) -> Finding:
     rank = int(rows[0]["rank"])
     more_ns = sum(row["above_median_ns"] for row in rows)
+    words, same, ops = _against_others(tables, rows[0])
     usual_ns = sum(row["work_ns"] for row in rows) - more_ns
-    more_pct = percent(more_ns, usual_ns)
+    more_pct = _longer_pct(tables, rank) if same else percent(more_ns, usual_ns)
     evidence: tuple[Evidence, ...] = ()
     for row in rows:
         evidence += cells("rank_phases", row, ("rank", "phase"), ("work_ns", "above_median_ns"))
-    words, same, ops = _against_others(tables, rows[0])
     usual = "median rank" if tables["rank_phases"]["rank"].nunique() > 2 else "other rank"
     shares = listed(
         [f"{format_ns(row['above_median_ns'])} in {quoted(row['phase'])}" for row in rows]
@@ -118,6 +136,13 @@ def _slow_rank_finding(tables: Tables, rows: list[Record], device: int, gain: Ga
         window_ns=_slowest_window(tables, rank, str(rows[0]["phase"])),
         impact_ns=gain.gain_ns,
     )
+
+
+def _longer_pct(tables: Tables, rank: int) -> float:
+    """Return by how much a rank's kernels are longer in all phases, communication left out."""
+    ranks = tables["rank_phases"]
+    compute_ns = (ranks["kernel_ns"] - ranks["communication_ns"]).groupby(ranks["rank"]).sum()
+    return longer_pct(int(compute_ns[rank]), compute_ns.drop(rank).tolist())
 
 
 def _against_others(tables: Tables, row: Record) -> tuple[str, bool, tuple[Evidence, ...]]:

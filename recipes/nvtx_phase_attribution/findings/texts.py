@@ -78,7 +78,7 @@ RULES: Final = rules_by_id(
     Rule(
         "phase_imbalance",
         scope="rank",
-        title="Rank {rank} is a straggler: {more} slower",
+        title="Rank {rank} is a straggler: compute {more} longer",
         threshold="work of a rank beyond the median rank, in phases in which it is at least "
         f"{IMBALANCE_PCT:g} % more: {limits_words()}",
         source=OURS,

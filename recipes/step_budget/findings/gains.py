@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.gains import Gain, gain_words
 from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
+from nsys_llm.view.text import (
+    counted,
+    format_bytes,
+    format_ns,
+    format_percent,
+    quoted,
+    shortened,
+)
 
 from .replays import replay_words, replayed
-from .texts import CERTAIN_PCT, LATER_TIMES, RULES
+from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
 
-#: Names that a finding lists.
 #: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
 _CULPRITS: Final = {
     "host_no_cuda": "host:late",
     "launch_api": "host:late",
     "other_api": "host:late",
     "transfer": "communication:transfer",
+    "copy": "copies:link",
 }
 
+#: Names that a finding lists.
 _TOP: Final = 3
 
 
@@ -76,17 +84,18 @@ def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     rows = records(tables["ceilings"])
     steps = records(tables["job_steps"])
-    counted = [row for row in steps if not row["mark"]]
-    if not rows or not counted:
+    whole = [row for row in steps if not row["mark"]]
+    if not rows or not whole:
         return []
     critical = _gpu(tables, _critical_file(tables, rows))
     found = []
     for lever in LEVERS:
         for row in rows:
             if row["change"] == lever.change and row["name"] in (lever.names or (row["name"],)):
-                found.append(_finding(lever, row, critical, tables, len(counted)))
-    found += [_straggler(row, tables, len(counted)) for row in _late(rows, tables)]
-    return [*found, *_inferred(counted)]
+                found.append(_finding(lever, row, critical, tables, len(whole)))
+    found += [_straggler(row, tables, len(whole)) for row in _late(rows)]
+    found += _repeated(rows, tables, len(whole))
+    return [*found, *_inferred(whole)]
 
 
 def _critical_file(tables: Tables, rows: Sequence[Record]) -> str:
@@ -111,7 +120,12 @@ def _gpu(tables: Tables, file: str) -> Gpu:
 
 
 def _gain(
-    row: Record, replay: Record | None, gpu: Gpu, wall_classes: tuple[str, ...], tables: Tables
+    row: Record,
+    gpu: Gpu,
+    wall_classes: tuple[str, ...],
+    tables: Tables,
+    n: int,
+    replay: Record | None = None,
 ) -> Gain:
     """Return the gain of a change, as far as that GPU can win it.
 
@@ -119,7 +133,6 @@ def _gain(
     """
     most_ns = sum(gpu.times_ns.get(name, 0) for name in wall_classes)
     units = tables["rank_edges"]["step_unit"].dropna()
-    n = int((tables["job_steps"]["mark"] == "").sum())
     worst_ns = int(tables["job_steps"]["wall_ns"].max())
     is_bound, gain_ns = bool(row["is_bound"]), float(row["path_ns"])
     estimated = replay is not None and not is_bound
@@ -141,7 +154,7 @@ def _gain(
 
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     replay = replayed(tables, lever.replay.format(name=row["name"]))
-    gain = _gain(row, replay, gpu, lever.wall_classes, tables)
+    gain = _gain(row, gpu, lever.wall_classes, tables, n, replay)
     rows = records(tables["ceilings"])
     evidence = cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
     most, cell = replay_words(replay)
@@ -189,22 +202,16 @@ def _details(row: Record) -> str:
     )
 
 
-def _late(rows: Sequence[Record], tables: Tables) -> list[Record]:
+def _late(rows: Sequence[Record]) -> list[Record]:
     """Return the ranks that come last more than chance explains."""
     late = [row for row in rows if row["change"] == "straggler"]
-    found = []
-    for row in late:
-        others = [one["path_ns"] for one in late if one is not row]
-        others += [0.0] * (len(tables["rank_edges"]) - 1 - len(others))
-        if others and row["path_ns"] >= LATER_TIMES * median(others):
-            found.append(row)
-    return found
+    return [row for row in late if row["chance"] < LARGEST_CHANCE]
 
 
 def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     gpu = _gpu(tables, row["name"])
     replay = replayed(tables, f"rank:{row['name']}")
-    gain = _gain(row, replay, gpu, (COMPUTE, COPIES, IDLE), tables)
+    gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n, replay)
     told, cell = replay_words(replay)
     return RULES["path_straggler"].finding(
         gain=gain,
@@ -222,6 +229,45 @@ def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     )
 
 
+def _repeated(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
+    """Return the finding on the rank that copies most to the device, the same in every step."""
+    edges = [row for row in records(tables["rank_edges"]) if row["repeated_copies_n"]]
+    on_path = [row for row in rows if row["change"] == "copy" and "HtoD" in row["name"]]
+    if not edges or not on_path:
+        return []
+    edge = max(edges, key=lambda row: row["repeated_ns"])
+    gpu, step_ns = _gpu(tables, edge["file"]), edge["repeated_ns"] / n
+    path_ns = min(sum(row["path_ns"] for row in on_path), step_ns)
+    copies = {**on_path[0], "path_ns": path_ns}
+    gain = _gain(copies, gpu, (COPIES, IDLE), tables, n)
+    size = format_bytes(edge["repeated_bytes"])
+    told = counted(edge["repeated_copies_n"], "copy", "copies")
+    return [
+        RULES["repeated_copies"].finding(
+            gain=gain,
+            fields={"copies": told, "unit": edge["step_unit"], "size": size},
+            details=f"{told} of {format_bytes(LARGE_BYTES)} or more each, of the same sizes in all "
+            f"{n} {edge['step_unit']}s of rank {gpu.rank}; they take {format_ns(step_ns)} a "
+            f"{edge['step_unit']}, {format_ns(path_ns)} of it on the critical path.",
+            evidence=cells(
+                "rank_edges", edge, ("rank", "file"), ("repeated_copies_n", "repeated_bytes")
+            ),
+            numbers={
+                "least_bytes": LARGE_BYTES,
+                "steps_n": n,
+                "step_ns": step_ns,
+                "path_ns": path_ns,
+            },
+            culprit="copies:HtoD",
+            ranks=(gpu.rank,),
+            rank=gpu.rank,
+            device_id=gpu.device_id,
+            name="HtoD",
+            impact_ns=edge["repeated_ns"],
+        )
+    ]
+
+
 def _window(tables: Tables, gpu: Gpu, step: int | None) -> tuple[int, int] | None:
     """Return a step of the job on a GPU, in the clock of its profile."""
     if step is None:
@@ -234,9 +280,9 @@ def _window(tables: Tables, gpu: Gpu, step: int | None) -> tuple[int, int] | Non
     return int(own["start_ns"].iloc[0]), int(own["end_ns"].iloc[0])
 
 
-def _inferred(counted: Sequence[Record]) -> list[Finding]:
-    wall_ns = sum(row["wall_ns"] for row in counted)
-    certain_ns = sum(row["certain_ns"] for row in counted)
+def _inferred(steps: Sequence[Record]) -> list[Finding]:
+    wall_ns = sum(row["wall_ns"] for row in steps)
+    certain_ns = sum(row["certain_ns"] for row in steps)
     certain_pct = 100.0 * certain_ns / wall_ns if wall_ns else 100.0
     if certain_pct >= CERTAIN_PCT:
         return []

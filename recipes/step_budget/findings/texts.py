@@ -7,12 +7,14 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import limits_words
 from nsys_llm.report.rules import Rule, rules_by_id
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
+from nsys_llm.view.text import format_bytes
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.
 CERTAIN_PCT: Final = 90.0
-#: Ranks that do the same come last by chance, each now and then: of four equal ones with paces that
-#: vary by 30 %, the most by 1.6 times the median of the others. Ours.
-LATER_TIMES: Final = 2.0
+#: Ranks that do the same come last now and then: one is named where equal ones would show as much
+#: in fewer of all jobs than this. Ours.
+LARGEST_CHANCE: Final = 0.01
 
 _PAGE: Final = "the contract of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
@@ -80,16 +82,32 @@ RULES: Final = rules_by_id(
         title="Copies are on the critical path",
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="Copy ahead on a stream of its own from pinned memory, or leave the data on "
-        "the device.",
+        recommendation="Move fewer bytes: leave on the device what is used again. What has to be "
+        "copied, copy ahead on a stream of its own from pinned memory, as far as there is "
+        "computation to hide it.",
         tables=_TABLES,
         window_shows=_SHOWS,
+    ),
+    Rule(
+        "repeated_copies",
+        scope="copy",
+        title="The same {copies} to the device in every {unit}: {size}",
+        threshold="the same copies to the device in all steps that count (not layers), at least "
+        f"{LEAST_STEPS} steps with {LEAST_COPIES} copies of {format_bytes(LARGE_BYTES)} or more "
+        f"each; their time on the path is the gain: {limits_words()}",
+        source="transfers that can be kept on the device cost nothing (CUDA C++ Best Practices "
+        "Guide, Data Transfer Between Host and Device); inputs of a step are few copies",
+        recommendation="If these are weights that live on the host (device_map, CPU offload), keep "
+        "them in GPU memory: quantize them, or spread the model over more GPUs. Else copy the next "
+        "layer's while this one computes, from pinned memory on a stream of its own.",
+        tables=("rank_edges", "ceilings", "wall"),
     ),
     Rule(
         "path_straggler",
         scope="rank",
         title="Rank {rank} comes last in collectives, and the others wait for it",
-        threshold=f"{LATER_TIMES:g} times the median of the other ranks; {limits_words()}",
+        threshold="lateness over the steps which equal ranks would show in fewer than "
+        f"{100.0 * LARGEST_CHANCE:g} % of all jobs; {limits_words()}",
         source=f"{_PAGE}: its excess over the median rank",
         recommendation="Compare what this rank does before its collectives with the median rank: "
         "`path` has the stretches, tail_stats the kernels that are slower there.",

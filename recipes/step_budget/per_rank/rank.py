@@ -22,6 +22,7 @@ from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
+from .repeated_copies import repeated_copies
 from .replay import rank_replay
 from .steps import COUNTED, rank_steps, step_marks
 from .windows import Windows, step_windows
@@ -67,6 +68,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,
         replay=rank_replay(trace, edges, names.texts, member_ops(ops), windows, steps, options),
+        copies=repeated_copies(trace, steps, marks),
     )
     return BudgetPartial({rank: budget})
 

@@ -15,6 +15,7 @@ from nsys_llm.analyses.path.classes import (
     HOST_NO_CUDA,
 )
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.numeric.chance import largest_sum_chance
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
@@ -44,12 +45,35 @@ def _rows(paths: JobPaths) -> list[dict[str, Any]]:
     counted = paths.job.counted
     if not counted.size or not int(paths.wall_ns[counted].sum()):
         return []
-    rows = []
+    rows: list[dict[str, Any]] = []
     for change, sums in _changes(paths):
         for name, (time_ns, certain_ns) in sums.items():
             if int(time_ns[-1]) or int(time_ns[counted].sum()):
                 rows.append(_row(paths, counted, change, name, time_ns, certain_ns))
+    _add_chances(rows, _excess_ns(paths)[:, counted], [rank.file for rank, _ in paths.rows])
     return sorted(rows, key=lambda row: (-row["path_ns"], row["change"], row["name"]))
+
+
+def _add_chances(rows: list[dict[str, Any]], excess_ns: IntArray, labels: Sequence[str]) -> None:
+    """Put to ranks that came last how likely equal ranks show as much.
+
+    Args:
+        rows: Of the table.
+        excess_ns: Shape (ranks, counted steps).
+        labels: Of the ranks.
+    """
+    # One rank that stands out hides none: it is left out where the next is looked at.
+    order = np.argsort(-excess_ns.sum(axis=1), kind="stable")
+    known = {
+        labels[place]: largest_sum_chance(excess_ns[order[nth:]])
+        for nth, place in enumerate(order.tolist())
+    }
+    # Who comes last less than another one that chance explains is explained by it, too.
+    for nth in range(1, order.size):
+        before, here = labels[order[nth - 1]], labels[order[nth]]
+        known[here] = max(known[here], known[before])
+    for row in rows:
+        row["chance"] = known[row["name"]] if row["change"] == STRAGGLER else None
 
 
 def _row(
@@ -125,8 +149,14 @@ def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
 
 def _stragglers(paths: JobPaths, labels: Sequence[str]) -> Sums:
     """Return how much later ranks came last than the median rank, as far as the path shows it."""
+    sums = _excess_ns(paths)
+    return {label: (sums[place], sums[place]) for place, label in enumerate(labels)}
+
+
+def _excess_ns(paths: JobPaths) -> IntArray:
+    """Return how much later ranks came last than the median rank, shape (ranks, walks)."""
     arrivals = paths.arrivals
     excess_ns = np.maximum(np.minimum(arrivals.late_ns, arrivals.path_ns), 0)
-    sums = np.zeros((len(labels), len(paths.walks)), dtype=np.int64)
+    sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)
     np.add.at(sums, (arrivals.rank, arrivals.walk), excess_ns)
-    return {label: (sums[place], sums[place]) for place, label in enumerate(labels)}
+    return sums

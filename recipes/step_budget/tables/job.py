@@ -70,6 +70,8 @@ def _offsets(
     """Return by how many steps each rank is ahead of the first one of the job."""
     links: dict[int, list[tuple[int, int]]] = {place: [] for place in working}
     for (left, right), (ahead, share) in pairs.items():
+        if left not in links or right not in links:
+            continue  # its steps are of another kind, or it has none
         if share < _LEAST_AGREEING:
             return None, "collectives of one step of a rank belong to several steps of another"
         links[left].append((right, ahead))

@@ -91,7 +91,7 @@ def _late_words(row: Record, reason: Reason) -> str:
 def _wait_words(wait: Wait) -> str:
     row, share = wait.row, format_percent(wait.gain.gain_pct)
     return (
-        f"{wait.verdict}; rank {row['rank']} waits {format_ns(wait.waiting_ns)} {wait.whom} in "
+        f"{wait.verdict}; rank {row['rank']} waits {format_ns(wait.waiting_ns)} in "
         f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span)"
     )
 

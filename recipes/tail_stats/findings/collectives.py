@@ -64,11 +64,6 @@ class Wait:
             return "Clocks are too uncertain to say which rank is late"
         return "No rank is late beyond chance"
 
-    @property
-    def whom(self) -> str:
-        """For whom it waits: another rank, or several."""
-        return f"for rank {self.worst['rank']}" if self.row["ranks_n"] == 2 else "for other ranks"
-
 
 def collective_waits(
     tables: Tables, walls: Walls, members: pd.DataFrame, late: Collection[Gpu]
@@ -137,7 +132,6 @@ def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
     called = f"{format_count(row['collectives_n'])} {wait.collectives}"
-    two = row["ranks_n"] == 2
     left_out = ""
     if row["suffered_profiler_ns"]:
         left_out = (
@@ -145,14 +139,12 @@ def _waiting(wait: Wait) -> Finding:
         )
     return RULES["collective_waits"].finding(
         gain=wait.gain,
-        details=f"{wait.verdict}. Of ranks {quoted(row['communicator'])}, rank {worst['rank']} "
-        "makes this one wait most: it came last in "
-        f"{format_count(worst['late_n'])} of {format_count(worst['collectives_n'])}, at worst by "
-        f"{format_ns(worst['worst_late_by_ns'])}.{left_out}",
+        details=f"{wait.verdict} of ranks {quoted(row['communicator'])}. Most of it comes from "
+        f"{format_count(worst['late_n'])} of {format_count(worst['collectives_n'])} in which the "
+        f"same rank came last, at worst by {format_ns(worst['worst_late_by_ns'])}.{left_out}",
         fields={
             "rank": rank,
             "waiting": format_ns(wait.waiting_ns),
-            "whom": wait.whom,
             "collectives": called,
         },
         evidence=(
@@ -160,7 +152,7 @@ def _waiting(wait: Wait) -> Finding:
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
         ),
         numbers={"waiting_ns": wait.waiting_ns},
-        culprit=f"rank:{worst['rank']}" if two else f"communicator:{row['communicator']}",
+        culprit=f"communicator:{row['communicator']}",
         rank=rank,
         device_id=device_id,
         impact_ns=wait.waiting_ns,

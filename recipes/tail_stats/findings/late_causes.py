@@ -108,7 +108,7 @@ def _uneven(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
 
 def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
     return Reason(
-        f"{format_percent(pace.more_pct)} slower",
+        f"compute {format_percent(pace.more_pct)} longer",
         f"In the same kernels it takes {format_ns(pace.excess_ns)} more than the median of the "
         "other ranks.",
         _GPU,

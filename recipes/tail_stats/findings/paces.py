@@ -10,6 +10,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.analyses.device.longer_compute import longer_pct
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.records import Record, Tables
 from nsys_llm.view.text import counted, quoted, shortened
@@ -18,6 +19,8 @@ from .texts import MOST_KERNELS, SLOW_RATIO
 
 #: Kernels with less than this share of the rank's time are left out; ours.
 _TELLING_SHARE: Final = 0.005
+#: As many launches as on the others, within this share; as llm_hotspots.
+_SAME_LAUNCHES: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Pace:
         excess_ns: Time of all its launches beyond those of the others in the same configurations:
             launches times what the mean of one takes beyond the median over the others' means.
             Below 0 where they are shorter. Communication is left out.
+        more_pct: By how much its kernels are longer in all, in percent.
     """
 
     ratio: float
@@ -40,16 +44,12 @@ class Pace:
     kernels_n: int
     uneven_ns: int
     excess_ns: int
+    more_pct: float
 
     @property
     def slow(self) -> bool:
         """Whether most of its kernels are longer."""
         return self.ratio >= SLOW_RATIO and not self.uneven
-
-    @property
-    def more_pct(self) -> float:
-        """By how much its kernels are longer, in percent."""
-        return 100.0 * (self.ratio - 1)
 
     def words(self) -> str:
         """Name the uneven kernels."""
@@ -67,6 +67,7 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     """
     devices, every = tables["tail_ranks"], tables["rank_tails"]
     ratio = _ratio(devices[_is_of(devices, rank)]["p50_others_p50"])
+    more_pct = _longer_pct(tables, rank, ratio)
     every = every[~every["communication"].astype(bool)]
     chosen = _is_of(every, rank)
     excess_ns = _excess_ns(every[chosen], every[~chosen])
@@ -81,11 +82,27 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     # Half of what is more in the mean: every kernel of a slow GPU has it.
     longer = times[(times >= (1 + ratio) / 2) & (times >= SLOW_RATIO)]
     if ratio < SLOW_RATIO or longer.empty or len(longer) > MOST_KERNELS * len(kernels):
-        return Pace(ratio, (), len(kernels), 0, excess_ns)
+        return Pace(ratio, (), len(kernels), 0, excess_ns, more_pct)
     more_ns = (kernels["own_ns"] - kernels["usual_ns"])[longer.index]
     names = more_ns.sort_values(ascending=False, kind="stable").index.tolist()
     uneven = tuple((str(name), float(times[name])) for name in names)
-    return Pace(ratio, uneven, len(kernels), round(float(more_ns.sum())), excess_ns)
+    uneven_ns = round(float(more_ns.sum()))
+    return Pace(ratio, uneven, len(kernels), uneven_ns, excess_ns, more_pct)
+
+
+def _longer_pct(tables: Tables, rank: Record, ratio: float) -> float:
+    """Return by how much a rank's kernels are longer in all, in percent.
+
+    That of all its computation, as all recipes tell it; where it launches more or fewer kernels
+    than the others, which says nothing of their pace, that of the launches.
+    """
+    devices = tables["tail_ranks"].groupby("rank", sort=True)[["total_ns", "launches_n"]].sum()
+    own, others = devices.loc[rank["rank"]], devices.drop(rank["rank"])
+    usual_n = others["launches_n"].median()
+    others_ns = others["total_ns"].tolist()
+    if others.empty or abs(own["launches_n"] - usual_n) > _SAME_LAUNCHES * usual_n:
+        return 100.0 * (ratio - 1)
+    return longer_pct(int(own["total_ns"]), others_ns) if any(others_ns) else 0.0
 
 
 def _excess_ns(own: pd.DataFrame, others: pd.DataFrame) -> int:

@@ -79,7 +79,7 @@ RULES: Final = rules_by_id(
     Rule(
         "collective_waits",
         scope="rank",
-        title="Rank {rank} waits {waiting} {whom} in {collectives}",
+        title="Waiting without a straggler: {waiting} in {collectives}",
         threshold="waiting in the collectives of a communicator in which no rank is late beyond "
         "chance; of the rank that waits longest, without what the profiler caused; "
         f"{_SHOWN}",
@@ -92,7 +92,7 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_throughout",
         scope="rank",
-        title="Rank {rank} is slower: kernels {more} longer",
+        title="Rank {rank} is slower: compute {more} longer",
         threshold=f"medians from {SLOW_RATIO:g} times those of the other ranks in the same "
         f"configurations, in more than {MOST_KERNELS:.0%} of its kernels, on a rank that is no "
         "straggler; the gain is its time beyond the median of the other ranks, and where "

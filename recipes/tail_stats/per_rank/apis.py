@@ -142,19 +142,18 @@ def _first(
     That is the profiler's part, and whether it loads.
     """
     starts = calls["start_ns"]
-    columns = {
-        "first_start_ns": (starts, NULL_INT),
-        "first_ns": (calls["end_ns"] - starts, NULL_INT),
-        "first_profiler_ns": (profiler_ns, NULL_INT),
-        "first_loads": (calls["loads"], 0),
-    }
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         code, inside = code[order], inside[order]
-        columns = {name: (values[order], null) for name, (values, null) in columns.items()}
+    else:
+        order = np.arange(starts.size)
+    row = first_of_each(code, order, inside, n, -1)
+    none = row < 0
     return {
-        name: first_of_each(code, values, inside, n, null)
-        for name, (values, null) in columns.items()
+        "first_start_ns": np.where(none, NULL_INT, starts[row]),
+        "first_ns": np.where(none, NULL_INT, calls["end_ns"][row] - starts[row]),
+        "first_profiler_ns": np.where(none, NULL_INT, profiler_ns[row]),
+        "first_loads": np.where(none, 0, calls["loads"][row]),
     }
 
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.numeric.enclosing import last_above, maxima
 from nsys_llm.numeric.intervals import IntArray, union_before_ns
 
 _Mask = npt.NDArray[np.bool_]
+
+#: Operations that begin in another one: so few are looked at one by one.
+_FEW: Final = 64
 
 
 @dataclass(frozen=True)
@@ -54,15 +59,30 @@ class Timeline:
         self, start_ns: IntArray, end_ns: IntArray, lane: IntArray, label: IntArray
     ) -> IntArray:
         """Return where some of its operations stand; of equal ones the first."""
-        place = np.searchsorted(self.start_ns, start_ns, side="left")
-        waiting = np.arange(start_ns.size)
-        while waiting.size:
-            at = place[waiting]
-            same = (self.end_ns[at] == end_ns[waiting]) & (self.lane[at] == lane[waiting])
-            same &= self.label[at] == label[waiting]
-            waiting = waiting[~same]
-            place[waiting] += 1
-        return place
+        first = np.searchsorted(self.start_ns, start_ns, side="left")
+        until = np.searchsorted(self.start_ns, start_ns, side="right")
+        # Only what starts with them: mostly themselves.
+        inside = np.zeros(self.start_ns.size + 1, dtype=np.int64)
+        np.add.at(inside, first, 1)
+        np.add.at(inside, until, -1)
+        there = np.flatnonzero(np.cumsum(inside[:-1]))
+        columns = [
+            np.concatenate((ours[there], theirs))
+            for ours, theirs in (
+                (self.label, label),
+                (self.lane, lane),
+                (self.end_ns, end_ns),
+                (self.start_ns, start_ns),
+            )
+        ]
+        order = np.lexsort(columns)
+        new = np.ones(order.size, dtype=bool)
+        new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+        # A stable sort: of equal operations those of the timeline come first, in order.
+        leader = order[np.maximum.accumulate(np.where(new, np.arange(order.size), 0))]
+        place = np.empty(order.size, dtype=np.int64)
+        place[order] = leader
+        return there[place[there.size :]]
 
     def others_ns(self, place: IntArray, member: _Mask) -> IntArray:
         """Return how long at least one other operation of a class ran beside each operation.
@@ -90,21 +110,56 @@ class Timeline:
         best, best_ns = self._before(place)
         until = np.searchsorted(self.start_ns, self.end_ns[place], side="left")
         after_n = np.maximum(until - place - 1, 0)
-        some = np.flatnonzero(after_n)
-        first = np.cumsum(after_n[some]) - after_n[some]
-        owner = np.repeat(some, after_n[some])
-        other = place[owner] + 1 + np.arange(owner.size) - np.repeat(first, after_n[some])
-        shared_ns = np.minimum(self.end_ns[other], self.end_ns[place[owner]])
-        shared_ns -= self.start_ns[other]
-        if some.size:
-            longest = np.maximum.reduceat(shared_ns, first)
-            hit = np.flatnonzero(shared_ns == np.repeat(longest, after_n[some]))
-            chosen = np.full(some.size, -1, dtype=np.int64)
-            nth = np.searchsorted(some, owner[hit])
-            chosen[nth[::-1]] = other[hit[::-1]]  # the last assignment, the first of equals, stays
-            longer = longest > best_ns[some]
-            best[some[longer]], best_ns[some[longer]] = chosen[longer], longest[longer]
+        for some, longest in (
+            (np.flatnonzero((after_n > 0) & (after_n <= _FEW)), self._longest_of_few),
+            (np.flatnonzero(after_n > _FEW), self._longest_of_many),
+        ):
+            if some.size:
+                chosen, longest_ns = longest(place[some], after_n[some])
+                longer = longest_ns > best_ns[some]
+                best[some[longer]], best_ns[some[longer]] = chosen[longer], longest_ns[longer]
         return best, best_ns
+
+    def _longest_of_few(self, place: IntArray, after_n: IntArray) -> tuple[IntArray, IntArray]:
+        """Return which of the `after_n` operations after each one ran longest beside it: by pairs.
+
+        The first of equals; and how long.
+        """
+        first = np.cumsum(after_n) - after_n
+        nth = np.repeat(np.arange(place.size), after_n)
+        other = place[nth] + 1 + np.arange(nth.size) - np.repeat(first, after_n)
+        shared_ns = np.minimum(self.end_ns[other], self.end_ns[place[nth]]) - self.start_ns[other]
+        longest_ns = np.maximum.reduceat(shared_ns, first)
+        hit = np.flatnonzero(shared_ns == np.repeat(longest_ns, after_n))
+        chosen = np.full(place.size, -1, dtype=np.int64)
+        chosen[nth[hit[::-1]]] = other[hit[::-1]]  # the last assignment, the first of equals, stays
+        return chosen, longest_ns
+
+    def _longest_of_many(self, place: IntArray, after_n: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the same without looking at all pairs, which thousands at one instant would have.
+
+        Some operation shares x ns or more if the first that lasts so long starts x ns or more
+        before the end; if none shares x ns, none shares more. So x is found by halving.
+        """
+        last = self.start_ns.size - 1
+        levels = maxima((self.end_ns - self.start_ns)[::-1])
+        end_ns, until = self.end_ns[place], place + 1 + after_n
+
+        def first_of(length_ns: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+            at = last - last_above(last - place - 1, length_ns - 1, levels)
+            inside = at < until
+            at = np.where(inside, at, place)
+            return at, inside & (self.start_ns[at] <= end_ns - length_ns)
+
+        low_ns, high_ns = np.zeros(place.size, dtype=np.int64), end_ns - self.start_ns[place]
+        while (low_ns < high_ns).any():
+            middle_ns = (low_ns + high_ns + 1) // 2
+            shares = first_of(middle_ns)[1]
+            low_ns, high_ns = (
+                np.where(shares, middle_ns, low_ns),
+                np.where(shares, high_ns, middle_ns - 1),
+            )
+        return first_of(low_ns)[0], low_ns
 
     def gaps_before_ns(self, place: IntArray, none: int) -> IntArray:
         """Return the time since the last operation of the lane that began earlier ended.

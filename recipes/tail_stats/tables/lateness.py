@@ -2,7 +2,7 @@
 
 Ranks that are alike come last in turn, and now and then one of them does so several times running,
 or causes most of the waiting of a few collectives. So a rank is named only where chance gives what
-it does in fewer than one of twenty communicators (a bound: simulated ones are named in one of 300):
+it does in fewer than one of a hundred communicators (a bound: simulated ones are named less often):
 by chance each of R ranks is last with probability 1 / R, however long a collective waits. That is
 looked at in all collectives, and in those alone that wait long.
 """
@@ -41,7 +41,7 @@ _LEAST_LATE: Final = 3
 #: Windows hold so many collectives, times powers of two.
 _LENGTHS: Final = (3, 4)
 #: What chance gives in more communicators than this says nothing; ours.
-_LOG_LARGEST: Final = math.log(0.05)
+_LOG_LARGEST: Final = math.log(0.01)
 
 _Bools = npt.NDArray[np.bool_]
 

@@ -102,7 +102,8 @@ def _geometries(rows: pd.DataFrame, names: pd.Index) -> pd.Series:
 def _most(rows: pd.DataFrame, side: str) -> dict[str, tuple[Any, ...]]:
     ordered = rows.sort_values(["name", side], ascending=[True, False], kind="stable")
     largest = ordered.drop_duplicates("name")
-    columns = (largest[name].tolist() for name in GEOMETRY)
+    # None is equal to None, pandas' NA to nothing.
+    columns = (largest[name].astype(object).where(largest[name].notna(), None) for name in GEOMETRY)
     return dict(zip(largest["name"], zip(*columns, strict=True), strict=True))
 
 

@@ -233,7 +233,7 @@ def _communication(
     if owner is None or not whole.any():
         yield (COMMUNICATION, None), whole
         return
-    waiting, transfer = waiting_and_transfer(found, owner)
+    waiting, transfer = waiting_and_transfer(found.sequences, owner)
     if not len(transfer):
         yield (COMMUNICATION, None), whole
         return

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from nsys_llm.core.stopping import ended_with_the_run
+
 fcntl: ModuleType | None
 try:
     import fcntl
@@ -122,7 +124,8 @@ def scratch_folder(parent: Path, name: str) -> Iterator[tuple[Path, Held]]:
     remove_abandoned(parent, name)
     folder, held = made_folder(parent, name)
     try:
-        yield folder, held
+        with ended_with_the_run(lambda: shutil.rmtree(folder, ignore_errors=True)):
+            yield folder, held
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         held.release()

@@ -84,6 +84,11 @@ def recipe_names() -> tuple[str, ...]:
     return tuple(sorted(names - {_COMMON}))
 
 
+def recipe_title(recipe: str) -> str:
+    """Return the title of a recipe, without building all of its facts."""
+    return str(_read_json(recipe)["title"])
+
+
 @lru_cache
 def load_manifest(recipe: str) -> Manifest:
     """Return the manifest of a recipe.

@@ -22,6 +22,14 @@ _RANGE_TEXTS: Final = ("filter_nvtx", "filter_projected_nvtx", "step")
 #: Options whose text is a pattern of names.
 _PATTERN_TEXTS: Final = ("kernel", "match", "step_kernel")
 
+#: Each rank without a profile has a row; more would take all of the memory.
+_MOST_RANKS: Final = 100_000
+
+#: Of a list of ranks or devices.
+_MOST_NUMBERS: Final = 1_000_000
+#: 146 years; later times are no 64-bit numbers.
+_LATEST_NS: Final = 1 << 62
+
 _NS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _TIME_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 
@@ -80,6 +88,8 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
             raise UsageError("--start and --end say the same as --filter-time; give one of them.")
         options["filter_time"] = (start_ns, end_ns)
     _check_window(options["filter_time"])
+    if (options["world_size"] or 0) > _MOST_RANKS:
+        raise UsageError(f"--world-size: no job has more than {_MOST_RANKS:,} ranks.")
     _check_perfetto(options)
     _check_steps(manifest, options)
     for name in (*_RANGE_TEXTS, "domain", "phase"):
@@ -175,8 +185,10 @@ def _numbers(text: str) -> tuple[int, ...]:
         if match is None:
             raise UsageError(f"'{text}' is not a list of numbers; write like 0,4-7.")
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or last - first > 1_000_000:
+        if last < first:
             raise UsageError(f"'{part.strip()}' is not a range; write the smaller number first.")
+        if last - first > _MOST_NUMBERS:
+            raise UsageError(f"'{part.strip()}' are more than {_MOST_NUMBERS:,} numbers.")
         found.update(range(first, last + 1))
     return tuple(sorted(found))
 
@@ -219,6 +231,13 @@ def parse_duration_ns(text: str) -> int:
     Raises:
         UsageError: The text is neither.
     """
+    time_ns = _parsed_ns(text)
+    if time_ns > _LATEST_NS:
+        raise UsageError(f"'{text}' is later than any capture; times begin with the capture.")
+    return time_ns
+
+
+def _parsed_ns(text: str) -> int:
     if text.isdecimal():
         return int(text)
     parts = _TIME_PART.findall(text)

@@ -39,21 +39,33 @@ def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray
     waiting = np.flatnonzero((found < 0) & (position > 0))
     if not waiting.size:
         return found
-    levels = _maxima(end_ns)
-    node = position[waiting]
-    for level, ends in enumerate(levels):
-        is_open = ends[node] > at_ns[waiting]
-        rows = waiting[is_open]
-        found[rows] = _descend(node[is_open], level, levels, at_ns[rows])
-        # All of this node is closed: look at what holds the one before it. That may hold this node
-        # too, which does no harm, and nothing that starts later.
-        left = ~is_open & (node > 0)
+    found[waiting] = last_above(position[waiting], at_ns[waiting], maxima(end_ns))
+    return found
+
+
+def last_above(position: IntArray, limit: IntArray, levels: list[IntArray]) -> IntArray:
+    """Return the last place up to each position whose value is above the limit, or -1.
+
+    Args:
+        position: Shape (k,), at least 0.
+        limit: Shape (k,).
+        levels: `maxima` of the values.
+    """
+    found = np.full(position.shape, -1, dtype=np.int64)
+    waiting, node = np.arange(position.size), position
+    for level, largest in enumerate(levels):
+        above = largest[node] > limit[waiting]
+        rows = waiting[above]
+        found[rows] = _descend(node[above], level, levels, limit[rows])
+        # None of this node is: look at what holds the one before it. That may hold this node
+        # too, which does no harm, and nothing that comes later.
+        left = ~above & (node > 0)
         waiting, node = waiting[left], (node[left] - 1) // 2
     return found
 
 
-def _maxima(values: IntArray) -> list[IntArray]:
-    """Return the values, then the larger of each two, and so on up to one."""
+def maxima(values: IntArray) -> list[IntArray]:
+    """Return the values, then the larger of each two, and so on up to a single value."""
     levels = [values]
     while levels[-1].size > 1:
         below = levels[-1]
@@ -63,9 +75,9 @@ def _maxima(values: IntArray) -> list[IntArray]:
     return levels
 
 
-def _descend(node: IntArray, level: int, levels: list[IntArray], at_ns: IntArray) -> IntArray:
-    """Return the last leaf below each node that is open."""
+def _descend(node: IntArray, level: int, levels: list[IntArray], limit: IntArray) -> IntArray:
+    """Return the last leaf below each node that is above its limit."""
     for below in levels[level - 1 :: -1] if level else ():
         right = np.minimum(2 * node + 1, below.size - 1)
-        node = np.where(below[right] > at_ns, right, 2 * node)
+        node = np.where(below[right] > limit, right, 2 * node)
     return node

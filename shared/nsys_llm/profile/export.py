@@ -15,6 +15,7 @@ from typing import Final
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.core.scratch import Held, scratch_folder
+from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.sqlite.report import SqliteReport
 from nsys_llm.profile.tables import table_source
@@ -227,22 +228,26 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
 def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.CompletedProcess[str]:
     """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
     limit_s = _EXPORT_SECONDS + report.stat().st_size / _EXPORT_BYTES_PER_SECOND
-    try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=limit_s,
-            pass_fds=() if held.descriptor is None else (held.descriptor,),
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ReportError(
-            f"{report.name}: nsys export was ended after {limit_s:,.0f} s; export it by hand: "
-            f"nsys export --type sqlite --lazy false {report.name}."
-        ) from error
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        pass_fds=() if held.descriptor is None else (held.descriptor,),
+    ) as program:
+        try:
+            with ended_with_the_run(program.kill):
+                printed, said = program.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise ReportError(
+                f"{report.name}: nsys export was ended after {limit_s:,.0f} s; export it by hand: "
+                f"nsys export --type sqlite --lazy false {report.name}."
+            ) from error
+        finally:
+            program.kill()  # does nothing to a program that has ended
+    return subprocess.CompletedProcess(command, program.returncode, printed, said)
 
 
 def _last_words(done: subprocess.CompletedProcess[str], report: Path, scratch: Path) -> str:

@@ -75,9 +75,11 @@ class Table:
 
     def take(self, rows: npt.NDArray[Any]) -> Table:
         """Return the rows that a mask or an index array selects; itself if a mask leaves all."""
-        if rows.dtype == bool and rows.all():
+        masked = rows.dtype == bool
+        taken_n = int(np.count_nonzero(rows)) if masked else rows.size
+        if masked and taken_n == rows.size:
             return self
-        return Table({name: values[rows] for name, values in self.columns.items()})
+        return Table({name: _taken(values, rows, taken_n) for name, values in self.columns.items()})
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,9 @@ def table_names() -> tuple[str, ...]:
 
 def process_of_thread(global_tid: IntArray) -> IntArray:
     """Return the globalPid of each globalTid; NULL stays NULL."""
-    return np.where(global_tid == NULL_INT, NULL_INT, global_tid & PID_MASK)
+    processes: IntArray = global_tid & PID_MASK
+    processes[global_tid == NULL_INT] = NULL_INT
+    return processes
 
 
 def pid_of(global_pid: int) -> int | None:
@@ -123,6 +127,13 @@ def pid_of(global_pid: int) -> int | None:
     A globalPid holds hardware id (8 bits), VM id (8), pid (24) and 24 zero bits.
     """
     return None if global_pid == NULL_INT else (global_pid >> 24) & 0xFFFFFF
+
+
+def _taken(values: npt.NDArray[Any], rows: npt.NDArray[Any], taken_n: int) -> npt.NDArray[Any]:
+    """Return the values of some rows; a view of one value stays such a view."""
+    if values.strides == (0,) and taken_n:
+        return np.broadcast_to(values[0], (taken_n,))
+    return values[rows]
 
 
 def _empty(name: str) -> npt.NDArray[Any]:

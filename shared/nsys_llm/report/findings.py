@@ -22,10 +22,10 @@ CAPTURE: Final = "capture"
 KINDS: Final = (PERFORMANCE, IMPROVEMENT, CAPTURE)
 
 #: Most severe first.
-SEVERITIES: Final = ("high", "medium", "low", TAIL, "note")
+SEVERITIES: Final = ("high", "medium", "low", TAIL)
 
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
-INCOMPLETE: Final = ("missing_ranks", "no_gpu_work", "opaque_graphs")
+INCOMPLETE: Final = ("missing_ranks", "unrelated_profiles", "no_gpu_work", "opaque_graphs")
 
 #: What a finding can be about.
 SCOPES: Final = ("run", "rank", "device", "kernel", "category", "api", "copy", "phase")
@@ -177,7 +177,7 @@ def severity_counts(findings: Sequence[Finding]) -> str:
     counts = {name: sum(one.severity == name for one in findings) for name in SEVERITIES}
     counts["improved"] = sum(one.kind == IMPROVEMENT for one in findings)
     # The others are adjectives.
-    words = {"note": "note" if counts["note"] == 1 else "notes", TAIL: "in rare steps"}
+    words = {TAIL: "in rare steps"}
     return ", ".join(f"{n} {words.get(name, name)}" for name, n in counts.items() if n)
 
 

@@ -139,7 +139,7 @@ def section_markdown(section: Section, results: Results) -> str:
     columns, empty = parted_columns(frame, section.columns)
     rows = [
         [_cell(shown, fields[name]) for (shown, _), name in zip(row, columns, strict=True)]
-        for row in cells(frame, fields, columns, section.rows_n, section.by)
+        for row in cells(frame, fields, columns, section.rows_n, section.by, length=_CELL_LENGTH)
     ]
     lines = _aligned(
         [headings(fields, columns), ["---"] * len(columns), *rows],
@@ -202,7 +202,8 @@ def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:
 def _cell(text: str, field: Field) -> str:
     if field.numeric or field.flag or text == NOT_KNOWN:
         return text
-    text = shortened(text, _PROSE_LENGTH if field.name in PROSE else _CELL_LENGTH)
+    if field.name in PROSE:
+        text = shortened(text, _PROSE_LENGTH)
     # Inside a table even code ends at a bar; a backslash before it is taken away again.
     return _code(text).replace("|", "\\|")
 

@@ -28,6 +28,7 @@ from nsys_llm.report.findings import (
     remarks,
 )
 from nsys_llm.report.gains import gain_words
+from nsys_llm.report.one_job import why_unrelated, without_comparisons
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
@@ -97,7 +98,10 @@ def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
 
 def findings_of(analysis: Analysis[Any], tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings that tables give, in order."""
-    return ranked([*run_findings(tables), *analysis.findings(tables)])
+    own = analysis.findings(tables)
+    if why_unrelated(tables) is not None:
+        own = without_comparisons(own)
+    return ranked([*run_findings(tables), *own])
 
 
 def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tuple[Section, ...]:

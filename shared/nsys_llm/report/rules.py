@@ -69,7 +69,6 @@ class Rule:
         self,
         *,
         details: str,
-        severity: str | None = None,
         gain: Gain | None = None,
         fields: Mapping[str, object] = MappingProxyType({}),
         evidence: tuple[Evidence, ...] = (),
@@ -92,7 +91,6 @@ class Rule:
 
         Args:
             details: The numbers, with units, in sentences.
-            severity: Where there is no gain that decides it.
             gain: What a fix could gain.
             fields: What the templates name.
             evidence: Cells that title and details name.
@@ -121,7 +119,7 @@ class Rule:
         return Finding(
             rule=self.id,
             kind=kind or self.kind,
-            severity=severity if gain is None else gain.severity,
+            severity=None if gain is None else gain.severity,
             scope=said.scope or self.scope,
             title=self._filled(said.title or self.title, fields),
             details=details,

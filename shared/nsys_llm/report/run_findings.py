@@ -7,6 +7,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.one_job import why_unrelated
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run_texts import LOW_COVERAGE_PCT, RULES
 from nsys_llm.view.text import cleaned, counted, format_count, format_ns, format_percent, quoted
@@ -16,9 +17,10 @@ _RANKS: Final = "ranks or profiles"
 
 
 def run_findings(tables: Tables) -> list[Finding]:
-    """Return findings about the tables `files` and `coverage`."""
+    """Return findings about the tables `files`, `coverage` and `wall`."""
     return [
         *_missing_ranks(tables["files"]),
+        *_unrelated(tables),
         *_no_gpu_work(tables["files"]),
         *_opaque_graphs(tables["coverage"]),
         *_low_coverage(tables["coverage"]),
@@ -44,6 +46,23 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
             details=" ".join(told),
             fields={"who": who, "are": "is" if len(missing) == 1 else "are"},
             numbers=_counts(missing, files),
+        )
+    ]
+
+
+def _unrelated(tables: Tables) -> list[Finding]:
+    why = why_unrelated(tables)
+    if why is None:
+        return []
+    files = tables["files"]
+    files = files[files["status"] == "ok"]
+    names = ", ".join(quoted(label) for label in files["File"].head(_MOST_NAMED))
+    more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
+    return [
+        RULES["unrelated_profiles"].finding(
+            details=f"{names}{more}: no profile gives its rank, and no kernel communicates.",
+            fields={"profiles": counted(len(files), "profile"), "why": why},
+            numbers={"profiles_n": len(files), "more_n": max(len(files) - _MOST_NAMED, 0)},
         )
     ]
 

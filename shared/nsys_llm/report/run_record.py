@@ -57,7 +57,9 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 # Absolute paths stand in the .nsys-analysis file alone.
-_PATH_OPTIONS: Final = frozenset({"input", "output", "export_dir", "rank_map"})
+_PATH_OPTIONS: Final = frozenset(
+    {"input", "output", "export_dir", "rank_map", "baseline", "baselines"}
+)
 
 
 def _rank_facts(rank: Rank) -> dict[str, Any]:

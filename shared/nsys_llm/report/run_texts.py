@@ -23,6 +23,18 @@ RULES: Final = rules_by_id(
         tables=("files",),
     ),
     Rule(
+        "unrelated_profiles",
+        scope="run",
+        kind=CAPTURE,
+        title="These {profiles} do not look like one job: {why}",
+        threshold="no profile gives its rank, none communicates, and each is of another program or "
+        "they ran one after the other",
+        source=OURS,
+        recommendation="Give them one by one, or two that are to be compared to trace_diff. Sums "
+        "and means over them say little; no rank is compared with the others.",
+        tables=("files", "wall"),
+    ),
+    Rule(
         "no_gpu_work",
         scope="run",
         kind=CAPTURE,

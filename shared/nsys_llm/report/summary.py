@@ -15,7 +15,7 @@ from nsys_llm.report.wall_line import WallLine, WallPart
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import cells, headings
-from nsys_llm.view.text import counted, shortened, spans
+from nsys_llm.view.text import counted, shortened, spans, told_apart
 
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
@@ -195,13 +195,26 @@ def _findings_head(findings: list[Finding]) -> str:
 def _table_lines(section: Section, results: Results, width: int, rows_n: int) -> list[str]:
     frame, fields = results.table(section.table), results.fields(section.table)
     rows = [
-        [shortened(shown, _NAME_WIDTH) for shown, _ in row]
+        [whole for _, whole in row]
         for row in cells(frame, fields, section.summary, rows_n, section.by)
     ]
-    table = [headings(fields, section.summary), *rows]
+    columns = list(zip(headings(fields, section.summary), *rows, strict=True))
     right = [fields[name].numeric for name in section.summary]
-    widths = _fitted([max(map(len, column)) for column in zip(*table, strict=True)], right, width)
-    return ["  " + "  ".join(map(_padded, row, widths, right)).rstrip() for row in table]
+    natural = [max(map(len, told_apart(column, _NAME_WIDTH))) for column in columns]
+    shown = [
+        _column(column, width, numeric)
+        for column, width, numeric in zip(
+            columns, _fitted(natural, right, width), right, strict=False
+        )
+    ]
+    return ["  " + "  ".join(row).rstrip() for row in zip(*shown, strict=True)]
+
+
+def _column(texts: Sequence[str], width: int, right: bool) -> list[str]:
+    """Return a column as wide as it gets, its names told apart; numbers are never cut."""
+    if right:
+        return [text.rjust(width) for text in texts]
+    return [text.ljust(width) for text in told_apart(texts, width)]
 
 
 def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:
@@ -214,10 +227,6 @@ def _fitted(widths: list[int], right: list[bool], width: int) -> list[int]:
         else:
             widths[widest] -= 1
     return widths
-
-
-def _padded(text: str, width: int, right: bool) -> str:
-    return text.rjust(width) if right else shortened(text, width).ljust(width)
 
 
 def _fitted_title(title: str, width: int) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
-from nsys_llm.manifest.manifest import load_manifest, recipe_names
+from nsys_llm.core.errors import ExitCode
+from nsys_llm.manifest.manifest import load_manifest, recipe_names, recipe_title
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.guard import RunOutcome, run_guarded
@@ -21,9 +22,22 @@ _SHOW: Final = "show"
 _SHOWN_ROWS_N: Final = 20
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of `nsys-llm`, one subcommand a recipe, derived from the manifests."""
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, without the thirty options that are right."""
+
+    def error(self, message: str) -> NoReturn:
+        shown = message.rstrip(".")
+        self.exit(ExitCode.BAD_INPUT, f"error: {shown} ({self.prog} --help lists the options).\n")
+
+
+def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of `nsys-llm`, one subcommand a recipe, derived from the manifests.
+
+    Args:
+        asked: The subcommand that will be parsed, made alone where there is one of that name; else
+            all are there, without their options. None: all of them whole.
+    """
+    parser = _Parser(
         prog="nsys-llm",
         description="Explain LLM traces of NVIDIA Nsight Systems, over all ranks at once.",
         epilog="Exit codes: 0 done, 1 a gate failed, 2 bad usage or nothing readable, "
@@ -31,16 +45,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"nsys-llm-recipes {__version__}")
     commands = parser.add_subparsers(dest="recipe", metavar="COMMAND", required=True)
-    short = f"{load_manifest(_OVERVIEW_RECIPE).title}: {_OVERVIEW_RECIPE} --input PATH..."
-    command = commands.add_parser(_OVERVIEW, help=short, description=short)
-    _add_recipe(command, _OVERVIEW_RECIPE)
-    for name in recipe_names():
-        manifest = load_manifest(name)
-        _add_recipe(
-            commands.add_parser(name, help=manifest.title, description=manifest.description), name
-        )
-    shown = "Show a result: its findings, one of them, or rows of a table."
-    _add_show(commands.add_parser(_SHOW, help=shown, description=shown))
+    recipes = {_OVERVIEW: _OVERVIEW_RECIPE, **{name: name for name in recipe_names()}}
+    names = [*recipes, _SHOW]
+    for name in [asked] if asked in names else names:
+        if name == _SHOW:
+            shown = "Show a result: its findings, one of them, or rows of a table."
+            _add_show(commands.add_parser(_SHOW, help=shown, description=shown))
+            continue
+        recipe = recipes[name]
+        short = recipe_title(recipe) + (f": {recipe} --input PATH..." if name != recipe else "")
+        command = commands.add_parser(name, help=short)
+        if asked in (None, name):
+            command.description = short if name != recipe else load_manifest(recipe).description
+            _add_recipe(command, recipe)
     return parser
 
 
@@ -108,7 +125,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if words[:1] == [_OVERVIEW] and "--input" not in words:
         # Its paths stand without --input, which its parser asks for.
         words[1:1] = ["--input"] if len(words) > 1 and not words[1].startswith("-") else []
-    return build_parser().parse_args(words)
+    return build_parser(words[0] if words else "").parse_args(words)
 
 
 def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
@@ -117,8 +134,10 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
         from nsys_llm.run.show import show
 
         return show(given, console)
+    from nsys_llm.core.freed_memory import keep_freed
     from nsys_llm.run.runner import run_recipe
 
+    keep_freed()
     recipe = _OVERVIEW_RECIPE if given["recipe"] == _OVERVIEW else given["recipe"]
     options = resolved_options(load_manifest(recipe), given)
     with open_executor(given["mode"], given["scheduler_file"]) as executor:
@@ -126,4 +145,6 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from nsys_llm.run import command
+
+    sys.exit(command.main())

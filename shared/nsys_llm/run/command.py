@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
-_INTERRUPTED = 130
+_INTERRUPTED = 128 + signal.SIGINT
+_TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> int:
@@ -23,9 +26,29 @@ def main() -> int:
         # Outside of the run: before it began, or after its results were published.
         print("error: interrupted.", file=sys.stderr)
         code = _INTERRUPTED
+    except SystemExit as ended:
+        if ended.code != _TERMINATED:
+            raise
+        code = _TERMINATED
+    if code in (_INTERRUPTED, _TERMINATED):
+        _leave(code)
     # What is left to do is the interpreter's: a further interrupt ends it, without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process now: Python would wait for its threads, which may compute for minutes."""
+    # A further signal must not keep folders from being removed.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    from nsys_llm.core.stopping import end_everything
+
+    end_everything()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 def _fill_closed() -> None:

@@ -7,12 +7,16 @@ partials hold integers and strings only.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
+from multiprocessing.util import _run_finalizers  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -230,8 +234,27 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             reason = str(error) or f"no worker within {_SECONDS_FOR_WORKERS} s"
             raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
-        with client:
+        try:
             yield DaskFutures(client)
+        except SystemExit:
+            # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
+            _kill_local_workers(client)
+            raise
+        except BaseException:
+            client.close()
+            raise
+        client.close()
+
+
+def _kill_local_workers(client: Any) -> None:
+    """Kill the workers of a local cluster, and remove what they keep on disk."""
+    logging.disable()
+    for worker in getattr(client.cluster, "workers", {}).values():
+        with suppress(OSError, TypeError):  # it has ended, or not begun
+            os.kill(worker.pid, signal.SIGKILL)
+        shutil.rmtree(worker.local_directory, ignore_errors=True)
+    # The semaphores shared with them; Python would print that they are left.
+    _run_finalizers(0)
 
 
 def _scheduler_address(file: str) -> str:

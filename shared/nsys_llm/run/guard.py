@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
@@ -112,6 +112,8 @@ def _heard_again() -> Iterator[None]:
             return
         interrupted = issubclass(dropped.exc_type, KeyboardInterrupt)
         number = signal.SIGINT if interrupted else signal.SIGTERM
+        if not interrupted:
+            signal.signal(number, _stop)
         # Not at once: it would be dropped again.
         threading.Timer(_SECONDS_TO_REPEAT, os.kill, (os.getpid(), number)).start()
 
@@ -129,11 +131,14 @@ def _stopped_by_sigterm() -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _stop(number: int, _: object) -> NoReturn:
+    # A second one must not interrupt what removes the half-written folder.
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)

@@ -8,20 +8,27 @@ presence is tested, not assumed.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import multiprocessing
 import os
+import signal
+import sys
+import threading
+import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import nsys_recipe
 from nsys_recipe.lib import recipe
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
+from nsys_llm.core.freed_memory import keep_freed
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import DaskFutures, Executor, Inline
@@ -30,6 +37,10 @@ from nsys_llm.run.publish import ANALYSIS_SUFFIX
 from nsys_llm.run.runner import run_recipe
 
 T = TypeVar("T")
+
+#: Of linux/prctl.h: a signal to get when the parent ends.
+_PR_SET_PDEATHSIG: Final = 1
+_SECONDS_TO_END: Final = 0.5
 
 
 class RankRecipe(recipe.Recipe):  # type: ignore[misc]
@@ -74,9 +85,12 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
             SystemExit: The run ended with something other than 0; nsys turns it into 1.
         """
         super().run(context)
+        _end_with_launcher()
         console = Console(quiet=bool(self.get_parsed_arg("quiet")))
 
         def run() -> RunOutcome:
+            # Before the pool forks its workers, which then have it too.
+            keep_freed()
             names = [option.name for option in self.manifest.options]
             given = {name: self.get_parsed_arg(name) for name in names}
             if self._output_is_plain and given["output"]:
@@ -90,7 +104,11 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
                 analysis_record=self._analysis_dict,
             )
 
-        outcome = run_guarded(console, run)
+        try:
+            outcome = run_guarded(console, run)
+        except SystemExit:
+            _end_pool()
+            raise
         if outcome.folder is not None:
             console.show(*outcome.summary, "")
             # The launcher prints this on success.
@@ -169,6 +187,35 @@ def _executor(context: Any) -> Executor:
         # The context has made its client the default one, and set up its workers.
         return DaskFutures(default_client())
     return _NsysExecutor(context, name)
+
+
+def _end_with_launcher() -> None:
+    """Have this process terminated when `nsys` is, which does not hand on signals."""
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        return
+    launcher = os.getppid()
+
+    def look(_: int, __: object) -> None:
+        # Of a thread of the launcher that ended, the system speaks too.
+        if os.getppid() != launcher:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGUSR1, look)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+
+
+def _end_pool() -> None:
+    """End the workers of NVIDIA's pool, which would be waited for."""
+    # A group that is terminated as a whole gets the signal twice, see `_end_with_launcher`.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    workers = multiprocessing.active_children()
+    for worker in workers:
+        worker.terminate()  # removes what it has made
+    until_s = time.monotonic() + _SECONDS_TO_END
+    for worker in workers:
+        worker.join(max(until_s - time.monotonic(), 0))
+        worker.kill()
 
 
 def _ready(_: None) -> None:

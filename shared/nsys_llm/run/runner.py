@@ -13,6 +13,7 @@ from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.report import drawing
+from nsys_llm.report.anonymous import anonymous
 from nsys_llm.report.part import finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
@@ -71,6 +72,8 @@ def run_recipe(
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(run, console)
+        if options["anonymize"]:
+            run = anonymous(run)
         if manifest.recipes:
             run = with_parts(run)
         results = finished(run)
@@ -96,6 +99,8 @@ def run_recipe(
             "InputFiles": [profile.path for profile in inputs.profiles],
             "Outputs": written,
         }
+        if options["anonymize"]:
+            analysis["InputFiles"] = [profile.label for profile in run.profiles]
         try:
             place = folder.publish(analysis)
         finally:

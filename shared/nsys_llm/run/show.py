@@ -15,7 +15,6 @@ from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.rendering import write_report_later
 from nsys_llm.view.tables import cells, headings
-from nsys_llm.view.text import shortened
 
 #: More are in the parquet file; what is shown stays bounded.
 _MOST_ROWS: Final = 1_000
@@ -104,8 +103,8 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
     fields = result.results.fields(name)
     columns = list(fields)
     rows = [
-        [shortened(shown, _CELL_LENGTH) for shown, _ in row]
-        for row in cells(frame, fields, columns, rows_n)
+        [shown for shown, _ in row]
+        for row in cells(frame, fields, columns, rows_n, length=_CELL_LENGTH)
     ]
     return [*_aligned([headings(fields, columns), *rows]), f"{len(frame):,} rows"]
 

@@ -192,6 +192,8 @@ class _Boundary:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        if isinstance(error, UsageError):
+            return False  # nothing that another profile would not meet
         if isinstance(error, ReportError):
             self.failure = self._failed(error.message)
         elif isinstance(error, Exception):

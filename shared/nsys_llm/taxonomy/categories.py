@@ -77,13 +77,12 @@ class RuleSet:
 
     engine: str
     rules: tuple[Rule, ...]
-    _regexes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
     _candidates: dict[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+    _known: dict[str, Classification] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        regexes = tuple(re.compile(rule.pattern) for rule in self.rules)
-        object.__setattr__(self, "_regexes", regexes)
         object.__setattr__(self, "_candidates", _index_by_gram(self.rules))
+        object.__setattr__(self, "_known", {})
 
     def classify(self, name: str) -> Classification:
         """Return what the first matching rule says about a kernel's name, or `UNMATCHED`.
@@ -91,17 +90,28 @@ class RuleSet:
         Args:
             name: Demangled, mangled or base name. A base name such as `device_kernel` may say less.
         """
+        # Ranks have mostly the same names.
+        if (known := self._known.get(name)) is None:
+            known = self._known[name] = self._classified(name)
+        return known
+
+    def _classified(self, name: str) -> Classification:
         # Most patterns can be ruled out because four characters that they need are not in the
         # name. Trying every pattern takes about four times as long.
         grams = {name[start : start + _GRAM] for start in range(len(name) - _GRAM + 1)}
         found = {
             index for gram in grams & self._candidates.keys() for index in self._candidates[gram]
         }
-        for index in sorted(found):
-            if self._regexes[index].search(name):
-                rule = self.rules[index]
+        for rule in (self.rules[index] for index in sorted(found)):
+            if _regex(rule.pattern).search(name):
                 return Classification(rule.category, rule.id, rule.operation, rule.flags)
         return _NO_MATCH
+
+
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Return a pattern compiled. Of an engine's hundred a run comes to try a few."""
+    return re.compile(pattern)
 
 
 @cache

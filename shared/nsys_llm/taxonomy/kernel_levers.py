@@ -15,6 +15,7 @@ class KernelLever:
 
     Attributes:
         id: Name of the rule that speaks of it.
+        culprit: What it is about, as findings of several recipes have it.
         names: Found in the names of such kernels.
         categories: Their categories.
         gpus: Found in the name of a GPU on which it applies; None: on all.
@@ -27,6 +28,7 @@ class KernelLever:
     """
 
     id: str
+    culprit: str
     names: re.Pattern[str]
     categories: tuple[str, ...]
     gpus: re.Pattern[str] | None

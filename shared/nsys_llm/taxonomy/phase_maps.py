@@ -45,7 +45,7 @@ class PhaseMap:
     def phase_of(self, name: str) -> int:
         """Return the position of a range's phase in `phases`, -1 for none."""
         for pattern, phase in self.rules:
-            if pattern.expression.search(name) is not None:
+            if pattern.matches(name):
                 return phase
         return -1
 
@@ -56,8 +56,10 @@ def phase_map(pairs: PhasePairs | None) -> PhaseMap:
     if pairs is None:
         pairs = built_in_pairs(BUILT_IN)
     phases = tuple(dict.fromkeys(phase for phase, _ in pairs))
+    ours = set(built_in_pairs(BUILT_IN))
     return PhaseMap(
-        phases, tuple((parse_pattern(text), phases.index(phase)) for phase, text in pairs)
+        phases,
+        tuple((parse_pattern(pair[1], ours=pair in ours), phases.index(pair[0])) for pair in pairs),
     )
 
 

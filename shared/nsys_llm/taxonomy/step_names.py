@@ -62,7 +62,7 @@ class NumberedRange:
 def engine_steps() -> tuple[EngineStep, ...]:
     """Return the ranges of all engines, of one engine in the order in which they are looked for."""
     return tuple(
-        EngineStep(engine["engine"], one["name"], parse_pattern(one["pattern"]))
+        EngineStep(engine["engine"], one["name"], parse_pattern(one["pattern"], ours=True))
         for engine in _data()["engines"]
         for one in engine["ranges"]
     )
@@ -71,7 +71,9 @@ def engine_steps() -> tuple[EngineStep, ...]:
 def numbered_ranges() -> tuple[NumberedRange, ...]:
     """Return the ranges of frameworks, in the order in which they are looked for."""
     return tuple(
-        NumberedRange(one["name"], parse_pattern(one["pattern"]), one["edge"], one["unit"])
+        NumberedRange(
+            one["name"], parse_pattern(one["pattern"], ours=True), one["edge"], one["unit"]
+        )
         for one in _data()["numbered"]
     )
 
@@ -115,7 +117,7 @@ def unit_of(name: str) -> str:
 
 @cache
 def _patterns(kind: str) -> tuple[NamePattern, ...]:
-    return tuple(parse_pattern(text) for text in _data()[kind]["patterns"])
+    return tuple(parse_pattern(text, ours=True) for text in _data()[kind]["patterns"])
 
 
 @cache

@@ -23,9 +23,10 @@ WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, COPIES, PROFILER, IDLE)
 #: Detail of computation: a CUDA graph traced as a whole, of which nobody knows what runs in it.
 WHOLE_GRAPH: Final = "whole_graph"
 
-#: Details of communication: before the last rank had come, from then on, and what is not matched
-#: with the other ranks for sure.
+#: Details of communication: before the last rank had come, the same between stages of a pipeline,
+#: which wait by schedule, from then on, and what is not matched with the other ranks for sure.
 WAITING: Final = "waiting"
+BUBBLE: Final = "pipeline bubble"
 TRANSFER: Final = "transfer"
 NOT_MATCHED: Final = "not_matched"
 
@@ -58,6 +59,7 @@ BOUND_WORDS: Final[Mapping[str, str]] = {
     COMPUTE: "COMPUTE-BOUND",
     TRANSFER: "TRANSFER-BOUND",
     WAITING: "STRAGGLER-BOUND",
+    BUBBLE: "BUBBLE-BOUND",
     COPIES: "COPY-BOUND",
     HOST: "HOST-BOUND",
     START_UP: "START-UP-BOUND",

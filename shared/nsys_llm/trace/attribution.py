@@ -5,9 +5,10 @@ All functions work on one process: a correlation id is unique there and nowhere 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
 
@@ -32,23 +33,49 @@ def join_launches(
     """
     if op_ids.size == 0 or call_ids.size == 0:
         return np.full(op_ids.shape, -1, dtype=np.int64)
-    rows = np.arange(call_ids.size)
-    if call_starts_ns is not None and (call_starts_ns[1:] < call_starts_ns[:-1]).any():
-        rows = np.argsort(call_starts_ns, kind="stable")
     low, high = int(call_ids.min()), int(call_ids.max())
     dense = low >= 0 and high - low < _DENSE * (call_ids.size + op_ids.size)
     if dense and _FEW * op_ids.size > call_ids.size:
-        table = np.full(high - low + 1, -1, dtype=np.int64)
-        table[call_ids[rows[::-1]] - low] = rows[::-1]  # the last assignment, the earliest, stays
+        table = _row_of_id(call_ids, call_starts_ns, low, high)
         if op_ids.min() >= low and op_ids.max() <= high:
-            return table[op_ids - low]
+            return table[op_ids - low].astype(np.int64)
         valid = (op_ids >= low) & (op_ids <= high)
-        return np.where(valid, table[np.where(valid, op_ids - low, 0)], -1)
+        return np.where(valid, table[np.where(valid, op_ids - low, 0)], -1).astype(np.int64)
     valid = (op_ids >= max(low, 0)) & (op_ids <= high)
+    rows = _by_start(call_starts_ns, call_ids.size)
     order = rows[np.argsort(call_ids[rows], kind="stable")]
     index = np.minimum(np.searchsorted(call_ids[order], op_ids), call_ids.size - 1)
     found = order[index]
     return np.where(valid & (call_ids[found] == op_ids), found, -1)
+
+
+def _by_start(starts_ns: IntArray | None, rows_n: int) -> IntArray:
+    """Return the rows in order of time; as they are without times."""
+    if starts_ns is not None and (starts_ns[1:] < starts_ns[:-1]).any():
+        return np.argsort(starts_ns, kind="stable")
+    return np.arange(rows_n)
+
+
+def _row_of_id(ids: IntArray, starts_ns: IntArray | None, low: int, high: int) -> npt.NDArray[Any]:
+    """Return the row of each id from `low` to `high`, -1 where there is none; the earliest row.
+
+    Args:
+        ids: Shape (n,), all from `low` to `high`.
+        starts_ns: Shape (n,), to tell the earliest; None: the first row is.
+        low: The smallest id.
+        high: The largest.
+    """
+    # Half as much to fill and to look up where rows have 32 bits.
+    dtype = np.int32 if ids.size < 1 << 31 else np.int64
+    table = np.full(high - low + 1, -1, dtype=dtype)
+    row = np.arange(ids.size, dtype=dtype)
+    place = ids - low if low else ids
+    table[place[::-1]] = row[::-1]  # the last assignment, the first row, stays
+    # Which row is the earliest matters only to an id that several have.
+    if starts_ns is not None and (table[place] != row).any():
+        latest_first = _by_start(starts_ns, ids.size)[::-1]
+        table[place[latest_first]] = latest_first
+    return table
 
 
 def duplicate_keys(call_ids: IntArray) -> IntArray:

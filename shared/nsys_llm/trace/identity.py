@@ -10,7 +10,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -281,6 +281,24 @@ def _labelled(numbered: Sequence[tuple[RankEntry, int | None, str]]) -> list[Ran
         Rank(entry.key, number, file, None if number is None else source, entry.facts)
         for file, (entry, number, source) in zip(files, ordered, strict=True)
     ]
+
+
+def relabelled(ranks: Sequence[Rank], label_of: Callable[[str], str]) -> list[Rank]:
+    """Return ranks with other labels, in the same order; see `Rank.file`.
+
+    Args:
+        ranks: Of one side or several.
+        label_of: The label of a profile, by its path.
+    """
+    named: dict[RankKey, Rank] = {}
+    for side in dict.fromkeys(rank.key.side for rank in ranks):
+        numbered = [
+            (RankEntry(rank.key, label_of(rank.key.path), rank.facts, True), rank.number, "")
+            for rank in ranks
+            if rank.key.side == side
+        ]
+        named |= {rank.key: rank for rank in _labelled(numbered)}
+    return [replace(rank, file=named[rank.key].file) for rank in ranks]
 
 
 def _bare(name: str) -> str:

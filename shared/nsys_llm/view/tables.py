@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .text import counted, format_instant, format_value, shortened
+from .text import counted, format_instant, format_value, shortened, told_apart
 
 #: Of a name; and of all names of a row, where it has several. None is cut below the last.
 _NAME_LENGTH: Final = 64
@@ -134,10 +134,16 @@ def parted_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[st
 
     Where none does, or there are no rows, the first list has them all.
     """
-    filled = [name for name in columns if frame[name].notna().any()]
+    filled = [name for name in columns if _has_value(frame[name])]
     if not filled:
         return list(columns), []
     return filled, [name for name in columns if name not in filled]
+
+
+def _has_value(column: pd.Series) -> bool:
+    """Return whether any row has a value; most columns have one in the first."""
+    first: Any = column.iat[0] if len(column) else None
+    return bool(pd.notna(first)) or bool(column.notna().any())
 
 
 def unfilled(fields: Mapping[str, Field], empty: Sequence[str]) -> str:
@@ -158,11 +164,13 @@ def cells(
     columns: Sequence[str],
     rows_n: int,
     by: str | None = None,
+    length: int | None = None,
 ) -> list[list[tuple[str, str]]]:
     """Return the rows to show as (shown text, whole text); names are shortened in the shown text.
 
     These are the first, or with `by` those largest in that column, above or below 0, where there
-    are more.
+    are more. Names of a column that differ are shown so that they differ; `length` is how long they
+    get, or as long as a line of the notebook has room for.
     """
     # Columns one by one: cutting a whole frame copies each of them.
     top = [frame[name].iloc[:rows_n] for name in columns]
@@ -171,9 +179,10 @@ def cells(
         order = size.sort_values(ascending=False, kind="stable").index
         top = [frame[name].iloc[order[:rows_n]] for name in columns]
     texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
-    length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
+    if length is None:
+        length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
     found = [
-        [_cell(value, fields[name], length) for value in values.tolist()]
+        _cells(values.tolist(), fields[name], length)
         for name, values in zip(columns, top, strict=True)
     ]
     return [list(row) for row in zip(*found, strict=True)]
@@ -245,11 +254,14 @@ def _field(field: Any) -> Field:
     )
 
 
-def _cell(value: Any, field: Field, length: int) -> tuple[str, str]:
-    whole = shown(value, field)
+def _cells(values: Sequence[Any], field: Field, length: int) -> list[tuple[str, str]]:
+    """Return the texts of a column, as short as they are shown and whole."""
+    whole = [shown(value, field) for value in values]
+    if field.numeric:
+        return list(zip(whole, whole, strict=True))
     if field.name in PROSE:
-        length = _PROSE_LENGTH
-    return (whole if field.numeric else shortened(whole, length)), whole
+        return [(shortened(text, _PROSE_LENGTH), text) for text in whole]
+    return list(zip(told_apart(whole, length), whole, strict=True))
 
 
 def _cell_html(cell: tuple[str, str], style: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from .kernel_names import kernel_label
@@ -143,6 +144,48 @@ def shortened(name: str, length: int = 60) -> str:
         return name
     tail = (length - 3) // 3
     return f"{name[: length - 3 - tail]}...{name[len(name) - tail :]}"
+
+
+def told_apart(names: Sequence[str], length: int) -> list[str]:
+    """Return names of one table that fit, different ones different: what is common gets cut.
+
+    Args:
+        names: As they are; equal ones are shown alike.
+        length: Of a name as it is shown, 8 or more.
+    """
+    shown = {name: shortened(name, length) for name in names}
+    by_shown: dict[str, list[str]] = {}
+    for name, text in shown.items():
+        by_shown.setdefault(text, []).append(name)
+    taken = set(by_shown)
+    for alike in by_shown.values():
+        if len({cleaned(name) for name in alike}) > 1:
+            for name in (one for one in alike if cleaned(one) != shown[one]):
+                shown[name] = _apart(name, alike, length, taken)
+                taken.add(shown[name])
+    return [shown[name] for name in names]
+
+
+def _apart(name: str, alike: Sequence[str], length: int, taken: Container[str]) -> str:
+    """Return a name from where it differs from all others, or the most similar one, or numbered."""
+    whole, texts = cleaned(name), [cleaned(other) for other in alike]
+    nearest_n = max(_common_n([whole, other]) for other in texts if other != whole)
+    for common_n in (_common_n(texts), nearest_n):
+        head = whole[: min(common_n, (length - 3) // 3)]
+        text = f"{head}...{whole[common_n:]}"[:length]
+        if text not in taken:
+            return text
+    number = 1
+    while (marked := f"{text[: length - len(str(number)) - 1]}~{number}") in taken:
+        number += 1
+    return marked
+
+
+def _common_n(texts: Sequence[str]) -> int:
+    """Return how many characters all texts begin with."""
+    first, last = min(texts), max(texts)
+    both = zip(first, last, strict=False)
+    return next((n for n, (a, b) in enumerate(both) if a != b), len(first))
 
 
 def _is_null(value: Any) -> bool:

@@ -13,6 +13,9 @@ from quick_run import quick
 from nsys_llm.recipes.idle_gaps.findings.answer import findings
 from nsys_llm.recipes.idle_gaps.findings.causes import HOST_CAUSES, LEVERS
 from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.machine import simulate, write_profiles
+from nsys_llm.testing.machine.changes import with_launch_price, without_fault
+from nsys_llm.testing.machine.scenarios import balanced_launches, sync_in_step
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 US = 1_000
@@ -109,3 +112,34 @@ def test_random_hosts_lose_what_was_planted(tmp_path, seed):
     late = [sum(planted.get(cause, 0) for cause in HOST_CAUSES) for _, planted, _ in ranks]
     worst = int(np.argmax(late))
     assert {"launch_bound", "host_work"} & found.keys() or late[worst] < ranks[worst][2] / 100
+
+
+def span_ns(program):
+    """Return how long the GPUs of a simulated job are at work."""
+    every = [one for rank in simulate(program).operations for one in rank]
+    return max(one.end for one in every) - min(one.start for one in every)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("launches_n", [6, 12])
+def test_a_wait_that_goes_away_gains_what_lies_between_its_idle_time_and_all_of_it(
+    tmp_path, seed, launches_n
+):
+    program = sync_in_step(seed=seed, launches_n=launches_n)
+    write_profiles(simulate(program), tmp_path)
+    one = check(quick("idle_gaps", tmp_path))["idle_host_sync"]
+    truth_ns = span_ns(program) - span_ns(without_fault(program, "sync"))
+    # Waits at the ends of steps stay.
+    assert not one.gain.is_bound
+    assert 0 < truth_ns <= one.numbers["all_idle_ns"]
+
+
+@pytest.mark.parametrize("call_ns", [100, 1_000, 3_000])
+def test_faster_launches_gain_less_than_the_gaps_between_queued_kernels(tmp_path, call_ns):
+    program = balanced_launches()
+    write_profiles(simulate(program), tmp_path)
+    one = check(quick("idle_gaps", tmp_path))["queued_gaps"]
+    gained_ns = span_ns(program) - span_ns(with_launch_price(program, call_ns))
+    assert one.gain.is_bound
+    assert 0 < gained_ns < one.gain.gain_ns
+    assert "faster launches gain less than this" in one.recommendation

@@ -93,7 +93,8 @@ def test_gains_of_traces_fit(traces, run):
     assert [one.rule for one in shown if one.gain] == [
         "unfused_pointwise",
         "old_attention",
+        "dtype_conversions",
         "exposed_communication",
     ]
     if run == "before":
-        assert [round(one.gain.gain_pct) for one in shown[:2]] == [30, 15]
+        assert [round(one.gain.gain_pct) for one in shown[:3]] == [30, 15, 8]

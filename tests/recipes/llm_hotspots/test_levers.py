@@ -77,3 +77,64 @@ def test_eager_pointwise_kernels_gain_at_most_their_time_on_the_worst_gpu(tmp_pa
 def test_a_little_of_it_is_not_shown(tmp_path):
     one = found(tmp_path, [(EAGER, 9_000), (FUSED, 991_000)])["unfused_pointwise"]
     assert one.severity is None
+
+
+CAST = (
+    "void at::native::vectorized_elementwise_kernel<(int)8, at::native::bfloat16_copy_kernel_cuda"
+)
+CAST_STRIDED = (
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(int)::"
+    "[lambda(float) (instance 1)], at::native::memory::LoadWithCast<(int)1>>(int)"
+)
+ADD_CAST = (
+    "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctor_add<float>, LoadWithCast"
+)
+
+
+def test_conversions_of_the_data_type_gain_at_most_their_time(tmp_path):
+    kernels = [(CAST, 100_000), (CAST_STRIDED, 50_000), (COPY, 50_000), (FUSED, 800_000)]
+    rules = found(tmp_path, kernels)
+    one = rules["dtype_conversions"]
+    assert (one.gain.gain_ns, one.gain.is_bound, one.severity) == (150_000, True, "high")
+    # They are part of what fusion would gain: one opportunity.
+    assert one.culprit == rules["unfused_pointwise"].culprit
+    assert rules["unfused_pointwise"].gain.gain_ns == 200_000
+
+
+def test_copies_of_one_type_and_sums_are_no_conversions(tmp_path):
+    assert "dtype_conversions" not in found(tmp_path, [(COPY, 500), (ADD_CAST, 500), (EAGER, 9)])
+
+
+CUDA_CORES = (
+    "ampere_sgemm_128x64_tn",
+    "volta_fp16_sgemm_fp16_128x64_nn",
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)",
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x128x8_stage3_warpsize1x2x1_ffma_aligna4",
+)
+TENSOR_CORES = (
+    "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_tn",
+    "cutlass_80_tensorop_s1688gemm_128x128_16x4_tn_align4",
+    "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_tensor16x8x8_execute",
+    "ampere_bf16_s16816gemm_bf16_128x64_tn",
+    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN",
+)
+
+
+@pytest.mark.parametrize("name", CUDA_CORES)
+def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path, name):
+    one = found(tmp_path, [(name, 800_000), (FUSED, 200_000)], gpu=AMPERE)
+    one = one["gemms_without_tensor_cores"]
+    # 19.5 of 312 TFLOP/s leave a sixteenth of 800 us.
+    assert one.gain.gain_ns == 800_000 - 800_000 * 19.5 / 312
+    assert (one.gain.is_bound, one.culprit, one.name) == (True, "kernel:gemm", "gemm")
+    assert "can take no less than 6.2 % of that" in one.details
+
+
+def test_products_on_tensor_cores_have_nothing_faster(tmp_path):
+    kernels = [(name, 100_000) for name in TENSOR_CORES]
+    assert found(tmp_path, kernels, gpu=AMPERE) == {}
+
+
+@pytest.mark.parametrize("gpu", ["NVIDIA B200", "Tesla P100-SXM2-16GB", None])
+def test_gpus_of_other_ratios_are_not_judged(tmp_path, gpu):
+    assert found(tmp_path, [(CUDA_CORES[0], 800_000)], gpu=gpu) == {}

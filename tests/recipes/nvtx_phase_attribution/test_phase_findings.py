@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from phase_run import RECIPE
 from planted import frame_of
@@ -11,7 +12,9 @@ from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import answer, findings
 from nsys_llm.recipes.nvtx_phase_attribution.findings.caveats import caveats
+from nsys_llm.recipes.nvtx_phase_attribution.findings.phases import per_step
 from nsys_llm.recipes.nvtx_phase_attribution.per_rank.attribution_coverage import PARTS
+from nsys_llm.report.gains import Gain
 from nsys_llm.testing.demo import write_demo
 
 MS = 1_000_000
@@ -49,7 +52,7 @@ def rank_phase(rank, work_ns, above_ns, waits_ns=0, **others):
     return {
         **{"rank": rank, "file": f"rank{rank}", "phase": "decode", "ops_n": 7},
         **{"gpu_ns": work_ns + waits_ns, "work_ns": work_ns, "communication_ns": waits_ns},
-        **{"above_median_ns": above_ns, **others},
+        **{"above_median_ns": above_ns, "kernel_ns": work_ns + waits_ns, **others},
     }
 
 
@@ -80,7 +83,8 @@ def test_a_rank_that_works_longer_is_a_straggler_and_not_one_that_waits(slow_ns,
     assert (finding.gain.is_bound, finding.culprit) == (True, "rank:2")
     assert "the others wait for it" in finding.details
     assert "as many as the others" in finding.details
-    assert "straggler" in finding.title
+    # By the median of the others, 100 ms, without what it waits.
+    assert finding.title.endswith(f"straggler: compute {slow_ns / MS - 100:.1f} % longer")
 
 
 def test_a_rank_that_launches_more_has_more_work_and_is_no_straggler():
@@ -163,13 +167,31 @@ def slow_steps(steps, span_ns=1_000 * MS):
 def test_slow_steps_gain_what_they_take_beyond_the_median():
     finding = slow_steps(steps_of(*[10 * MS] * 15, 30 * MS, 40 * MS))
     assert finding.gain.gain_ns == 50 * MS
-    assert finding.gain.gain_step_ns == 50 * MS / 17
+    # As large a share of the mean step, 220 ms in 17 steps, as of the span of 1 s.
+    assert finding.gain.gain_step_ns == pytest.approx(0.05 * 220 * MS / 17)
     assert (finding.severity, finding.rank) == ("medium", 1)
     assert finding.gain.tail_pct == 75.0
     assert finding.window_ns == (180 * MS, 220 * MS)
     assert "4.0 times" in finding.title
     assert "2 steps of 17" in finding.details
     assert "the GPU waited" in finding.details
+
+
+@pytest.mark.parametrize("cut", [(True, True), (True, False), (False, True), (False, False)])
+def test_steps_that_the_capture_cuts_count_as_the_part_that_they_are(cut):
+    """Of 10 steps of 10 ms, the first or the last may be cut to 4 ms; 10 % stay 1 ms a step."""
+    lengths = [4 * MS if cut[0] else 10 * MS, *[10 * MS] * 8, 4 * MS if cut[1] else 10 * MS]
+    steps = steps_of(*lengths)
+    steps[0]["full"], steps[-1]["full"] = not cut[0], not cut[1]
+    rows = pd.DataFrame([{"full": True, **one} for one in steps])
+    tables = {
+        "steps": rows,
+        "rank_steps": pd.DataFrame(
+            [{"rank": 1, "unit": "step", "steps_n": 10, "warmup_n": 0, "gpu_pct": 99.0}]
+        ).assign(counted=True),
+    }
+    gain = Gain(sum(lengths) // 10, sum(lengths), ("idle",), "idle", is_bound=False)
+    assert per_step(gain, tables, 1).gain_step_ns == pytest.approx(1 * MS)
 
 
 def test_a_rare_slow_step_is_a_tail():

@@ -67,7 +67,9 @@ def test_launches_that_hold_kernels_back_have_a_ceiling_that_holds(tmp_path):
 
 @pytest.mark.parametrize(("late_ns", "waits_n"), [(10_000, 3), (60_000, 8), (150_000, 3)])
 def test_two_faults_rank_as_their_true_gains_do(tmp_path, late_ns, waits_n):
-    program = scenarios.two_faults(late_ns=late_ns, waits_n=waits_n)
+    # A host that is late by less than steps vary is told from chance by more of them.
+    steps_n = 30 if late_ns < 60_000 else 6
+    program = scenarios.two_faults(steps_n=steps_n, late_ns=late_ns, waits_n=waits_n)
     outcome, tables = budget(tmp_path, program)
     told = {
         "late_host": change(tables, "straggler", "rank1")[0],

@@ -13,9 +13,11 @@ import pytest
 from collective_world import world as collective_world
 from effort import pairwise, seeds
 from pipeline_world import ALL_REDUCE, APART, SEND_RECV, World, run, run_blocking, write_pipeline
-from quick_run import quick
+from quick_run import quick, quick_run
 
 from nsys_llm.analyses.collectives.stages import end_stages
+from nsys_llm.report.run_tables import run_tables
+from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -87,6 +89,31 @@ def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
         assert "bubble" in answer
         assert "for rank" not in answer
         assert "straggler" not in answer
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_stages_wait_for_is_the_bubble_and_nothing_to_overlap(schedule, tmp_path):
+    simulate, chunks_n = SCHEDULES[schedule]
+    ran = simulate(world_of(1, chunks_n))
+    done = quick_run("llm_overview", write_pipeline(tmp_path / "in", ran))
+    tables = run_tables(done)
+    details = tables["wall"].groupby("detail")["time_ns"].sum()
+    # Equals wait in the gradients' all-reduce alone, which this run has not.
+    assert details["pipeline bubble"] > 0
+    assert details.get("waiting", 0) == 0
+    bounds = wall_lines(tables)[0].bound.text
+    assert "STRAGGLER" not in bounds
+    culprits = set(tables["opportunities"]["culprit"].dropna())
+    assert not {one for one in culprits if one.startswith("rank:")}
+    assert "exposed_communication" not in set(tables["opportunities"]["rule"])
+
+
+def test_of_two_stages_exposed_communication_is_the_bubble(tmp_path):
+    ran = run(replace(world_of(1, 1, 2), steps_n=3))
+    tables = run_tables(quick_run("llm_overview", write_pipeline(tmp_path / "in", ran)))
+    rows = tables["opportunities"].set_index("rule")
+    assert "exposed_communication" not in rows.index
+    assert "llm_hotspots" in rows.loc["pipeline_bubble", "recipes"]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -82,7 +82,7 @@ def test_a_gpu_that_is_slow_in_all_kernels_is_slow(tmp_path, seed, ranks_n):
     (one,) = told.values()
     assert (one["rule"], one["rank"]) == ("persistent_straggler", slow)
     # None of the difference is lost, with two ranks either.
-    more = float(re.search(r"([\d.]+) % slower", one["title"])[1])
+    more = float(re.search(r"compute ([\d.]+) % longer", one["title"])[1])
     assert more == pytest.approx(20, abs=1)
     assert one["gain_ns"] == pytest.approx(0.2 * USUAL_NS.sum() * STEPS, rel=0.05)
 

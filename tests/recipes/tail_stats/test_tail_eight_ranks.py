@@ -90,7 +90,7 @@ def reads_the_slow_rank(tables, _jittery):
     told = told[told["kind"] == "performance"]
     assert rows(told, "rule rank") == [("persistent_straggler", SLOW_RANK)]
     one = told.iloc[0]
-    assert ": 20." in one["title"] or ": 19.9" in one["title"]
+    assert "compute 20." in one["title"] or "compute 19.9" in one["title"]
     # Of a layer 20, 22 and 3 us, a fifth more.
     usual_ns = STEPS * LAYERS * (USUAL_NS[GEMM] + sum(USUAL_NS[MIX]) / 2 + USUAL_NS[NORM])
     assert one["gain_ns"] == pytest.approx((SLOWNESS - 1) * usual_ns, rel=0.02)

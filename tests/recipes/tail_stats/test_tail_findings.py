@@ -145,7 +145,8 @@ def slow(number, mean_ns, name="gemm", others_ns=50_000.0):
 
 
 def test_a_slow_gpu_that_nobody_waits_for_gains_its_own_time():
-    ranks = [rank(0), rank(1, p50_others_p50=1.2), rank(2)]
+    ranks = [rank(one, total_ns=20 * 50_000) for one in range(3)]
+    ranks[1] |= {"p50_others_p50": 1.2, "total_ns": 20 * 60_000}
     own = [slow(0, 50_000.0), slow(1, 60_000.0), slow(2, 50_000.0)]
     (one,) = found(rank_tails=own, tail_ranks=ranks)
     assert (one.rule, one.rank, one.culprit) == ("slow_throughout", 1, "rank:1")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
@@ -74,7 +75,7 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     devices, device = distinct_codes(own["device_id"])
     streams, stream = distinct_codes(own["stream_id"])
     lane_keys, lane = distinct_codes((code[rows] * devices.size + device) * streams.size + stream)
-    ids, others = own["correlation_id"], kernels.take(np.flatnonzero(~wanted[code]))
+    ids = own["correlation_id"]
     lanes = []
     for place, key in enumerate(lane_keys.tolist()):
         mine = lane == place
@@ -91,7 +92,9 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
                 end_ns=own["end_ns"][mine & sent],
                 cut_n=int((mine & ~inside).sum()),
                 over_limit_n=int((mine & inside & ~sent).sum()),
-                before_n=_launched_before(ids[mine & sent], others, int(devices[device_place]))
+                before_n=_launched_before(
+                    ids[mine & sent], kernels, ~wanted[code], int(devices[device_place])
+                )
                 if operation == SEND_RECV
                 else np.empty(0, dtype=np.int64),
             )
@@ -99,12 +102,20 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     return CollectivesPartial({rank: tuple(lanes)})
 
 
-def _launched_before(ids: IntArray, others: Table, device_id: int) -> IntArray:
+def _launched_before(
+    ids: IntArray, kernels: Table, counted: npt.NDArray[np.bool_], device_id: int
+) -> IntArray:
     """Return how many kernels were launched on a device before those of some correlation ids.
 
     The ids of a process ascend in the order of its calls, however late the GPU comes to the work.
+
+    Args:
+        ids: Shape (n,).
+        kernels: Of the rank.
+        counted: Which of them count, shape (kernels,).
+        device_id: The device.
     """
-    own = np.sort(others["correlation_id"][others["device_id"] == device_id])
+    own = np.sort(kernels["correlation_id"][counted & (kernels["device_id"] == device_id)])
     return np.searchsorted(own, ids).astype(np.int64)
 
 

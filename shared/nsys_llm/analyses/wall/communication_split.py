@@ -3,24 +3,27 @@
 A device waits in a collective until the last rank has come (see `collectives.waits`) and transfers
 from then until it leaves. Only time counts that the wall split gives to communication: what is
 hidden behind computation costs nothing. Where a device waits in one collective and transfers in
-another, it transfers. What is not matched for sure is neither.
+another, it transfers. What is not matched for sure is neither. Waiting of a stage of a pipeline for
+another one is its bubble.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
+from nsys_llm.analyses.collectives.stages import end_stages
 from nsys_llm.numeric.intervals import (
     IntArray,
     subtract_intervals,
     total_length_ns,
     union_intervals,
 )
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, NOT_MATCHED, TRANSFER, WAITING
+from nsys_llm.taxonomy.communication import SEND_RECV
+from nsys_llm.taxonomy.wall_classes import BUBBLE, COMMUNICATION, NOT_MATCHED, TRANSFER, WAITING
 from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
 
@@ -32,12 +35,13 @@ def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetail
         walls: Of all devices; one without `hidden` is not divided.
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
+    staged = {id(one) for one in _staged(found)}
     for owner, device in enumerate(found.devices):
         key = device.rank.key, device.device_id
         hidden = walls[key].hidden if key in walls else None
         if hidden is None:
             continue
-        waiting, transfer = waiting_and_transfer(found, owner)
+        waiting, transfer = waiting_and_transfer(found.sequences, owner)
         transfer_ns = total_length_ns(subtract_intervals(transfer, hidden))
         waiting = subtract_intervals(subtract_intervals(waiting, transfer), hidden)
         waiting_ns = total_length_ns(waiting)
@@ -45,23 +49,38 @@ def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetail
             continue
         rest_ns = walls[key].communication_ns - waiting_ns - transfer_ns
         parts = {WAITING: waiting_ns, TRANSFER: transfer_ns, NOT_MATCHED: rest_ns}
+        if staged:
+            # Who waits for a stage and for others at once waits for the others.
+            others = [one for one in found.sequences if id(one) not in staged]
+            bubble = subtract_intervals(waiting, waiting_and_transfer(others, owner)[0])
+            parts[BUBBLE] = total_length_ns(bubble)
+            parts[WAITING] -= parts[BUBBLE]
         details[key] = {COMMUNICATION: parts}
     return details
 
 
-def waiting_and_transfer(found: MatchedCollectives, owner: int) -> tuple[IntArray, IntArray]:
+def _staged(found: MatchedCollectives) -> list[Sequenced]:
+    """Return the transfers between stages of pipelines."""
+    pairs = [one for one in found.sequences if one.operation == SEND_RECV and len(one.owners) == 2]
+    transfers_n = [
+        sum(len(one) for one in pairs if owner in one.owners) for owner in range(len(found.devices))
+    ]
+    return pairs if end_stages(transfers_n) else []
+
+
+def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[IntArray, IntArray]:
     """Return when a device waits and when it transfers, in its report's clock.
 
     Args:
-        found: The collectives of all ranks.
-        owner: Which device: its position in `found.devices`.
+        sequences: Matched collectives.
+        owner: Which device: its position in `MatchedCollectives.devices`.
 
     Returns:
         Two unions, shape (n, 2); they overlap where it waits in a collective and transfers in
         another.
     """
     begins, meets, leaves = ([np.empty(0, dtype=np.int64)] for _ in range(3))
-    for one in found.sequences:
+    for one in sequences:
         if owner not in one.owners or one.confidence == LOW_CONFIDENCE:
             continue
         place, met = one.owners.index(owner), one.waits.met

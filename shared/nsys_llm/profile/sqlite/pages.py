@@ -6,7 +6,7 @@ is for plain tables of finished exports; `read_integers` raises `UnexpectedCell`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,9 @@ from nsys_llm.profile.sqlite.cells import (
     UnexpectedCell,
     leaf_integers,
 )
+
+#: From pages to their columns.
+Decoder = Callable[[IntArray], list[IntArray]]
 
 _HEADER_BYTES: Final = 100
 _ROLLBACK_JOURNAL: Final = b"\x01\x01"
@@ -67,14 +70,22 @@ def read_integers(
 
     most_rows = min(most_rows, leaves.size * shape.page_bytes // _LEAST_CELL_BYTES)
     found = [_Column(most_rows) for _ in columns]
-    with ThreadPoolExecutor(_THREADS_N) as threads:
-        for parts in threads.map(decoded, batches):
-            for column, part in zip(found, parts, strict=True):
-                column.add(part)
+    for parts in _mapped(decoded, batches):
+        for column, part in zip(found, parts, strict=True):
+            column.add(part)
     after = path.stat()
     if (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         raise UnexpectedCell
     return [column.rows() for column in found]
+
+
+def _mapped(decoded: Decoder, batches: Sequence[IntArray]) -> Iterator[list[IntArray]]:
+    """Yield the columns of each batch in order, made by threads where there are several."""
+    if len(batches) < _THREADS_N:
+        yield from map(decoded, batches)
+        return
+    with ThreadPoolExecutor(_THREADS_N) as threads:
+        yield from threads.map(decoded, batches)
 
 
 def _page_shape(path: Path) -> PageShape:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -86,6 +86,9 @@ class SqliteReport:
         # Rows that are read over and over because pages lead back to each other.
         steps_n = max(self._state.size_bytes // _BYTES_PER_STEP, _LEAST_STEPS)
         self._database.set_progress_handler(_limit(steps_n), _INSTRUCTIONS_PER_STEP)
+        self._shapes: dict[str, TableShape] = {}
+        self._driver = ExitStack()
+        self._connection: adbc_driver_manager.AdbcConnection | None = None
         # A name may have been cut off in the middle of a character.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         try:
@@ -104,6 +107,7 @@ class SqliteReport:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self._driver.close()
         self._database.close()
 
     def has(self, table: str) -> bool:
@@ -131,7 +135,7 @@ class SqliteReport:
         if not self.has(table):
             return frozenset()
         name = table_source(table).nsys
-        shape = self._guarded(lambda: table_shape(self._database, name))
+        shape = self._guarded(lambda: self._shape(name))
         return frozenset(field.name for field in shape.fields if not field.computed)
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
@@ -212,7 +216,7 @@ class SqliteReport:
 
     def _read(self, source: TableSource, columns: Sequence[str]) -> Table:
         """Read integers of a large table from its pages, and all else through the driver."""
-        shape = table_shape(self._database, source.nsys)
+        shape = self._shape(source.nsys)
         if shape.row_id is None:
             return self._bulk(source, shape, columns, None)
         if (span := row_span(self._database, shape)) is None:
@@ -221,6 +225,11 @@ class SqliteReport:
             with suppress(UnexpectedCell):  # then the driver reads, or explains, the table
                 return self._past_driver(source, shape, columns, span)
         return self._bulk(source, shape, columns, span)
+
+    def _shape(self, name: str) -> TableShape:
+        if name not in self._shapes:
+            self._shapes[name] = table_shape(self._database, name)
+        return self._shapes[name]
 
     def _past_driver(
         self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan
@@ -254,8 +263,12 @@ class SqliteReport:
         wide = span is not None and span.high - span.low >= _SPLIT_ROWS
         asked = [selected(source, column) for column in columns]
         queries = shape.queries(asked, span if wide else None)
-        with ThreadPoolExecutor(max_workers=2) as threads:
-            batches = [batch for part in threads.map(self._batches, queries) for batch in part]
+        if len(queries) == 1:
+            batches = self._batches(queries[0], self._opened())
+        else:
+            with ThreadPoolExecutor(max_workers=2) as threads:
+                parts = list(threads.map(self._batches_apart, queries))
+            batches = [batch for part in parts for batch in part]
         return Table(
             {
                 name: concatenated([batch.column(index) for batch in batches], name)
@@ -263,12 +276,25 @@ class SqliteReport:
             }
         )
 
-    def _batches(self, query: str) -> list[Any]:
+    def _opened(self) -> adbc_driver_manager.AdbcConnection:
+        """Return the driver's connection, opened for the first query and closed with the report."""
+        if self._connection is None:
+            database = adbc_driver_sqlite.connect(self._uri)
+            self._driver.callback(database.close)
+            self._connection = adbc_driver_manager.AdbcConnection(database)
+            self._driver.callback(self._connection.close)
+        return self._connection
+
+    def _batches_apart(self, query: str) -> list[Any]:
+        """Return all batches, over a connection of their own: of two threads each has one."""
         with (
             closing(adbc_driver_sqlite.connect(self._uri)) as database,
             closing(adbc_driver_manager.AdbcConnection(database)) as connection,
-            closing(adbc_driver_manager.AdbcStatement(connection)) as statement,
         ):
+            return self._batches(query, connection)
+
+    def _batches(self, query: str, connection: adbc_driver_manager.AdbcConnection) -> list[Any]:
+        with closing(adbc_driver_manager.AdbcStatement(connection)) as statement:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
             statement.set_sql_query(query)
             stream, _ = statement.execute_query()

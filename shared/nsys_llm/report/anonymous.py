@@ -1,0 +1,68 @@
+"""A run without what identifies its owner: hosts, processes and files become numbered labels.
+
+What a program chose to name stays, since a report is about it: kernels, NVTX ranges, CUDA calls; so
+do numbers of ranks, processes and threads, times, and the names of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.profile.inputs import natural_key
+from nsys_llm.report.run import Run
+from nsys_llm.trace.identity import relabelled
+from nsys_llm.trace.outcomes import ProfileOutcome
+
+_UNREADABLE: Final = "cannot be read; the command says why"
+_UNREAD: Final = "inputs were left out; the command says which"
+
+
+class _Labels:
+    """What identifies somebody, and the label that stands for it in all of a run."""
+
+    def __init__(self, kind: str, names: Iterable[str]) -> None:
+        distinct = list(dict.fromkeys(names))
+        width = len(str(len(distinct)))
+        self._labels = {
+            name: f"{kind}-{number:0{width}d}" for number, name in enumerate(distinct, start=1)
+        }
+
+    def of(self, name: str) -> str:
+        return self._labels[name]
+
+
+def anonymous(run: Run) -> Run:
+    """Return the run with labels like host-1, process-1 and profile-1, the same in every table."""
+    facts = [profile.facts for profile in run.profiles if profile.facts is not None]
+    hosts = _Labels("host", (one.host for one in facts if one.host is not None))
+    processes = _Labels("process", (name for one in facts for name in one.processes.values()))
+    paths = sorted((profile.path for profile in run.profiles), key=natural_key)
+    files = _Labels("profile", paths)
+    shown = {id(one): _without_names(one, hosts, processes) for one in facts}
+    ranks = tuple(replace(rank, facts=shown.get(id(rank.facts))) for rank in run.ranks)
+    return replace(
+        run,
+        profiles=tuple(
+            _renamed(profile, files.of(profile.path), shown.get(id(profile.facts)))
+            for profile in run.profiles
+        ),
+        ranks=tuple(relabelled(ranks, files.of)),
+        left_out=(f"{len(run.left_out)} {_UNREAD}",) if run.left_out else (),
+    )
+
+
+def _without_names(facts: CaptureFacts, hosts: _Labels, processes: _Labels) -> CaptureFacts:
+    return replace(
+        facts,
+        host=None if facts.host is None else hosts.of(facts.host),
+        processes={pid: processes.of(name) for pid, name in facts.processes.items()},
+        secret_variables=(),
+    )
+
+
+def _renamed(profile: ProfileOutcome, label: str, facts: CaptureFacts | None) -> ProfileOutcome:
+    reason = None if profile.reason is None else f"{label}: {_UNREADABLE}."
+    return replace(profile, label=label, facts=facts, reason=reason, fault=None)

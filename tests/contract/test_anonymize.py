@@ -1,0 +1,152 @@
+"""--anonymize: no byte of any output holds a host, a process, a file or a variable of a profile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from command_line import rows, run
+from quick_run import quick_run
+
+from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.report.anonymous import anonymous
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+#: In everything that identifies somebody, and in nothing else.
+MARKER = "zzowner4711"
+#: Names that stay: a report is about them.
+KERNEL, RANGE = "kernel_that_stays", "range_that_stays"
+
+
+def report(rank: int, duration_ns: int = 5_000) -> TraceBuilder:
+    """Return a profile with the marker in the names of its host, processes and variables."""
+    builder = TraceBuilder(duration_ns=400_000, hostname=f"{MARKER}-node{rank // 2}")
+    builder.process(pid=4000 + rank, name=f"/home/{MARKER}/bin/server{rank}")
+    builder.environment(**{f"{MARKER.upper()}_TOKEN": "x", "RANK": str(rank)})
+    for step in range(8):
+        at_ns = 40_000 * step
+        builder.nvtx(RANGE, at_ns, at_ns + 39_000, pid=4000 + rank)
+        for kernel in range(3):
+            launch_ns = at_ns + 1_000 + 9_000 * kernel
+            builder.kernel(
+                KERNEL,
+                start_ns=launch_ns + 700,
+                duration_ns=duration_ns + 100 * step * (rank + 1),
+                launch=(launch_ns, launch_ns + 500),
+                pid=4000 + rank,
+            )
+    return builder
+
+
+def written(folder: Path, duration_ns: int = 5_000) -> list[Path]:
+    """Write profiles whose folder and names hold the marker, one that cannot be read among them."""
+    folder.mkdir(parents=True)
+    for rank in range(3):
+        report(rank, duration_ns).write_sqlite(folder / f"{MARKER}_rank{rank}.sqlite")
+    (folder / f"{MARKER}_rank3.sqlite").write_bytes(b"junk")
+    return sorted(folder.iterdir())
+
+
+def content(path: Path) -> str:
+    """Return all that a file says, its bytes, and what they are packed from."""
+    packed = path.read_bytes()
+    if path.suffix == ".gz":
+        packed = gzip.decompress(packed)
+    unpacked = ""
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        unpacked = f"{table.schema.metadata} {table.to_pydict()}"
+    return packed.decode("utf-8", "replace") + unpacked
+
+
+def outputs(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): content(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def command(recipe: str, home: Path, output: Path, *options: str) -> list[object]:
+    """Write profiles, and return the words of a run over them."""
+    inputs = [home / MARKER / "ranks"]
+    written(inputs[0])
+    words: list[object] = ["--output", output, "--csv", "--html", "--perfetto", "--mode", "none"]
+    words += ["--allow-missing-ranks", *options]
+    if recipe in ("trace_diff", "llm_overview"):
+        written(home / MARKER / "before", 9_000)
+        words += ["--baseline", home / MARKER / "before"]
+    return [*words, "--input", *inputs]
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_no_byte_of_any_output_names_the_owner(tmp_path, recipe):
+    out = tmp_path / "out"
+    ended = run(*command(recipe, tmp_path, out, "--anonymize"), recipe=recipe)
+    assert ended.code == 0, ended.said
+    found = outputs(out)
+    holding = [name for name, text in found.items() if MARKER in (name + text).lower()]
+    assert (len(found) > 10, holding) == (True, [])
+    assert not [line for line in ended.printed if MARKER in line]
+    # That is no accident: the report is about these names, and labels stand for the others.
+    assert KERNEL in found["report.md"]
+    hosts = {row["host"] for row in rows(out, "files")} - {None}
+    assert hosts == {"host-1", "host-2"}
+    # What cannot be read is told to whoever runs the command, and to nobody else.
+    assert [line for line in ended.errors if MARKER in line]
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_without_it_they_are_there_and_no_folder_is(tmp_path, recipe):
+    out = tmp_path / "out"
+    assert run(*command(recipe, tmp_path, out), recipe=recipe).code == 0
+    found = outputs(out)
+    assert f"{MARKER}-node1" in found["files.parquet"]
+    assert f"{MARKER}_rank0" in found["files.parquet"]
+    folder = os.fspath(tmp_path)
+    holding = [name for name, text in found.items() if folder in text]
+    # These hold the inputs' paths by design; one of a comparison lies in that of an overview.
+    assert {Path(name).suffix for name in holding} == {".nsys-analysis"}
+
+
+@pytest.mark.parametrize("recipe", ["llm_hotspots", "trace_diff"])
+def test_labels_are_the_only_difference(tmp_path, recipe):
+    words = command(recipe, tmp_path, tmp_path / "plain")
+    assert run(*words, recipe=recipe).code == 0
+    words[1] = tmp_path / "labels"
+    assert run(*words, "--anonymize", recipe=recipe).code == 0
+    for path in sorted((tmp_path / "plain").glob("*.parquet")):
+        table, other = (pq.read_table(tmp_path / one / path.name) for one in ("plain", "labels"))
+        assert table.schema == other.schema
+        numbers = [
+            field.name for field in table.schema if str(field.type) in ("int64", "double", "bool")
+        ]
+        if path.stem != "findings":  # variables that look like secrets are no finding of it
+            assert table.select(numbers).equals(other.select(numbers)), path.stem
+
+
+def test_equal_names_have_equal_labels_and_ranks_stay_in_order(tmp_path):
+    paths = []
+    for rank in (10, 2, 1):
+        builder = TraceBuilder(hostname="a" if rank > 1 else "b")
+        builder.kernel("k", start_ns=5, duration_ns=9, launch=(0, 1))
+        paths.append(builder.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    shown = anonymous(quick_run("llm_hotspots", *paths))
+    assert [(rank.number, rank.file, rank.facts.host) for rank in shown.ranks] == [
+        (1, "profile-1", "host-1"),
+        (2, "profile-2", "host-2"),
+        (10, "profile-3", "host-2"),
+    ]
+    names = {name for rank in shown.ranks for name in rank.facts.processes.values()}
+    assert names == {"process-1"}
+
+
+def test_the_record_for_nsight_systems_names_no_input(tmp_path):
+    out = tmp_path / "out"
+    assert run(*command("llm_hotspots", tmp_path, out, "--anonymize")).code == 0
+    record = json.loads((out / "out.nsys-analysis").read_text("utf-8"))
+    assert record["InputFiles"] == ["profile-1", "profile-2", "profile-3", "profile-4"]

@@ -1,0 +1,43 @@
+"""Tables in memory: the rows taken of them, and what room they take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table, process_of_thread
+
+
+def table_of(rows_n):
+    same = np.broadcast_to(np.int64(7), (rows_n,))
+    return Table({"same": same, "own": np.arange(rows_n) ** 2})
+
+
+@given(st.lists(st.booleans(), max_size=9), st.booleans())
+def test_rows_taken_are_those_of_each_column_and_one_value_stays_one(mask, by_mask):
+    table, chosen = table_of(len(mask)), np.array(mask, dtype=bool)
+    taken = table.take(chosen if by_mask else np.flatnonzero(chosen))
+    assert taken["same"].tolist() == [7] * sum(mask)
+    assert taken["own"].tolist() == [row**2 for row, kept in enumerate(mask) if kept]
+    assert taken["same"].strides == (0,) or not any(mask)
+
+
+def test_rows_are_taken_in_the_order_of_an_index_and_as_often():
+    taken = table_of(4).take(np.array([3, 0, 3]))
+    assert taken["own"].tolist() == [9, 0, 9]
+    assert len(taken) == len(taken["same"]) == 3
+
+
+def test_a_mask_that_leaves_all_copies_nothing():
+    table = table_of(3)
+    assert table.take(np.ones(3, dtype=bool)) is table
+
+
+@pytest.mark.parametrize("tid", [0, 0x123456, 0xFFFFFF])
+def test_a_thread_belongs_to_its_process_and_null_to_none(tid):
+    pid = (5 << 56) | (4101 << 24)
+    found = process_of_thread(np.array([pid | tid, NULL_INT, -1], dtype=np.int64))
+    assert found.tolist() == [pid, NULL_INT, ~0xFFFFFF]

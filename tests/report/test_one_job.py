@@ -1,0 +1,65 @@
+"""Profiles that look like no one job: said, and not compared; ranks of a job are not doubted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from quick_run import quick, quick_run
+
+from nsys_llm.report.one_job import why_unrelated
+from nsys_llm.report.report import all_findings
+from nsys_llm.report.run_tables import run_tables
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+MS = 1_000_000
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Two profiles: when the second begins, its length, what else they run, their names."""
+
+    apart_ns: int = 100 * MS
+    kernel: str | None = None
+    names: tuple[str, str] = ("serial", "streamed")
+
+
+def write(folder, given):
+    for nth, name in enumerate(given.names):
+        trace = TraceBuilder(system_clock_ns=10**12 + nth * given.apart_ns)
+        trace.kernel("gemm", start_ns=0, duration_ns=(20 + 20 * nth) * MS)
+        if given.kernel is not None:
+            trace.kernel(given.kernel, start_ns=50 * MS, duration_ns=MS)
+        trace.write_sqlite(folder / f"{name}.sqlite")
+    return folder
+
+
+def test_profiles_that_ran_one_after_the_other_are_no_job(tmp_path):
+    write(tmp_path, Given())
+    for recipe in ("llm_hotspots", "nvtx_phase_attribution", "tail_stats", "llm_overview"):
+        run = quick_run(recipe, tmp_path)
+        told = all_findings(run, run_tables(run))
+        titles = [one.title for one in told if one.rule == "unrelated_profiles"]
+        assert titles == ["These 2 profiles do not look like one job: they ran one after the other"]
+        assert not [one for one in told if (one.culprit or "").startswith("rank:")]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Given(apart_ns=10 * MS),  # at the same time
+        Given(kernel=REDUCE),  # they communicate
+        Given(names=("rank0", "rank1")),  # they say which rank they are
+    ],
+)
+def test_what_may_be_one_job_is_compared(tmp_path, given):
+    tables = quick("llm_hotspots", write(tmp_path, given))
+    assert why_unrelated(tables) is None
+    assert "rank:1" in set(tables["findings"]["culprit"].dropna())
+
+
+def test_one_profile_is_one_job(tmp_path):
+    write(tmp_path, Given())
+    (tmp_path / "serial.sqlite").unlink()
+    assert why_unrelated(quick("llm_hotspots", tmp_path)) is None
