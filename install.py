@@ -166,7 +166,7 @@ def _venv(options: Any) -> Target:
     target = Target(python, f"{commands}{os.sep}", options.quiet)
     free = not os.path.lexists(str(folder)) or (folder.is_dir() and not any(folder.iterdir()))
     if not free and not (folder / "pyvenv.cfg").is_file():
-        raise InstallError(f"{folder} is no virtual environment; name another folder", 2)
+        raise InstallError(f"{folder} is not a virtual environment; name another folder", 2)
     if shutil.which(python) and _run([python, "-m", "pip", "--version"])[0] == 0:
         return target
     if not all(importlib.util.find_spec(module) for module in ("venv", "ensurepip")):

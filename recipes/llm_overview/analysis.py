@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.analysis import Analysis
+from nsys_llm.report.analysis import Analysis, SecondLook
 
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
 from .findings.texts import RULES
 from .partials import OverviewPartial, merged
 from .per_rank.rank import map_rank
+from .tables import timeline
 from .tables.tabulation import tabulate
 from .tables.wall import wall_details
 
@@ -35,4 +36,5 @@ ANALYSIS: Final = Analysis(
     wall_details=wall_details,
     matches_collectives=True,
     screen=screen,
+    second_look=SecondLook(timeline.plan, timeline.tabulate),
 )

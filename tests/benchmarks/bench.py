@@ -140,7 +140,7 @@ class Bench:
 
 def beside_nvidia(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
     """Yield a row for each match and size: whole processes through `nsys recipe` on both sides."""
-    yield ["work", "beside", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
+    yield ["work", "compared with", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
     for match in MATCHES if bench.nsys else ():
         for size in sizes:
             export = bench.trace(size, parquet=match.parquet)
@@ -169,7 +169,7 @@ def _row(match: Match, size: int, found: dict[str, list[Run]]) -> list[str]:
 
 def beside_others(bench: Bench, size: int) -> Iterator[list[str]]:
     """Yield a row for each other tool that is installed."""
-    yield ["work", "beside", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
+    yield ["work", "compared with", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
     one, other = bench.trace(size), bench.trace(size, seed=2)
     words = {"out": bench.folder / "explained"}
     for (tool, arguments, goal), recipes in ((EXPLAIN, RECIPES), (DIFF, ("trace_diff",))):

@@ -13,7 +13,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,15 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """A running browser. Use as a context manager."""
+    """A running browser. Use as a context manager.
 
-    def __init__(self, program: str, profile: Path) -> None:
+    Args:
+        program: What to run.
+        profile: A new folder for what it keeps.
+        flags: Further flags of its command line.
+    """
+
+    def __init__(self, program: str, profile: Path, flags: Sequence[str] = ()) -> None:
         to_child, self._to = os.pipe()
         self._from, from_child = os.pipe()
 
@@ -84,7 +90,7 @@ class Browser:
             os.dup2(write_end, 4)
 
         self._process = subprocess.Popen(
-            [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [program, *_FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

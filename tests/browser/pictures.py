@@ -24,7 +24,7 @@ from nsys_llm.testing.demo import write_demo  # noqa: E402
 
 #: What each picture shows of a page: its head, and the figure that people know the recipe by.
 FIGURES = {
-    "llm_overview": "What to fix",
+    "llm_overview": "Timeline",
     "llm_hotspots": "Categories",
     "tail_stats": "Stragglers",
     "idle_gaps": "Causes of idle time",
@@ -41,7 +41,8 @@ FOCUS = """title => {
   let folded = 0;
   all.forEach((one, index) => {
     if (one.tagName === 'DETAILS') one.open = folded++ === 0;
-    const kept = index < head || one.tagName === 'DETAILS' || index === at || index === figure;
+    const text = index < head && !one.classList.contains('figure');
+    const kept = text || one.tagName === 'DETAILS' || index === at || index === figure;
     if (!kept) one.hidden = true;
   });
   dispatchEvent(new Event('resize'));

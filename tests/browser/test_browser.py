@@ -32,7 +32,7 @@ needs_lab = pytest.mark.skipif(
 #: Elements in which plotly drew something.
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
-FIGURES_N = {"llm_overview": 1}
+FIGURES_N = {"llm_overview": 3}
 #: Of which CI opens the notebook in JupyterLab; it looks at the page of every recipe.
 IN_LAB = ("idle_gaps", "llm_hotspots", "llm_overview", "trace_diff")
 DRAWN = "document.documentElement.dataset.drawn"
@@ -184,6 +184,51 @@ def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     assert [one for one in buttons if re.search("share|cloud|send|edit", one, re.I)] == []
     # No table of the demo set is wider than the page.
     assert page.run(TOO_WIDE) == []
+
+
+#: The first figure of a page: how far below the page's begin it is, whether it stands ahead of the
+#: findings, and its range in time.
+TIMELINE = """(() => {
+  const plot = document.querySelector('.js-plotly-plot');
+  const order = plot.compareDocumentPosition(document.querySelector('details'));
+  return {
+    top: plot.getBoundingClientRect().top + scrollY,
+    ahead: Boolean(order & Node.DOCUMENT_POSITION_FOLLOWING),
+    notes: [...plot.querySelectorAll('.annotation-text')].map(one => one.textContent),
+    range: plot.layout.xaxis.range,
+    marks: plot.data.filter(one => one.meta === 'findings').map(
+      one => one.customdata.map((number, at) => [number, one.base[at], one.base[at] + one.x[at]])
+    ).flat(),
+  };
+})()"""
+
+
+def test_the_overview_opens_with_a_timeline_that_names_the_first_finding(made, page):
+    page.open((made / "llm_overview" / "report.html").as_uri())
+    page.wait(DRAWN)
+    shown = page.run(TIMELINE)
+    assert shown["ahead"]
+    assert shown["top"] < 500
+    first = page.run("document.querySelector('details summary').textContent")
+    assert shown["notes"][0].startswith("1  Rank 2 is a straggler")
+    assert shown["notes"][0].removeprefix("1  ") in first
+    # A click on the finding's link zooms to its place, a click on it once more goes back there.
+    link = "document.querySelector('a[href=\"#finding-1\"]')"
+    marks = [one for one in shown["marks"] if one[0] == 1]
+    low, high = min(one[1] for one in marks), max(one[2] for one in marks)
+    room = (high - low) / 4
+    for _ in range(2):
+        page.run(f"{link}.click()")
+        page.wait(f"Math.abs({TIMELINE}.range[0] - {low - room}) < 1e-6")
+        assert page.run(TIMELINE)["range"][1] == pytest.approx(high + room)
+        page.wait(
+            "Math.abs(document.querySelector('.js-plotly-plot').getBoundingClientRect().top) < 5"
+        )
+        page.run(
+            "Plotly.relayout(document.querySelector('.js-plotly-plot'), 'xaxis.range', [0, 1])"
+            ".then(() => true)"
+        )
+    assert page.told("Runtime.exceptionThrown") == []
 
 
 def test_links_and_menus_of_the_page_work(made, page):

@@ -44,13 +44,13 @@ def test_an_empty_pattern_is_refused(text):
 
 
 def test_a_broken_expression_is_refused_with_its_reason():
-    with pytest.raises(UsageError, match=r"'re:\(' is no regular expression \(.*unterminated"):
+    with pytest.raises(UsageError, match=r"'re:\(' is not a regular expression \(.*unterminated"):
         parse_pattern("re:(")
 
 
 @pytest.mark.parametrize("pattern", ["gemm\udcff", "re:\ud800"])
 def test_bytes_that_are_no_text_are_refused(pattern):
-    with pytest.raises(UsageError, match="bytes that are no text"):
+    with pytest.raises(UsageError, match="bytes that are not UTF-8 text"):
         parse_pattern(pattern)
 
 

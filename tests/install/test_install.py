@@ -139,8 +139,8 @@ def test_a_place_that_cannot_be_an_environment_is_refused_and_left_alone(tmp_pat
     work.mkdir()
     (work / "thesis.txt").touch()
     before = files_below(tmp_path)
-    assert_told(install("--venv", work, folder=tmp_path), 2, "work is no virtual environment")
-    assert_told(install("--venv", "work/thesis.txt", folder=tmp_path), 2, "no virtual environment")
+    assert_told(install("--venv", work, folder=tmp_path), 2, "work is not a virtual environment")
+    assert_told(install("--venv", "work/thesis.txt", folder=tmp_path), 2, "is not a virtual environment")
     assert_told(install("--venv", "work/thesis.txt/v", folder=tmp_path), 2, "Not a directory")
     assert files_below(tmp_path) == before
 

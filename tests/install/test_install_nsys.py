@@ -203,7 +203,7 @@ def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_pat
 
 
 def test_the_root_is_no_place_for_recipes():
-    with pytest.raises(UsageError, match=r"^/ is no place for recipes"):
+    with pytest.raises(UsageError, match=r"^/ is not a place for recipes"):
         place_recipe_path(ROOT, "/")
 
 
@@ -638,7 +638,7 @@ def test_several_at_once_wait_for_nobody_and_leave_one_whole_placement(tmp_path)
     said = [call.communicate(timeout=60)[0].splitlines() for call in calls]
     assert [call.returncode for call in calls] == [0, 0, 0]
     lines = {line for lines in said for line in lines if line}
-    busy = f"another install.py is at work in {tmp_path}; wait until it has ended, then run again"
+    busy = f"another install.py is running in {tmp_path}; wait until it has ended, then run again"
     assert lines <= {busy}
     # Whatever their order was, what is there is whole: it can be replaced, and taken away.
     placement.place(root, {"first": {"a.py": source}}, "1.0")
@@ -654,7 +654,7 @@ def test_who_comes_second_is_told_in_one_line_and_changes_nothing(tmp_path, acti
     before = listing(root)
     held = hold(tmp_path)
     words = (root, {"first": {"b.py": source}}, "2.0") if action == "place" else (root,)
-    with pytest.raises(UsageError, match=r"another install\.py is at work"):
+    with pytest.raises(UsageError, match=r"another install\.py is running"):
         getattr(placement, action)(*words)
     assert listing(root) == before
     held.release()

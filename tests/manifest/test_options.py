@@ -197,5 +197,5 @@ def test_help_brings_no_package_that_takes_long_to_import():
 
 @pytest.mark.parametrize("flag", ["--filter-nvtx", "--step", "--kernel"])
 def test_bytes_that_are_no_text_are_refused(flag):
-    with pytest.raises(UsageError, match="bytes that are no text"):
+    with pytest.raises(UsageError, match="bytes that are not UTF-8 text"):
         resolved(flag, "step\udcff", "--skip-warmup")

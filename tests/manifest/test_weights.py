@@ -39,7 +39,7 @@ def test_patterns_keep_their_order(tmp_path):
         ('{"a": 1, "a": 2}', "'a' stands there twice"),
         ('{"": 1}', "'' cannot be used: a name pattern is empty"),
         ('{"re:": 1}', "'re:' cannot be used: a name pattern is empty"),
-        ('{"re:(": 1}', "'re:(' is no regular expression"),
+        ('{"re:(": 1}', "'re:(' is not a regular expression"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(tmp_path, text, said):

@@ -650,6 +650,46 @@ _OVERVIEW: Final = (
         "    return 2 * shared_ns >= shorter_ns\n",
         ("recipes/llm_overview/test_overview.py",),
     ),
+    Bug(
+        "llm_overview",
+        "the timeline shows only what filters leave",
+        "shared/nsys_llm/run/second_look.py",
+        "options=unfiltered(run.options))",
+        "options=run.options)",
+        ("recipes/llm_overview/test_timeline.py",),
+    ),
+    Bug(
+        "llm_overview",
+        "a long stretch of the timeline swallows its neighbors",
+        "shared/nsys_llm/analyses/timeline/segments.py",
+        "    new[1:] = long[1:] | long[:-1] | (cell",
+        "    new[1:] = long[1:] | (cell",
+        ("analyses/test_timeline_segments.py",),
+    ),
+    Bug(
+        "llm_overview",
+        "what is matched with other ranks is not matched, too",
+        "shared/nsys_llm/analyses/timeline/step_lanes.py",
+        "            rest = subtract_intervals(rest, spans)\n",
+        "            rest = rest[:]\n",
+        ("recipes/llm_overview/test_timeline.py",),
+    ),
+    Bug(
+        "llm_overview",
+        "a window is marked on the lane of the culprit, whose clock it is not in",
+        "recipes/llm_overview/tables/marks.py",
+        'blamed_rank(row) if row["opportunity"] == 1 else None',
+        "blamed_rank(row)",
+        ("recipes/llm_overview/test_marks.py",),
+    ),
+    Bug(
+        "all",
+        "what a rank allocated and freed stays in use on the timeline",
+        "shared/nsys_llm/analyses/timeline/recorded.py",
+        "np.concatenate((size[begun], -size[freed])),",
+        "np.concatenate((size[begun], 0 * size[freed])),",
+        ("run/test_perfetto_tracks.py",),
+    ),
 )
 
 _BUDGET: Final = (

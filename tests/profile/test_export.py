@@ -370,7 +370,7 @@ def test_an_export_that_does_not_end_is_ended(report, tmp_path, monkeypatch):
     hanging = executable(tmp_path, "#!/bin/sh\nexec sleep 600\n")
     begun = time.monotonic()
     line = failure(report, hanging)
-    assert "nsys export was ended after 0 s; export it by hand: nsys export" in line
+    assert "nsys export was stopped after 0 s; export it by hand: nsys export" in line
     assert time.monotonic() - begun < 30
 
 

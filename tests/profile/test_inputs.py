@@ -161,10 +161,10 @@ def test_a_link_to_nowhere_in_a_folder_stays_a_report(folder):
         ("missing.sqlite", "missing.sqlite: does not exist"),
         ("missing:3", "missing:3: does not exist"),
         ("empty", "empty: no profiles in this folder"),
-        ("outer", "none in its subfolders is looked at"),
+        ("outer", "subfolders are not searched"),
         ("a.txt", "a.txt: not a profile"),
         ("a.sqlite:2", "':n' is for folders"),
-        ("ranks:0", "':0' takes none"),
+        ("ranks:0", "':0' selects no profiles"),
     ],
 )
 def test_each_mistake_has_its_line(folder, entry, said):
@@ -183,7 +183,7 @@ def test_a_folder_that_may_not_be_entered_is_told(folder, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(UsageError, match=r"^locked: cannot be looked at \(Permission denied\)"):
+    with pytest.raises(UsageError, match=r"^locked: cannot be accessed \(Permission denied\)"):
         expand_inputs(["locked"])
 
 

@@ -176,7 +176,7 @@ def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
     sections = shown_sections(result)
     lead = [f"## {section.title}" for section in sections if section.lead]
     others = [f"### {section.title}" for section in sections if not section.lead]
-    assert headings == [*lead, f"## {MORE_HEADING}", *others, "## Go on from here"]
+    assert headings == [*lead, f"## {MORE_HEADING}", *others, "## Continue from here"]
     (folded,) = (cell for cell in notebook.cells if "jp-MarkdownHeadingCollapsed" in cell.metadata)
     assert folded.source == f"## {MORE_HEADING}"
     for section in shown_sections(result):

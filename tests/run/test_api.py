@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from command_line import run
 
 import nsys_llm
 from nsys_llm.core.errors import NsysLlmError, OutputError, UsageError
 from nsys_llm.run.cli import main
+from nsys_llm.run.show import _holds
 from nsys_llm.testing.demo import write_demo
 
 
@@ -109,7 +112,7 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
         (["9999"], "there is no finding 9999"),
         (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
         (["ranks", "--where", "where = 1"], "no column 'where'"),
-        (["ranks", "--where", "rank = two"], "is no number"),
+        (["ranks", "--where", "rank = two"], "is not a number"),
     ],
 )
 def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
@@ -117,6 +120,52 @@ def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
     assert (code, out) == (2, "")
     assert error in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_table_that_only_a_recipe_of_the_overview_has_is_named_with_it(result, capsys):
+    code, out, err = shown(capsys, result.folder, "gaps")
+    assert (code, out) == (2, "")
+    assert "no table 'gaps'; there are: idle_gaps/gaps, files, " in err
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("start_ns = 1700000000000000001", [1]),
+        ("start_ns > 1700000000000000000", [1, 2]),
+        ("start_ns < 1.8e18", [0, 1, 2]),
+    ],
+)
+def test_a_condition_keeps_all_digits_of_a_whole_number(condition, kept):
+    """As floats, ns since 1970 that differ by one are the same."""
+    start_ns = 1_700_000_000_000_000_000
+    frame = pd.DataFrame({"start_ns": [start_ns, start_ns + 1, start_ns + 512]}, dtype="Int64")
+    assert frame.index[_holds(frame, condition)].tolist() == kept
+
+
+@pytest.fixture(scope="module")
+def compared(demo):
+    """Return an overview with a baseline of which one rank is damaged, and its exit code."""
+    shutil.copytree(demo / "baseline", demo / "damaged")
+    (demo / "damaged/rank0.sqlite").write_bytes(b"no database")
+    words = ("--output", demo / "compared", "--only", "idle_gaps", "--mode", "none")
+    sides = ("--baseline", demo / "damaged", "--input", demo / "after")
+    return demo / "compared", run(*words, *sides, recipe="llm_overview")
+
+
+def test_a_comparison_is_a_part_of_its_overview(compared, capsys):
+    folder, _ = compared
+    assert list(nsys_llm.load(folder).parts) == ["idle_gaps", "trace_diff"]
+    code, out, _ = shown(capsys, folder, "trace_diff/verdict")
+    assert code == 0
+    assert "NOT COMPARABLE" in out
+
+
+def test_an_overview_whose_baseline_is_incomplete_is_so_too(compared):
+    folder, ended = compared
+    assert ended.code == 3
+    assert nsys_llm.load(folder).report["exit_code"] == 3
+    assert nsys_llm.load(folder / "trace_diff").report["exit_code"] == 3
 
 
 def test_the_short_command_takes_paths(demo, tmp_path):

@@ -232,11 +232,11 @@ def test_force_leaves_a_folder_with_a_record_that_says_nothing_as_it_is(place, r
 def test_force_leaves_a_folder_without_a_record_or_with_two_as_it_is(place):
     (place / "out").mkdir()
     (place / "out" / "kernels.parquet").write_text("whose?")
-    assert "it is no result of ours (0 .nsys-analysis files)" in refused()
+    assert "it is not a result of this package (0 .nsys-analysis files)" in refused()
     for name in "ab":
         record = {"RecipeName": RECIPE, "Files": ["kernels.parquet"]}
         (place / "out" / f"{name}.nsys-analysis").write_text(json.dumps(record))
-    assert "it is no result of ours (2 .nsys-analysis files)" in refused()
+    assert "it is not a result of this package (2 .nsys-analysis files)" in refused()
 
 
 def test_force_leaves_links_and_files_as_they_are(place):
@@ -392,7 +392,7 @@ def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch, mome
 def test_a_result_that_vanishes_while_it_is_looked_into_is_told(place, monkeypatch):
     publish(content="old")
     monkeypatch.setattr(Path, "rglob", refuse)
-    with pytest.raises(OutputError, match=r"cannot be looked into \(Permission denied\)"):
+    with pytest.raises(OutputError, match=r"it cannot be read \(Permission denied\)"):
         OutputFolder("out", RECIPE, replace=True)
 
 

@@ -342,6 +342,8 @@ def test_a_table_without_rows_says_so(kind):
     spec = {"x": "time_ns", "y": "name", "color": "category", "value": "time_ns", **BOX}
     spec |= {"parts": ["low_ns", "high_ns"]} if kind == "parts" else {}
     spec |= {"start": "time_ns", "duration": "low_ns", "lane": "file", "label": "name"}
+    if kind == "lanes":
+        spec |= {"part": "name", "mixture": "name", "number": "low_ns"}
     if kind == "heat":
         spec |= {"x": "file"}
     if kind in ("lines", "points", "compare"):

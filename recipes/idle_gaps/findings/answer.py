@@ -41,7 +41,7 @@ def answer(tables: Tables) -> str:
     if not row["idle_ns"]:
         return f"{where} is never idle. There is no idle time to explain."
     if row["idle_pct"] < LIMITS_PCT["low"]:
-        return f"{first}. There is next to nothing to gain."
+        return f"{first}. There is almost nothing to gain."
     wall = tables["wall"]
     of_gpu = (wall["rank"] == row["rank"]) & (wall["device_id"] == row["device_id"])
     causes = wall[of_gpu & (wall["wall_class"] == IDLE) & (wall["time_ns"] > 0)]

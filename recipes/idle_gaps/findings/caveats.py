@@ -49,7 +49,7 @@ def _windows(tables: Tables) -> list[str]:
     if SELECTED in sources:
         return [
             "The filter chooses operations: the window reaches from the first to the last of them, "
-            "and what else ran on the device then is busy time."
+            "and other operations on the device in between count as busy."
         ]
     return []
 
@@ -63,7 +63,8 @@ def _kernel_only(tables: Tables) -> list[str]:
     row = known.loc[more.idxmax()]
     return [
         f"Rank {row['rank']} copied for {format_ns(row['copy_only_ns'])} without a kernel. Tools "
-        f"that look at kernels alone call it {format_percent(row['kernel_only_idle_pct'])} idle; "
+        "that look only at kernels report it as "
+        f"{format_percent(row['kernel_only_idle_pct'])} idle; "
         f"it was {format_percent(row['idle_pct'])}."
     ]
 

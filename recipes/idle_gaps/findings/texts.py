@@ -51,10 +51,10 @@ RULES: Final = rules_by_id(
         "profiler_in_gaps",
         kind=CAPTURE,
         scope="device",
-        title="The profiler's own work takes {share} of the time, while the GPU runs nothing",
+        title="The profiler takes {share} of the time while nothing runs on the GPU",
         threshold=f"from {PROFILER_PCT:g} % of the time of a GPU",
         source=OURS,
-        recommendation="Leave these gaps out of any comparison. A shorter capture, or a larger "
+        recommendation="Leave these gaps out of comparisons. A shorter capture, or a larger "
         "buffer, moves the flushes out of the window.",
         record="--cuda-flush-interval=0 --capture-range=cudaProfilerApi",
         tables=("devices", "gaps"),
@@ -66,7 +66,7 @@ RULES: Final = rules_by_id(
         title="{share} of the idle time has no recorded launch: its cause is unknown",
         threshold=f"from {NO_API_PCT:g} % of the idle time of a GPU, and 1 % of its time",
         source=f"the coverage below which {EXPLAINER} warns",
-        recommendation="Do not read the other causes as shares of the whole.",
+        recommendation="Do not read the other causes as shares of all idle time.",
         record="--trace=cuda,nvtx",
         tables=("rank_causes", "devices", "coverage"),
     ),
@@ -74,7 +74,7 @@ RULES: Final = rules_by_id(
         "graphs_cut_at_end",
         kind=CAPTURE,
         scope="rank",
-        title="Idle time is not known on {ranks}: graphs were running when the capture ended",
+        title="Idle time is unknown on {ranks}: graphs were running when the capture ended",
         threshold="where all graphs without GPU work were cut by the end of the capture",
         source=OURS,
         recommendation="Leave out --whole-capture, or end --filter-time with the last operation: "
@@ -86,10 +86,10 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="rank",
         title="Most copies were not recorded: idle time is an upper bound",
-        threshold=f"{COPY_CALLS} calls that copy, of which less than {COPIES_SEEN_PCT:g} % left an "
-        "operation",
+        threshold=f"{COPY_CALLS} calls that copy, less than {COPIES_SEEN_PCT:g} % of them with a "
+        "recorded operation",
         source=OURS,
-        recommendation="Do not read gaps as idle: a GPU may have copied in them.",
+        recommendation="Do not read gaps as idle: the GPU may have copied in them.",
         record="--trace=cuda",
         tables=("devices", "coverage"),
     ),
@@ -97,13 +97,13 @@ RULES: Final = rules_by_id(
         "late_rank",
         scope="rank",
         title="Rank {rank} works alone: the other GPUs idle {share}",
-        threshold=_LOST.format("of three ranks or more, time in which one of them alone works")
-        + f"; {TIED_SHARE:.0%} of what there could be beyond chance, and more than ranks have "
-        "whose times are shifted against each other",
+        threshold=_LOST.format("time in which only one of three or more ranks works")
+        + f"; {TIED_SHARE:.0%} of what is possible beyond chance, and more than with the ranks' "
+        "times shifted against each other",
         source=_SOURCE,
         recommendation="Only this rank has work that the others wait for (sampling, logits, a "
         "pipeline stage): spread it over the ranks, or overlap it with the next step.",
-        window_shows="the longest of it",
+        window_shows="the longest such interval",
         tables=("common_idle", "common_gaps", "wall"),
     ),
     Rule(
@@ -115,7 +115,7 @@ RULES: Final = rules_by_id(
         recommendation="Find what reads a result back in the loop (`.item()`, `.cpu()`, sampling "
         "or stop checks on the host) and read it one step later: async scheduling in vLLM, the "
         "overlap scheduler in SGLang or TensorRT-LLM. Copy into pinned memory, and wait for an "
-        "event and not for the device.",
+        "event instead of the device.",
         record="--cudabacktrace=sync --sample=process-tree --python-backtrace=cuda",
         window_shows="the longest such gap",
         tables=_TABLES,
@@ -186,14 +186,15 @@ RULES: Final = rules_by_id(
             "stages": Case(
                 title="Host gaps or a pipeline bubble: rank {rank}'s GPU idles {share}",
                 recommendation="The two ranks send and receive. If tail_stats says that they are "
-                "stages of a pipeline, long gaps once a step are the bubble of its schedule. Of "
-                f"what recurs more often: {_HOST_WORK}",
+                "stages of a pipeline, long gaps once per step are the bubble of its schedule. For "
+                f"gaps that recur more often: {_HOST_WORK}",
             ),
             "calls": Case(
                 title="Slow launch calls: rank {rank}'s GPU idles {share}",
-                recommendation="A launch this slow is held up by a lock of the driver (another "
-                "thread that allocates, polls or synchronizes), by loading code on first use, or "
-                "by a host thread without a core: pin threads, look at the other threads there.",
+                recommendation="A launch this slow is held up by a driver lock (another "
+                "thread allocates, polls or synchronizes), by code that is loaded on first use, or "
+                "by a host thread without a core: pin threads, and look at the other threads "
+                "there.",
             ),
         },
         record=_HOST,

@@ -95,14 +95,14 @@ def _exposed_communication(
     if coupled and most != gpu:
         waits = (
             f"Rank {numbers.count('waiting_rank', most[0])} has "
-            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of it: what it has more is waiting."
+            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of it: the excess is waiting."
         )
     yield RULES["exposed_communication"].finding(
         gain=gain,
         culprit="communication:transfer",
         details=f"On device {device} of rank {rank}, communication runs for "
         f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', gain.span_ns)} "
-        f"with nothing computing beside it. {waits}",
+        f"without overlapping computation. {waits}",
         evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),
         numbers=numbers.fields,
         fields={"share": numbers.percent("share_pct", gain.gain_pct), "rank": rank},
@@ -144,7 +144,7 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
         details=f"Communication kernels take {numbers.ns('least_ns', row['min_ns'])} on rank "
         f"{numbers.count('late_rank', late)}{host}, {numbers.ns('usual_ns', p50_ns)} on the median "
         f"of the others and {numbers.ns('most_ns', row['max_ns'])} on rank "
-        f"{numbers.count('most_rank', row['most_rank'])}. The rank that comes last waits least.",
+        f"{numbers.count('most_rank', row['most_rank'])}. The rank that arrives last waits least.",
         evidence=cells("imbalance", row, ["scope", "name"], ["least_rank", "min_ns", "max_ns"]),
         numbers=numbers.fields,
         fields={"rank": rank, "late": late},

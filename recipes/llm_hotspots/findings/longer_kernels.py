@@ -113,4 +113,4 @@ def slow_words(longer: Sequence[Record], counts: str, numbers: Numbers) -> str:
 
 def more_words(counts: str) -> str:
     """Return the evidence for a rank with another number of launches."""
-    return f"It has another number of launches: {counts}."
+    return f"It has a different number of launches: {counts}."

@@ -83,8 +83,8 @@ RULES: Final = rules_by_id(
         "late_rank",
         scope="rank",
         title="Rank {late} is a likely straggler: rank {rank} waits",
-        threshold=f"the median of the others has {LATE_RATIO:g} times as long in collectives, as "
-        f"many of them within {SAME_LAUNCHES:.0%}, and no rank computes longer; {_GAIN}",
+        threshold=f"the median of the others spends {LATE_RATIO:g} times as long in as many "
+        f"collectives (within {SAME_LAUNCHES:.0%}), and no rank computes longer; {_GAIN}",
         source=OURS,
         recommendation="Run tail_stats: it matches the collectives one by one and names the rank "
         "that each waited for. Then see what rank {late} does before it joins (idle_gaps).",
@@ -114,7 +114,7 @@ RULES: Final = rules_by_id(
         "bandwidth_pattern_unused",
         kind=CAPTURE,
         scope="kernel",
-        title="No kernel fits {pattern} of --weights",
+        title="No kernel matches {pattern} of --weights",
         threshold="a pattern without a launch",
         source=OURS,
         recommendation="Take the pattern from the table kernels; names are matched in the form "
@@ -124,11 +124,11 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_copies",
         scope="copy",
-        title="{kind} copies without a kernel: {share} (rank {rank})",
+        title="Exposed {kind} copies: {share} (rank {rank})",
         threshold=f"copies without a kernel that computation could hide; {_GAIN}",
         source=OURS,
         recommendation="Copy what the next step needs while this one computes: pinned memory, "
-        "cudaMemcpyAsync, a stream of its own. If this is the loading of the model, leave it "
+        "cudaMemcpyAsync, a separate stream. If this is the loading of the model, leave it "
         "out with --filter-time or --skip-warmup.",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
@@ -182,12 +182,12 @@ RULES: Final = rules_by_id(
         title="Tensor cores {share} active in GEMMs of rank {rank}",
         threshold=f"tensor cores below {LOW_TENSOR_PCT:g} %, DRAM recorded and below "
         f"{DRAM_BOUND_PCT:g} % of its peak, in {LEAST_SAMPLES} samples or more of which "
-        f"{LEAST_OWN_PCT:g} % or more are of matrix products; what is left of their time at "
-        f"{HIGH_TENSOR_PCT:g} % is the gain: {_GAIN}",
+        f"{LEAST_OWN_PCT:g} % or more are of matrix products; the gain is the time that "
+        f"{HIGH_TENSOR_PCT:g} % would save: {_GAIN}",
         source=OURS,
-        recommendation="Look whether the products are small (few tokens a step: batch more), run "
-        "in FP32 or TF32 where BF16 or FP8 would do, or have sizes that are no multiple of the "
-        "tile (pad them). The table kernels and nvjet name tiles and types.",
+        recommendation="Check whether the products are small (few tokens per step: batch more), "
+        "run in FP32 or TF32 where BF16 or FP8 would do, or have sizes that are not a multiple of "
+        "the tile (pad them). The table kernels and nvjet name tiles and types.",
         tables=("gpu_metrics", "rank_kernels", "wall"),
     ),
     Rule(
@@ -195,9 +195,9 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="kernel",
         title="{kernel} changes its launch configuration during the run",
-        threshold=f"{LEAST_LAUNCHES} launches or more of each; the first does not come again",
+        threshold=f"{LEAST_LAUNCHES} launches or more of each; the first does not recur",
         source=OURS,
-        recommendation="See what changed there: another batch or sequence length, the step from "
+        recommendation="See what changed there: another batch or sequence length, the change from "
         "prefill to decode, or an autotuner's choice. Compare durations within one configuration "
         "only.",
         tables=("rank_watched_kernel_configs", "watched_kernels"),
@@ -206,23 +206,23 @@ RULES: Final = rules_by_id(
         "mixed_configurations",
         kind=CAPTURE,
         scope="kernel",
-        title="{kernel} runs in {configurations_n} launch configurations that take different times",
+        title="{kernel} has {configurations_n} launch configurations of different duration",
         threshold=f"medians {SHAPE_RATIO:g} times apart, of {LEAST_LAUNCHES} launches or more each",
         source=OURS,
         recommendation="Read percentiles of this kernel by configuration: pooled over them, a mix "
-        "of shapes looks like a tail. tail_stats keeps them apart.",
+        "of shapes looks like a tail. tail_stats separates them.",
         tables=("watched_kernel_configs",),
     ),
     Rule(
         "stored_secrets",
         kind=CAPTURE,
         scope="run",
-        title="The profiles store what looks like secrets, in {variables}",
+        title="The profiles contain likely secrets: {variables}",
         threshold="a variable with a name like that of a secret in the stored environment",
         source=OURS,
         recommendation="Share these results instead of the profiles, or profile again without "
-        "these variables (`env -u NAME nsys profile ...`). Replace a secret that has left your "
-        "hands in a profile.",
+        "these variables (`env -u NAME nsys profile ...`). Replace every secret in a "
+        "profile that you have shared.",
         tables=("files",),
     ),
     Rule(
@@ -242,7 +242,7 @@ RULES: Final = rules_by_id(
         threshold=f"{_LEVERS['unfused_pointwise'].condition}; {_GAIN}",
         source=_LEVERS["unfused_pointwise"].source,
         recommendation="Fuse them: torch.compile, or fused norm, activation and rotary embedding "
-        "kernels. Keep one data type and contiguous tensors, so that copies and conversions go.",
+        "kernels. Keep one data type and contiguous tensors to avoid copies and conversions.",
         tables=("rank_kernels", "wall"),
     ),
     Rule(
@@ -272,8 +272,8 @@ RULES: Final = rules_by_id(
         "exposed_communication",
         scope="device",
         title="Exposed communication: {share} (rank {rank})",
-        threshold=f"communication beside which nothing computes; of ranks that wait for each "
-        f"other, that of the rank with least of it; not of stages of a pipeline: {_GAIN}",
+        threshold=f"communication that no computation overlaps; of ranks that wait for each "
+        f"other, that of the rank with the least; not between stages of a pipeline: {_GAIN}",
         source=OURS,
         recommendation="Overlap it with computation (micro-batches, asynchronous tensor "
         "parallelism, bucketed gradients), or use a faster all-reduce for small messages. "
@@ -286,8 +286,8 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="Rank {rank} is a straggler: compute {more} longer",
         threshold=f"compute {SLOW_RATIO:g} times that of the median rank or more; of 8 ranks or "
-        "more, beyond what the slowest of as many equal ranks would show by chance; what its GPU "
-        f"computes longer than the median is the gain: {_GAIN}",
+        "more, beyond what the slowest of as many equal ranks would show by chance; the gain is "
+        f"the compute time of its GPU beyond the median: {_GAIN}",
         source=OURS,
         recommendation="Compare clocks, power and temperature of that GPU with the others "
         "(nvidia-smi -q -d CLOCK,PERFORMANCE), look for another job on it, and for larger shapes "
@@ -335,19 +335,19 @@ RULES: Final = rules_by_id(
         "bandwidth_above_peak",
         kind=CAPTURE,
         scope="kernel",
-        title="{pattern} reads faster than the memory's peak: {share}",
+        title="{pattern} exceeds peak memory bandwidth: {share}",
         threshold="above 100 % of the memory's peak bandwidth",
         source=OURS,
-        recommendation="Check the bytes in the file of --weights; or the L2 cache holds these "
-        "weights, and the peak of the memory is no limit.",
+        recommendation="Check the bytes in the file of --weights. Weights that stay in the L2 "
+        "cache are not limited by the memory's peak.",
         tables=("bandwidth",),
     ),
     Rule(
         "bandwidth_room",
         scope="kernel",
-        title="{pattern} is far from the memory bandwidth: {share}",
-        threshold=f"below {ROOM_PCT:g} % of the memory's peak bandwidth; the time that it would "
-        f"save at {LITTLE_HEADROOM_PCT:g} % is the gain: {_GAIN}",
+        title="{pattern} is far below peak memory bandwidth: {share}",
+        threshold=f"below {ROOM_PCT:g} % of the memory's peak bandwidth; the gain is the time that "
+        f"{LITTLE_HEADROOM_PCT:g} % would save: {_GAIN}",
         source=OURS,
         recommendation="Try another kernel or its tuning (split K, vector width, fewer waves), "
         "fuse small products into one, and look at its launch configuration.",
@@ -372,12 +372,13 @@ RULES: Final = rules_by_id(
         title="{kind} copies at {rate}, {best} seen (rank {rank})",
         threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
         f"the rate of the fastest one of their direction would take less than "
-        f"{100.0 * LINK_RATE_SHARE:g} % of their time; what that saves is the gain: {_GAIN}",
+        f"{100.0 * LINK_RATE_SHARE:g} % of their time; the gain is what this saves: {_GAIN}",
         source="the fastest single copy of 1 MiB or more of that direction in the run; profiles "
         "record neither generation nor width of the link",
-        recommendation="See what shares the link: copies in the other direction, other GPUs behind "
-        "the same switch. Then place process and buffers on the NUMA node of the GPU (numactl), "
-        "and compare the link's generation and width with the maximum (nvidia-smi -q -d PCIE).",
+        recommendation="Check what shares the link: copies in the other direction, other GPUs "
+        "behind the same switch. Then place process and buffers on the NUMA node of the GPU "
+        "(numactl), and compare the link's generation and width with the maximum (nvidia-smi "
+        "-q -d PCIE).",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
     ),
@@ -399,7 +400,7 @@ RULES: Final = rules_by_id(
         "determinism_atomics",
         kind=CAPTURE,
         scope="kernel",
-        title="Some kernels may give other last bits from run to run",
+        title="Some kernels may give different last bits from run to run",
         threshold=_FLAGGED,
         source=OURS,
         recommendation="Sums with atomic additions have no fixed order. Where two runs must agree, "
@@ -415,7 +416,7 @@ RULES: Final = rules_by_id(
         threshold=_FLAGGED,
         source=OURS,
         recommendation="One shape repeats bit for bit with cuBLASLt; another batch size may split "
-        "otherwise. For results that do not depend on the batch, use batch-invariant kernels "
+        "differently. For results that do not depend on the batch, use batch-invariant kernels "
         "(VLLM_BATCH_INVARIANT=1 in vLLM, --enable-deterministic-inference in SGLang).",
         tables=("kernels", "rules"),
     ),
@@ -427,8 +428,8 @@ RULES: Final = rules_by_id(
         threshold=_FLAGGED,
         source=OURS,
         recommendation="Results at batch sizes 1 and 16 may differ in the last bits. To rule it "
-        "out while hunting a difference: disable_cascade_attn=True in vLLM, a fixed number of KV "
-        "splits elsewhere.",
+        "out while tracking down a difference: disable_cascade_attn=True in vLLM, a fixed "
+        "number of KV splits elsewhere.",
         tables=("kernels", "rules"),
     ),
 )

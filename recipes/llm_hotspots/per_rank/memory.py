@@ -20,33 +20,24 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.numeric.time_bins import span_quarters
+from nsys_llm.numeric.watermarks import (
+    NEVER,
+    level_at,
+    levels,
+    matched_frees,
+    notable_steps,
+)
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
+from nsys_llm.trace.memory_events import memory_kinds, sane_memory_events
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .device_links import gpu_links, gpu_total_bytes
-from .watermarks import NEVER, level_at, levels, matched_frees, notable_steps
 
 #: Equal parts of time of which `memory` keeps the highest and the last step.
 MOST_BINS: Final = 100
-
-#: Memory kinds (see `nsys_llm.taxonomy.cuda_codes`) that are added up. Managed memory may be on
-#: the host.
-_KIND_OF_CODE: Final = {
-    0: "host",
-    1: "host",
-    2: "device",
-    3: "device",
-    4: "managed",
-    5: "device",
-    6: "managed",
-}
-
-#: No GPU has a petabyte; larger sizes are damage, and a thousand of them would outgrow 64 bits.
-_LARGEST_BYTES: Final = 1 << 50
-_LARGEST_TIME_NS: Final = 1 << 53
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -127,11 +118,11 @@ def map_memory(
         return ()
     if trace.windows_ns is not None and not len(trace.windows_ns):
         return ()
-    sane = _sane(recorded)
+    sane = sane_memory_events(recorded)
     events = _events(trace, recorded.take(sane))
     devices, wanted = np.unique(events.rows["device_id"]).tolist(), options.get("device")
     links = gpu_links(trace.tables, global_pid, devices)
-    kinds = _kinds(events.rows["memory_kind"])
+    kinds = memory_kinds(events.rows["memory_kind"])
     broken_n = int((~sane).sum())
     return tuple(
         _series(
@@ -144,19 +135,6 @@ def map_memory(
         for own in [(events.rows["device_id"] == device) & (kinds == kind)]
         if own.any()
     )
-
-
-def _sane(events: Table) -> _Mask:
-    at_ns, size = events["start_ns"], events["size_bytes"]
-    sane = (at_ns > -_LARGEST_TIME_NS) & (at_ns < _LARGEST_TIME_NS)
-    sane &= (size >= 0) & (size < _LARGEST_BYTES) & (events["device_id"] != NULL_INT)
-    return np.asarray(sane & np.isin(events["operation"], (ALLOCATION, FREE)))
-
-
-def _kinds(code: IntArray) -> npt.NDArray[Any]:
-    names = {one: _KIND_OF_CODE.get(one, "unknown") for one in np.unique(code).tolist()}
-    used, index = np.unique(code, return_inverse=True)
-    return np.array([names[one] for one in used.tolist()], dtype=object)[index]
 
 
 def _events(trace: RankTrace, rows: Table) -> _Events:

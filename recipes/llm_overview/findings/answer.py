@@ -31,6 +31,11 @@ def findings(tables: Tables) -> list[Finding]:
 def answer(tables: Tables) -> str:
     """Return what to fix first, in two sentences."""
     rows = records(tables["opportunities"])
+    if tables["ranks"].empty:
+        return (
+            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, and "
+            "what a filter left of it."
+        )
     if not rows:
         return "No recipe found anything whose fix would gain 1 % of a GPU's time or more."
     first = rows[0]

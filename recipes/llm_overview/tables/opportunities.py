@@ -7,22 +7,39 @@ is that of the largest finding: gains of one thing seen by several recipes do no
 That a GPU idles in a phase tells where, and not why: where a finding names a cause of idle time on
 the same rank, it is part of the largest such, whose gain stands, as it is the cause that goes away.
 Exposed communication of a stage is the pipeline's bubble likewise.
+
+A host that is late on one rank, and on no other, is why the others wait for that rank: it is part
+of what is said of the rank, unless the kernels of that rank are slow, which is another thing.
+
+That a GPU waits in collectives tells not for whom: it is part of a finding that names the rank that
+this GPU waits for. Copies on the critical path are those of the kind that takes most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from nsys_llm.report.findings import PERFORMANCE, Finding, finding_row
 from nsys_llm.report.part import Part
-from nsys_llm.taxonomy.wall_classes import IDLE
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, IDLE
 
 #: How the culprit of a finding begins that says in which phase a GPU idles.
 _PHASE: Final = "phase:"
 _PIPELINE: Final = "pipeline:"
 _EXPOSED: Final = "exposed_communication"
+#: Culprit of findings on a host that launches too late, and how that of a rank begins.
+_LATE_HOST: Final = "host:late"
+_RANK: Final = "rank:"
+#: How the culprit of waits begins that are for no rank in particular.
+_NOBODY: Final = "communicator:"
+#: Culprit of copies of any kind, and how that of one kind begins.
+_LINK: Final = "copies:link"
+_COPIES: Final = "copies:"
+#: Number of a finding on idle time: what the other ranks lose in the median.
+_OTHERS: Final = "other_ranks_median_ns"
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity.
 LEAD: Final = "lead"
@@ -57,18 +74,97 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
     groups: list[list[Source]] = []
     for place in order:
         source = sources[place]
-        group = next((some for some in groups if _is_one(source[1], some)), None)
+        group = _group_of(source[1], groups)
         if group is None:
             groups.append([source])
         else:
             group.append(source)
+    groups = _with_copies(_with_late_host(groups))
     groups = [sorted(some, key=lambda source: _place_in(source, some[0][1])) for some in groups]
     return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
 
 
+def _group_of(finding: Finding, groups: Sequence[list[Source]]) -> list[Source] | None:
+    """Return the opportunity that a finding is part of, if there is one.
+
+    A place of idle time is part of the largest cause of it on that rank; of others the culprit
+    counts before the cause.
+    """
+    if _is_place(finding):
+        causes = [(_cause_ns(group, finding.rank), group) for group in groups]
+        largest_ns, largest = max(causes, key=lambda cause: cause[0], default=(0.0, None))
+        if largest is not None and largest_ns > 0:
+            return largest
+    bubble = (group for group in groups if _is_bubble(finding, group[0][1]))
+    waits = (group for group in groups if any(_is_wait_for(finding, one) for _, one in group))
+    named = (group for group in groups if any(_same_culprit(finding, one) for _, one in group))
+    alike = (group for group in groups if _is_one(finding, group))
+    return next(chain(bubble, waits, named, alike), None)
+
+
+def _cause_ns(group: Sequence[Source], rank: int | None) -> float:
+    """Return the largest loss of a rank to a cause of idle time that is told there; 0 if none."""
+    return max((_loss_ns(one, rank) for _, one in group if _is_cause_of_idle(one)), default=0.0)
+
+
+def _loss_ns(finding: Finding, rank: int | None) -> float:
+    """Return what a rank loses by a finding; of another than the worst one, what is usual."""
+    if finding.gain is None or rank not in (finding.rank, *finding.ranks):
+        return 0.0
+    worst_ns = float(finding.gain.gain_ns)
+    return worst_ns if rank == finding.rank else finding.numbers.get(_OTHERS, worst_ns)
+
+
+def _with_late_host(groups: list[list[Source]]) -> list[list[Source]]:
+    """Return the opportunities, that on a host late on one rank alone joined with the rank's."""
+    late = next((some for some in groups if any(_is_own_host(one) for _, one in some)), None)
+    if late is None:
+        return groups
+    rank = next(one.rank for _, one in late if _is_own_host(one))
+    named = next((some for some in groups if _is_waited_for(some, rank)), None)
+    if named is None or named is late:
+        return groups
+    return _joined(groups, named, late)
+
+
+def _with_copies(groups: list[list[Source]]) -> list[list[Source]]:
+    """Return the opportunities, what the path alone says of copies joined with the largest kind.
+
+    Where another recipe speaks of copies of any kind, too, those of a kind have their own lever.
+    """
+    link = next((some for some in groups if some[0][1].culprit == _LINK and len(some) == 1), None)
+    kinds = [some for some in groups if (some[0][1].culprit or "").startswith(_COPIES)]
+    kind = next((some for some in kinds if some is not link), None)
+    return groups if link is None or kind is None else _joined(groups, link, kind)
+
+
+def _joined(
+    groups: list[list[Source]], first: list[Source], second: list[Source]
+) -> list[list[Source]]:
+    """Return opportunities, two of them as one."""
+    others = [some for some in groups if some is not first and some is not second]
+    return [*others, [*first, *second]]
+
+
+def _is_own_host(finding: Finding) -> bool:
+    """Tell whether a host is late on one rank: the others lose less than half as much."""
+    others_ns = finding.numbers.get(_OTHERS)
+    if finding.culprit != _LATE_HOST or finding.gain is None or others_ns is None:
+        return False
+    return 2 * others_ns < finding.gain.gain_ns
+
+
+def _is_waited_for(group: Sequence[Source], rank: int | None) -> bool:
+    """Tell whether an opportunity is a rank whose kernels are not slow."""
+    gains = [one.gain for _, one in group if one.gain is not None]
+    of_rank = group[0][1].culprit == f"{_RANK}{rank}"
+    return of_rank and not any(gain.wall_classes == (COMPUTE,) for gain in gains)
+
+
 def _place_in(source: Source, first: Finding) -> tuple[Any, ...]:
     """Return where a finding stands in its opportunity: what tells why, then what gains most."""
-    return (_is_place(source[1]) or _is_bubble(source[1], first), *_order(source))
+    where = _is_place(source[1]) or _is_wait(source[1]) or _is_bubble(source[1], first)
+    return (where, *_order(source))
 
 
 def _order(source: Source) -> tuple[Any, ...]:
@@ -86,20 +182,16 @@ def _order(source: Source) -> tuple[Any, ...]:
 
 def _tells_where(finding: Finding) -> bool:
     """Tell whether a finding may be part of one that says why, which has to stand before it."""
-    return _is_place(finding) or finding.rule == _EXPOSED
+    return _is_place(finding) or finding.rule == _EXPOSED or _is_wait(finding)
 
 
 def _is_place(finding: Finding) -> bool:
     """Tell whether a finding says where a GPU idles, and not why."""
-    return finding.cause is None and (finding.culprit or "").startswith(_PHASE)
+    idle = finding.gain is not None and finding.gain.wall_classes == (IDLE,)
+    return idle and finding.cause is None and (finding.culprit or "").startswith(_PHASE)
 
 
 def _is_one(finding: Finding, group: Sequence[Source]) -> bool:
-    lead = group[0][1]
-    if _is_place(finding) and _is_cause_of_idle(lead) and finding.rank in (lead.rank, *lead.ranks):
-        return True
-    if _is_bubble(finding, lead):
-        return True
     return any(_same_thing(finding, other) for _, other in group)
 
 
@@ -109,13 +201,30 @@ def _is_bubble(finding: Finding, lead: Finding) -> bool:
     return pipeline and finding.rule == _EXPOSED and finding.rank in lead.ranks
 
 
+def _is_wait(finding: Finding) -> bool:
+    """Tell whether a finding says in which collectives a GPU waits, and not for whom."""
+    return (finding.culprit or "").startswith(_NOBODY)
+
+
+def _is_wait_for(finding: Finding, other: Finding) -> bool:
+    """Tell whether a finding is on waits of a GPU, and another names the rank waited for."""
+    waits = other.gain is not None and other.gain.wall_classes == (COMMUNICATION,)
+    named = waits and (other.culprit or "").startswith(_RANK)
+    same_gpu = (finding.rank, finding.device_id) == (other.rank, other.device_id)
+    return _is_wait(finding) and named and same_gpu
+
+
 def _is_cause_of_idle(finding: Finding) -> bool:
     gain = finding.gain
     return finding.cause is not None and gain is not None and gain.wall_classes == (IDLE,)
 
 
+def _same_culprit(one: Finding, other: Finding) -> bool:
+    return one.culprit is not None and one.culprit == other.culprit
+
+
 def _same_thing(one: Finding, other: Finding) -> bool:
-    if one.culprit is not None and one.culprit == other.culprit:
+    if _same_culprit(one, other):
         return True
     if one.cause is None or one.cause != other.cause:
         return False

@@ -25,6 +25,8 @@ def tabulate(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
 
+    `timeline` has no rows before the second look, see `timeline.py`.
+
     Args:
         partial: With the recipes' results, by name.
         ranks: Those with GPU work, in order.
@@ -38,6 +40,7 @@ def tabulate(
         "all_findings": all_finding_rows(parts, groups),
         "ranks": gpus,
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],
+        "timeline": [],
     }
     return {name: _frame(name, some) for name, some in rows.items()}
 

@@ -79,4 +79,4 @@ def _steps(tables: Tables) -> str:
         f"{quoted(row['label'])} {format_percent(row['self_pct'])}"
         for row in top.to_dict("records")
     ]
-    return f"The ranges with most GPU time of their own are {listed(named)}."
+    return f"The ranges with most self time are {listed(named)}."

@@ -14,7 +14,7 @@ _WORDS: Final = {
     "start_end": "by start/end ranges, which hold what any thread of the process launches while "
     "they are open",
     "graph_launch": "to the range around the launch of its CUDA graph: what ranges were open at "
-    "the capture is not in it (`--graph-ranges capture` looks there first)",
+    "the capture is not in it (`--graph-ranges capture` uses them first)",
     "graph_capture": "to the range in which its node of a CUDA graph was captured, however often "
     "the graph ran since",
     "delegated": "to the range of a thread that handed the work over and waited, as PyTorch's "

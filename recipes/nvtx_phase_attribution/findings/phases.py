@@ -154,12 +154,12 @@ def _against_others(tables: Tables, row: Record) -> tuple[str, bool, tuple[Evide
     usual_n = float(others["ops_n"].median())
     same = abs(row["ops_n"] - usual_n) <= SAME_OPS_PCT / 100.0 * usual_n
     words = f" It runs {format_count(row['ops_n'])} operations there"
-    words += ", as many as the others." if same else ", which is not as many as the others."
+    words += ", as many as the others." if same else ", a different number than the others."
     evidence = cells("rank_phases", row, ("rank", "phase"), ("ops_n", "communication_ns"))
     most = records(others.loc[[others["communication_ns"].idxmax()]])[0]
     if row["communication_ns"] < int(others["communication_ns"].min()):
         words += (
-            f" It spends least time in communication ({format_ns(row['communication_ns'])}, "
+            f" It spends the least time in communication ({format_ns(row['communication_ns'])}, "
             f"against up to {format_ns(most['communication_ns'])}): the others wait for it."
         )
         evidence += cells("rank_phases", most, ("rank", "phase"), ("communication_ns",))

@@ -46,15 +46,15 @@ RULES: Final = rules_by_id(
         threshold=f"from {LOST_PCT:g} % of the GPU time of a rank",
         source=OURS,
         recommendation="If this is PyTorch's backward pass, its thread is not the one that calls "
-        "backward(): let PyTorch mark its operators. Else mark the work of that thread, or use "
-        "start/end ranges, which hold the launches of all threads.",
+        "backward(): let PyTorch mark its operators. Otherwise mark the work of that thread, or "
+        "use start/end ranges, which cover the launches of all threads.",
         tables=("attribution",),
     ),
     Rule(
         "unmapped_ranges",
         kind=CAPTURE,
         scope="phase",
-        title="{share} of the GPU time is in ranges of no phase",
+        title="{share} of the GPU time is in ranges that match no phase",
         threshold=f"from {UNMAPPED_PCT:g} % of the GPU time",
         source=OURS,
         recommendation="Define which ranges are phases, with `--phase-map FILE` and a file like "
@@ -67,7 +67,7 @@ RULES: Final = rules_by_id(
         "warm_up_steps",
         kind=CAPTURE,
         scope="run",
-        title="{steps} {are} warm-up and not in the percentiles",
+        title="{steps} {are} warm-up, left out of the percentiles",
         threshold="first steps that take more than 2 times the median of their phase",
         source=OURS,
         recommendation="Add --skip-warmup to leave the first step out of every table, or --steps "
@@ -79,7 +79,7 @@ RULES: Final = rules_by_id(
         "phase_imbalance",
         scope="rank",
         title="Rank {rank} is a straggler: compute {more} longer",
-        threshold="work of a rank beyond the median rank, in phases in which it is at least "
+        threshold="a rank's work beyond that of the median rank, in phases with at least "
         f"{IMBALANCE_PCT:g} % more: {limits_words()}",
         source=OURS,
         recommendation="Its GPU is slower (clocks, thermal or power limits, another job), or its "
@@ -87,7 +87,7 @@ RULES: Final = rules_by_id(
         cases={
             "more": Case(
                 title="Rank {rank} has {more} more work than the others",
-                recommendation="It launches another number of operations than the other ranks: "
+                recommendation="It launches a different number of operations than the other ranks: "
                 "balance its share (experts, sequence lengths, layers of a pipeline stage).",
             )
         },
@@ -100,8 +100,8 @@ RULES: Final = rules_by_id(
         title="Rank {rank}'s GPU idles before {phase}",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
         source=OURS,
-        recommendation="idle_gaps names the cause: a late host, a synchronization, or the GPU's "
-        "own way from one queued operation to the next.",
+        recommendation="idle_gaps names the cause: a late host, a synchronization, or the "
+        "latency between queued operations.",
         cases={"range": Case(title="Rank {rank}'s GPU idles in {phase}")},
         window_shows="the GPU in one range of the phase",
         tables=("rank_phases", "phase_idle", "ranges"),
@@ -110,9 +110,9 @@ RULES: Final = rules_by_id(
         "slow_steps",
         scope="phase",
         title="Slow {steps}: the worst takes {times} times the median",
-        threshold="what steps above "
+        threshold="time beyond the median, of steps above "
         + " or ".join(f"{times:g} times ({n} steps or more)" for n, times in SLOW_TIMES.items())
-        + f" the median of their phase on their rank take beyond it: {limits_words()}",
+        + f" the median of their phase on their rank: {limits_words()}",
         source=OURS,
         recommendation="Compare the slow step with a usual one. Where its work took longer: other "
         "shapes (batch, prompt lengths, routing of experts), a late rank in its collectives "

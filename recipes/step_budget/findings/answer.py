@@ -15,7 +15,7 @@ def answer(tables: Tables) -> str:
     steps, classes = tables["job_steps"], tables["step_classes"]
     if tables["device_steps"].empty:
         return (
-            "Nothing ran on a GPU in what was looked at. `coverage` says what the reports hold, "
+            "Nothing ran on a GPU in the selection. `coverage` says what the reports hold, "
             "and what a filter left of it."
         )
     if steps.empty:

@@ -30,10 +30,24 @@ _CULPRITS: Final = {
     "other_api": "host:late",
     "transfer": "communication:transfer",
     "copy": "copies:link",
+    "alloc": "idle:alloc",
+}
+#: Likewise calls that wait, by a part of their names.
+_WAITING_CALLS: Final = {
+    "Synchronize": "idle:host_sync",
+    "Memcpy": "idle:sync_memop",
+    "Memset": "idle:sync_memop",
+    "Malloc": "idle:alloc",
+    "Free": "idle:alloc",
 }
 
 #: Names that a finding lists.
 _TOP: Final = 3
+#: The time behind a wait is host time, too.
+_BEHIND: Final = (
+    " It is the host's time behind this wait while the GPU is idle, and part of the time of host "
+    "work and launches on the path: these gains do not add up."
+)
 
 
 @dataclass(frozen=True)
@@ -155,6 +169,7 @@ def _gain(
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     replay = replayed(tables, lever.replay.format(name=row["name"]))
     gain = _gain(row, gpu, lever.wall_classes, tables, n, replay)
+    named = lever.change == "wait"
     rows = records(tables["ceilings"])
     evidence = cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
     most, cell = replay_words(replay)
@@ -170,11 +185,10 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
             most += f" {words}: {', '.join(parts)}."
         for one in top:
             evidence += cells("ceilings", one, ("change", "name"), (column,))
-    named = lever.change == "wait"
     return RULES[lever.rule].finding(
         gain=gain,
         fields={"gain": gain_words(gain), "name": quoted(row["name"])},
-        details=_details(row) + most,
+        details=_details(row) + most + (_BEHIND if named else ""),
         evidence=evidence,
         culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
@@ -190,7 +204,8 @@ def _culprit(name: str, *, named: bool) -> str:
     """Return what to change, by the names that other recipes give it."""
     if not named:
         return _CULPRITS.get(name, f"class:{name}")
-    return "idle:host_sync" if name.endswith("Synchronize") else f"api:{name}"
+    known = (culprit for part, culprit in _WAITING_CALLS.items() if part in name)
+    return next(known, f"api:{name}")
 
 
 def _details(row: Record) -> str:

@@ -82,9 +82,9 @@ RULES: Final = rules_by_id(
         title="Copies are on the critical path",
         threshold=limits_words(),
         source=_PAGE,
-        recommendation="Move fewer bytes: leave on the device what is used again. What has to be "
-        "copied, copy ahead on a stream of its own from pinned memory, as far as there is "
-        "computation to hide it.",
+        recommendation="Move fewer bytes: keep data that is used again on the device. Copy the "
+        "rest ahead on a separate stream from pinned memory, as far as there is computation to "
+        "hide it.",
         tables=_TABLES,
         window_shows=_SHOWS,
     ),
@@ -98,17 +98,18 @@ RULES: Final = rules_by_id(
         source="transfers that can be kept on the device cost nothing (CUDA C++ Best Practices "
         "Guide, Data Transfer Between Host and Device); inputs of a step are few copies",
         recommendation="If these are weights that live on the host (device_map, CPU offload), keep "
-        "them in GPU memory: quantize them, or spread the model over more GPUs. Else copy the next "
-        "layer's while this one computes, from pinned memory on a stream of its own.",
+        "them in GPU memory: quantize them, or spread the model over more GPUs. Otherwise "
+        "copy the next layer's weights while this layer computes, from pinned memory on a "
+        "separate stream.",
         tables=("rank_edges", "ceilings", "wall"),
     ),
     Rule(
         "path_straggler",
         scope="rank",
         title="Rank {rank} comes last in collectives, and the others wait for it",
-        threshold="lateness over the steps which equal ranks would show in fewer than "
+        threshold="lateness over the steps that equal ranks would show in fewer than "
         f"{100.0 * LARGEST_CHANCE:g} % of all jobs; {limits_words()}",
-        source=f"{_PAGE}: its excess over the median rank",
+        source=f"{_PAGE}: its lateness beyond the median rank",
         recommendation="Compare what this rank does before its collectives with the median rank: "
         "`path` has the stretches, tail_stats the kernels that are slower there.",
         tables=_TABLES,

@@ -14,11 +14,13 @@ from nsys_llm.trace.wall import WallDetails, Walls
 from ..partials import BudgetPartial
 
 
+def collectives(partial: BudgetPartial) -> CollectivesPartial:
+    """Return the communication kernels of all ranks."""
+    return CollectivesPartial({key: one.lanes for key, one in partial.ranks.items() if one.lanes})
+
+
 def wall_details(
     partial: BudgetPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
 ) -> WallDetails:
     """Return how much of the communication of each device is waiting, and how much transfer."""
-    lanes = {key: one.lanes for key, one in partial.ranks.items() if one.lanes}
-    return communication_details(
-        match_collectives(CollectivesPartial(lanes), ranks, options), walls
-    )
+    return communication_details(match_collectives(collectives(partial), ranks, options), walls)

@@ -150,7 +150,7 @@ def _late_host(tables: Tables, walls: Walls, one: Pipeline, at: int, usual_ns: i
     gain = walls.gain(rank, device_id, more_ns, (IDLE,), basis="idle", is_bound=False)
     return RULES["late_stage"].finding(
         gain=with_steps(tables, rank, gain),
-        details=f"It ran nothing at all for {format_ns(one.idle_ns[at])} of "
+        details=f"It ran nothing for {format_ns(one.idle_ns[at])} of "
         f"{format_ns(one.window_ns)}; by the schedule, as the stages beside it have it, that would "
         f"be {format_ns(usual_ns)} at most.",
         fields={"rank": rank, "more": format_ns(more_ns)},

@@ -107,7 +107,7 @@ def _straggler(tables: Tables, walls: Walls, row: Record) -> Finding:
         gain=with_steps(tables, rank, reason.gain),
         details=f"{reason.details} It came last in {format_count(row['late_n'])} of "
         f"{format_count(row['collectives_n'])} collectives of {where}, "
-        f"{format_ns(row['late_by_ns'])} after the second last rank in all. Rank {waits['rank']} "
+        f"{format_ns(row['late_by_ns'])} after the second-last rank in total. Rank {waits['rank']} "
         f"waits longest for the last rank: {format_ns(waits['suffered_wait_ns'])}, "
         f"{format_percent(share_pct)} of its span.{_clocks(row)}{of_the_profiler(row)}",
         fields={

@@ -50,9 +50,10 @@ _CLOCKS: Final = "--gpu-metrics-device=all"
 _STRAGGLER_ADVICE: Final = "Look at {look}."
 _STRAGGLER_TABLES: Final = ("stragglers", "tail_ranks", "rank_tails")
 _STRAGGLER_GAIN: Final = (
-    "last beyond chance, and the others wait for it (table `stragglers`); the gain is its time in "
-    "the same kernels beyond the median of the other ranks, or where its host is late the idle "
-    f"time of its GPU beyond theirs, or else what it came after the second last rank; {_SHOWN}"
+    "last more often than chance explains, and the others wait (table `stragglers`); the gain "
+    "is its time in the same kernels beyond the median of the other ranks, or where its host is "
+    "late the idle time of its GPU beyond theirs, or else how much later it came than the "
+    f"second-last rank; {_SHOWN}"
 )
 
 RULES: Final = rules_by_id(
@@ -96,7 +97,7 @@ RULES: Final = rules_by_id(
         threshold=f"medians from {SLOW_RATIO:g} times those of the other ranks in the same "
         f"configurations, in more than {MOST_KERNELS:.0%} of its kernels, on a rank that is no "
         "straggler; the gain is its time beyond the median of the other ranks, and where "
-        "collectives couple the ranks at most what it came after the second last",
+        "collectives couple the ranks, at most how much later it came than the second-last rank",
         source=OURS,
         recommendation="Compare clock, power limit and temperature of its GPU with the others "
         "(nvidia-smi -q -d CLOCK,PERFORMANCE), and look for another process on it.",
@@ -125,7 +126,7 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Its usual launches are as fast as elsewhere, so something disturbs this "
         "GPU now and then: another process, copies, a clock that drops under load, or uneven work "
-        "such as hot experts. `outliers` lists what ran beside.",
+        "such as hot experts. `outliers` lists what ran beside them.",
         record=_CLOCKS,
         tables=("tail_ranks", "outliers"),
     ),
@@ -143,12 +144,12 @@ RULES: Final = rules_by_id(
             "beside": Case(
                 recommendation="They run beside other work: move the copies or kernels of "
                 "`outliers.beside` to another time, or give them fewer SMs, and see whether the "
-                "tail goes."
+                "tail disappears."
             ),
             "varying": Case(
-                recommendation="So many of one configuration point at different amounts of work: "
-                "lengths of sequences, tokens of an expert (`outliers.range` has the phase). Even "
-                "batches shorten the longest."
+                recommendation="So many in one configuration suggest different amounts of work: "
+                "lengths of sequences, tokens of an expert (`outliers.range` has the phase). "
+                "Balanced batches shorten the longest."
             ),
         },
         record="--trace=cuda,nvtx",
@@ -165,11 +166,11 @@ RULES: Final = rules_by_id(
         "that drops, another process on the GPU, or a step with other work.",
         cases={
             "beside": Case(
-                recommendation="Look at what runs beside them in that window; move it, or limit it."
+                recommendation="Look at what runs beside them in that window; move or limit it."
             ),
             "recurring": Case(
                 title="{bursts} of launches over twice their median on {where}{when}",
-                recommendation="What comes again and again belongs to a step or to a timer: look "
+                recommendation="Bursts that recur belong to a step or to a timer: look "
                 "in these windows for a clock that drops, another process on the GPU, or a step "
                 "with other work.",
             ),
@@ -194,8 +195,8 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="The host of stage rank {rank} launches late: its GPU is idle {more} longer than the "
         "schedule leaves it",
-        threshold=f"idle beyond what the stages beside it say, from {LATE_STAGE_PCT:g} % of the "
-        "window, of three stages or more",
+        threshold=f"idle beyond what its neighbor stages suggest, from {LATE_STAGE_PCT:g} % of the "
+        "window, with three stages or more",
         source=OURS,
         recommendation="See in idle_gaps what the host of rank {rank} does meanwhile: cores shared "
         "with other threads, data loading, garbage collection, synchronization. The other stages "
@@ -227,8 +228,8 @@ RULES: Final = rules_by_id(
         scope="rank",
         kind=CAPTURE,
         title="The profiler makes rank {rank} late: {waiting} of waiting",
-        threshold=f"from {PROFILER_PCT:g} % of the others' time, on a rank that is no straggler "
-        "otherwise",
+        threshold=f"from {PROFILER_PCT:g} % of the others' time, on a rank that is otherwise no "
+        "straggler",
         source=OURS,
         recommendation="An unprofiled run does not have this wait: the program does not cause it. "
         "Shorter captures and fewer traced APIs make the profiler's pauses rarer.",
@@ -239,9 +240,9 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="Clocks of ranks {communicator} are too uncertain to say which rank is late",
-        threshold="most latenesses of a rank are below what the clocks agree to",
+        threshold="most latenesses of a rank are below the error of the clocks",
         source=OURS,
-        recommendation="Take waits below that as noise, and name no rank. One nsys for all ranks "
+        recommendation="Treat waits below that as noise, and blame no rank. One nsys for all ranks "
         "of a host gives them one clock.",
         tables=("stragglers", "rank_clocks"),
     ),
@@ -274,9 +275,9 @@ RULES: Final = rules_by_id(
         title="{share} of the communication kernels have no partner on another rank",
         threshold=f"from {UNMATCHED_PCT:g} % of the communication kernels, on two devices or more",
         source=OURS,
-        recommendation="See that all ranks of the job are among the inputs and were captured at "
-        "the same time, with the same --capture-range or --delay and --duration; kernels that do "
-        "not wait for their peer cannot be matched by time.",
+        recommendation="Make sure that all ranks of the job are among the inputs and were "
+        "captured at the same time, with the same --capture-range or --delay and --duration; "
+        "kernels that do not wait for their peer cannot be matched by time.",
         tables=("collective_coverage",),
     ),
 )

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import match_collectives
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import WallDetails, Walls
 
 from ..partials import TailPartial
+
+
+def collectives(partial: TailPartial) -> CollectivesPartial:
+    """Return the communication kernels of all ranks."""
+    return partial.collectives
 
 
 def wall_details(

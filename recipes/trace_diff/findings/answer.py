@@ -52,7 +52,7 @@ def answer(tables: Tables) -> str:
     """
     basis = basis_of(tables)
     if basis.kernels.empty:
-        return "Neither run has a kernel in what was looked at: there is nothing to compare."
+        return "Neither run has a kernel in the selection: there is nothing to compare."
     verdict = first_record(tables["verdict"])
     lines = verdict_lines(tables)
     if cause := _cause(tables, basis, verdict):

@@ -52,8 +52,8 @@ def _significance(tables: Tables) -> list[str]:
     repeats_n = int(tables["runs"]["tells_noise"].sum())
     if repeats_n:
         return [
-            f"Noise is how far the baseline and {counted(repeats_n, 'further run')} of it differ "
-            "among themselves: largest minus smallest value. Few runs show little of it."
+            f"Noise is the spread of the baseline and {counted(repeats_n, 'further run')} of it: "
+            "largest minus smallest value. Few runs show little of it."
         ]
     return [
         "Significance is within-run only: launches of one run are not independent, and two runs of "

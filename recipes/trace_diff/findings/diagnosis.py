@@ -97,7 +97,7 @@ def _another_path(basis: Basis, clues: Sequence[Clue]) -> Conclusion | None:
         signs.append(f"{quoted(longer[0].name)} does more in the same calls")
     if copies:
         signs.append("there are more copies inside the device")
-    signs.append(f"{quoted(replaced[0].category)} work went to other kernels")
+    signs.append(f"{quoted(replaced[0].category)} work moved to other kernels")
     telling, parts = _telling(basis), ""
     if telling is not None:
         parts = f"The new {quoted(telling)} says that attention is computed in parts and merged. "

@@ -152,7 +152,7 @@ def _uneven_calls(basis: Basis) -> Iterator[Clue]:
         yield Clue(
             "uneven_calls",
             row["per_call"],
-            f"some calls of {named_kernel(row)} changed and not the usual one: in the mean it "
+            f"some calls of {named_kernel(row)} changed, the typical call did not: in the mean it "
             f"takes {times(row['ratio'])} in {calls_of(row, basis)} ({changed(row['per_call'])}), "
             f"at {_median(p50_pct)}{'' if sure else ', which may be chance'}",
             name=row["name"],

@@ -132,7 +132,7 @@ def _not_comparable(tables: Tables) -> Iterator[Finding]:
     for row in rows[rows["status"].isin(BLOCKING)].to_dict("records"):
         before, after = both_sides(row)
         yield RULES["not_comparable"].finding(
-            details=f"Baseline: {before}. Input: {after}. That means: {row['meaning']}.",
+            details=f"Baseline: {before}. Input: {after}. Effect: {row['meaning']}.",
             evidence=cells("comparability", row, ("check",), ("meaning",)),
             fields={"what": BLOCKING[row["status"]], "check": row["check"]},
             name=row["check"],

@@ -51,7 +51,7 @@ def _resized(row: Any, basis: Basis) -> Clue:
     if row["resized"]:
         impact_ns = row["change"]
         brief = (
-            f"{named_kernel(row)} runs at another size ({_geometry(row)}), "
+            f"{named_kernel(row)} runs at a different size ({_geometry(row)}), "
             f"{format_ns(row['before'])} -> {format_ns(row['after'])}"
         )
         text = f"{brief} in {calls_of(row, basis)} ({changed(impact_ns)})"

@@ -52,7 +52,7 @@ OF_SIZES: Final = frozenset({"other_sizes", "split_launches", "merged_launches"}
 
 #: What a conclusion adds to the advice on the change that it explains.
 LATE_PEER: Final = (
-    "The longer communication is a late peer and not the network: look at what the late rank does "
+    "A late peer, not the network, makes communication longer: look at what the late rank does "
     "before its collectives."
 )
 GRAPHS_LOST: Final = (
@@ -60,8 +60,8 @@ GRAPHS_LOST: Final = (
     "idle time comes from."
 )
 FASTER_GPU: Final = (
-    "What the GPUs do takes less time: the idle time was hidden behind it, and the host limits the "
-    "step now. Fewer launches (CUDA graphs, fusion) shorten it."
+    "The work of the GPUs takes less time: it used to hide this idle time, and now the host limits "
+    "the step. Fewer launches (CUDA graphs, fusion) shorten it."
 )
 HOST_BOUND: Final = (
     "The GPU waits for the host more than before ({cause}): what slowed down is the code that "
@@ -103,8 +103,8 @@ RULES: Final = rules_by_id(
         title="{name} runs at other sizes",
         threshold=f"other grids or blocks; {_CHANGE} where steps are known to do the same work",
         source=_SOURCE,
-        recommendation="Another grid or block is another problem, and no slower or faster kernel: "
-        "compare in `configs` the sizes that both runs have, and the work of both runs.",
+        recommendation="Another grid or block is another problem size, not a slower or faster "
+        "kernel: compare in `configs` the sizes that both runs have, and the work of both runs.",
         tables=("configs", "kernels"),
     ),
     Rule(
@@ -125,16 +125,16 @@ RULES: Final = rules_by_id(
         threshold=f"{SPLIT_RATIO:g} times fewer launches, the same total grid within "
         f"{SAME_GRID_PCT:g} %; {_BETTER}",
         source=_SOURCE,
-        recommendation="Nothing: the same total grid in larger launches.",
+        recommendation="No action needed: the same total grid in larger launches.",
         tables=("kernels", "configs"),
     ),
     Rule(
         "uneven_calls",
         scope="kernel",
-        title="Some calls of {name} changed, and not the usual one",
+        title="Some calls of {name} changed, the typical call did not",
         threshold=f"means {LEAST_CHANGE_PCT:g} % apart, medians less; {_CHANGE}",
         source=_SOURCE,
-        recommendation="Find out which: `configs` and `rank_kernels` tell shapes and ranks apart, "
+        recommendation="Find out which: `configs` and `rank_kernels` separate shapes and ranks, "
         "tail_stats lists the outliers.",
         tables=("kernels", "configs"),
     ),
@@ -154,14 +154,14 @@ RULES: Final = rules_by_id(
         title="{name} runs less often",
         threshold=f"{ALIKE_PCT:g} % beyond what all kernels do; {_BETTER}",
         source=_SOURCE,
-        recommendation="Check that the work was saved, and not moved to another kernel.",
+        recommendation="Check that the work was saved, not moved to another kernel.",
         tables=("kernels",),
     ),
     Rule(
         "other_kernels",
         scope="category",
-        title="Work of category {name} went to other kernels",
-        threshold=f"kernels that one run alone has; {_CHANGE}",
+        title="Work of category {name} moved to other kernels",
+        threshold=f"kernels that only one run has; {_CHANGE}",
         source=_SOURCE,
         recommendation="Compare versions, shapes and autotuning caches: another variant was "
         "chosen.",
@@ -170,7 +170,7 @@ RULES: Final = rules_by_id(
     Rule(
         "waiting",
         scope="category",
-        title="Communication changed by waiting for late ranks",
+        title="Communication time changed: waiting for late ranks",
         threshold=f"at least half of the change of communication is waiting; {_CHANGE}",
         source=_SOURCE,
         recommendation="Look at `ranks` and at tail_stats' stragglers: the late rank is the one to "
@@ -180,48 +180,49 @@ RULES: Final = rules_by_id(
     Rule(
         "pair_waiting",
         scope="category",
-        title="Ranks that send to and receive from each other wait otherwise",
-        threshold=f"as waiting, at least half of it in sends and receives of two; {_CHANGE}",
+        title="Communication time changed: waiting in sends and receives",
+        threshold=f"as waiting, at least half of it in sends and receives of two ranks; {_CHANGE}",
         source=_SOURCE,
-        recommendation="Look at tail_stats of both runs: of stages of a pipeline it names the "
-        "bubble, which is the schedule's (compare microbatches and stages), and the stage that is "
-        "slow or late.",
+        recommendation="Run tail_stats on both runs: for pipeline stages it gives the bubble, "
+        "which follows from the schedule (compare microbatches and stages), and names the stage "
+        "that is slow or late.",
         tables=("collectives", "kernels"),
     ),
     Rule(
         "profiler_wait",
         scope="category",
-        title="Communication changed by the profiler's own work",
+        title="Communication time changed: the profiler's own work",
         threshold=f"at least half of the change of waiting is the profiler's; {_CHANGE}",
         source=_SOURCE,
-        recommendation="Look for no cause in the program: the profiler writes its buffers, holds a "
-        "CUDA call of a rank, and the others wait. Capture both runs alike, and shorter.",
+        recommendation="The program is not the cause: the profiler writes its buffers, which holds "
+        "up a CUDA call of one rank, and the others wait. Capture both runs in the same way, and "
+        "shorter.",
         tables=("collectives", "kernels"),
     ),
     Rule(
         "transfer",
         scope="category",
-        title="Communication changed by its transfer",
+        title="Communication time changed: transfer",
         threshold=f"at least half of the change of communication is transfer; {_CHANGE}",
         source=_SOURCE,
-        recommendation="Compare sizes, algorithms and links: every rank was there, and the data "
-        "took other time.",
+        recommendation="Compare sizes, algorithms and links: every rank was there, and the "
+        "transfer itself changed.",
         tables=("collectives", "kernels"),
     ),
     Rule(
         "communication",
         scope="category",
-        title="Communication changed",
+        title="Communication time changed",
         threshold=f"neither waiting nor transfer is half of it, or it is not known; {_CHANGE}",
         source=_SOURCE,
-        recommendation="Give the reports of all ranks to tell waiting from transfer.",
+        recommendation="Give the profiles of all ranks to separate waiting from transfer.",
         tables=("collectives", "kernels"),
     ),
     Rule(
         "copies",
         scope="copy",
         title="The number of copies changed: {name}",
-        threshold=f"{COPIES_PCT:g} % and {LEAST_COPIES} copies beyond what everything does; "
+        threshold=f"{COPIES_PCT:g} % and {LEAST_COPIES} copies beyond the change of all work; "
         f"{_SEVERITY}",
         source=_SOURCE,
         recommendation="Find what copies with the phases of nvtx_phase_attribution: tensors that "
@@ -231,8 +232,8 @@ RULES: Final = rules_by_id(
     Rule(
         "one_rank",
         scope="rank",
-        title="Rank {rank} changed unlike the others",
-        threshold=f"{RANK_POINTS:g} points of its kernel time unlike the median rank; {_SEVERITY}",
+        title="Rank {rank} changed differently from the others",
+        threshold=f"{RANK_POINTS:g} points of its kernel time from the median rank; {_SEVERITY}",
         source=_SOURCE,
         recommendation="Look at its row in `ranks` and `rank_kernels`: the code is the same on all "
         "ranks, so its machine, its share of the work, or what else runs there differs.",
@@ -241,7 +242,7 @@ RULES: Final = rules_by_id(
     Rule(
         "more_idle",
         scope="run",
-        title="The GPUs are idle more",
+        title="The GPUs are idle longer",
         threshold=f"{IDLE_POINTS:g} points of the windows; {_SEVERITY}",
         source=_AS_IDLE,
         recommendation="Run idle_gaps on both: it lists the gaps, and what the host did in them.",
@@ -250,11 +251,11 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_rank",
         scope="rank",
-        title="Rank {rank} is idle more, where the others are not",
-        threshold=f"its idle time a step, where that of the mean GPU did not grow; {_SEVERITY}",
+        title="Rank {rank} is idle longer, the others are not",
+        threshold=f"its idle time per step, where that of the mean GPU did not grow; {_SEVERITY}",
         source=_AS_IDLE,
         recommendation="Compare its host with the others': the row of its GPU in `wall_change` has "
-        "the causes. Waiting of the other ranks for it ends with it.",
+        "the causes. The other ranks wait only because of it.",
         tables=("wall_change", "ranks"),
     ),
     Rule(
@@ -275,7 +276,7 @@ RULES: Final = rules_by_id(
         title="The GPUs are idle less",
         threshold=f"{IDLE_POINTS:g} points of the windows; {_BETTER}",
         source=_AS_IDLE,
-        recommendation="Nothing: the host keeps up better.",
+        recommendation="No action needed: the host keeps up better.",
         tables=("idle", "metrics"),
     ),
     Rule(
@@ -287,13 +288,13 @@ RULES: Final = rules_by_id(
         f"{_SEVERITY}",
         source=OURS,
         recommendation="{telling}Compare what chooses the path of {work}: batch size, prompt "
-        "lengths, backend and its switches, cascade attention for one.",
+        "lengths, backend and its switches, such as cascade attention.",
         tables=_DIAGNOSIS_TABLES,
     ),
     Rule(
         "slower_throughout",
         scope="run",
-        title="Nearly all kernels got slower alike",
+        title="Nearly all kernels got slower by one ratio",
         threshold=f"{SAME_RATIO_SHARE_PCT:g} % of the kernel time within {SAME_RATIO_PCT:g} % of "
         f"one ratio, {LEAST_SLOWDOWN_PCT:g} % or more from 1; {_SEVERITY}",
         source=OURS,
@@ -308,7 +309,7 @@ RULES: Final = rules_by_id(
         "from being compared",
         kind=CAPTURE,
         source=OURS,
-        recommendation="Repeat one of the captures like the other.",
+        recommendation="Repeat one capture with the settings of the other.",
         cases={
             ALL: Case(),
             TOTALS: Case(recommendation="Read times per call, shares, and times per step."),

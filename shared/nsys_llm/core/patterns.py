@@ -45,7 +45,7 @@ def require_text(where: str, text: str) -> None:
     """
     if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
         raise UsageError(
-            f"{where}: holds bytes that are no text (UTF-8); no name in a profile does."
+            f"{where}: contains bytes that are not UTF-8 text; no name in a profile does."
         )
 
 
@@ -69,4 +69,4 @@ def parse_pattern(text: str, *, ours: bool = False) -> NamePattern:
     try:
         return NamePattern(re.compile(expression), ours or is_bounded(expression))
     except (re.error, RecursionError, OverflowError) as error:
-        raise UsageError(f"'{text}' is no regular expression ({error}).") from error
+        raise UsageError(f"'{text}' is not a regular expression ({error}).") from error

@@ -54,7 +54,7 @@ def common_page() -> str:
     options, writes = common_facts(sided=True)
     return _page(
         "Options and tables of every recipe",
-        "What one recipe has besides is on a page of its own beside this one. Only the tables of\n"
+        "What only one recipe has is on that recipe's page beside this one. Only the tables of\n"
         "`trace_diff`, which compares runs, have the column `run`.",
         ("Options", options_table(options)),
         ("Tables", tables_glossary(writes)),

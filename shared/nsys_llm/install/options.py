@@ -31,11 +31,13 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
     where.add_argument("--venv", metavar="DIR", help="install into this environment; make it first")
     where.add_argument("--tar", action="store_true", help="write all wheels to an archive here")
     where.add_argument("--uninstall", action="store_true", help="remove what the next two placed")
-    where.add_argument("--check", action="store_true", help="say what is there and what is missing")
+    where.add_argument(
+        "--check", action="store_true", help="list what is installed and what is missing"
+    )
     add("--nsys", metavar="DIR", nargs="?", const="", help="add the recipes to Nsight Systems")
     add("--recipe-path", metavar="DIR", help="make a folder for NSYS_RECIPE_PATH")
     add("--untar", metavar="FILE", help="install from what --tar wrote, without a network")
-    add("--jupyter", action="store_true", help="install JupyterLab too, to open notebooks with")
+    add("--jupyter", action="store_true", help="install JupyterLab too, to open notebooks")
     add("--test", action="store_true", help="then run all checks of the project")
     add("--demo", action="store_true", help=f"then analyze a synthetic rank set, in ./{demo}")
     add("--quiet", action="store_true", help="show errors only")

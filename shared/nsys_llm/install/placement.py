@@ -204,7 +204,7 @@ def _alone(root: Path) -> Iterator[None]:
         return
     if (held := hold(parent)) is None:
         raise UsageError(
-            f"another install.py is at work in {parent}; wait until it has ended, then run again"
+            f"another install.py is running in {parent}; wait until it has ended, then run again"
         )
     try:
         yield

@@ -74,9 +74,9 @@ def place_recipe_path(root: Path, given: str) -> list[str]:
     """
     folder = Path(given).expanduser().absolute()
     if folder == folder.parent:
-        raise UsageError(f"{folder} is no place for recipes; name a folder of their own")
+        raise UsageError(f"{folder} is not a place for recipes; name a folder just for them")
     if not folder.parent.is_dir():
-        raise UsageError(f"{folder.parent} is no folder; make it first")
+        raise UsageError(f"{folder.parent} is not a folder; make it first")
     version = checkout_version(root)
     before = place(folder, recipe_sources(root), version)
     return [

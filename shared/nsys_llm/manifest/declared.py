@@ -142,6 +142,8 @@ class Section:
         rows_n: How many rows.
         charts: Figures, drawn above the rows.
         lead: Whether it is read first: report.md has no others, and the notebook folds them.
+        opening: Whether its figures, without rows, stand ahead of the findings; report.md, which
+            has no figures, leaves it out.
         optional: Whether it is left out where the table has no rows.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
         by: Column of numbers by which the rows that are shown are chosen, the largest first, above
@@ -155,6 +157,7 @@ class Section:
     rows_n: int = 15
     charts: tuple[Mapping[str, Any], ...] = ()
     lead: bool = False
+    opening: bool = False
     optional: bool = False
     summary: tuple[str, ...] = ()
     by: str | None = None

@@ -72,7 +72,12 @@ def find_nsys(given: str | None = None) -> str | None:
 
 @contextmanager
 def open_export(
-    report: Path, tables: Sequence[str], *, export_dir: str | None, nsys: str | None
+    report: Path,
+    tables: Sequence[str],
+    *,
+    export_dir: str | None,
+    nsys: str | None,
+    again: bool = False,
 ) -> Iterator[ParquetReport | SqliteReport]:
     """Open a valid export of a report, making one if there is none.
 
@@ -86,6 +91,7 @@ def open_export(
         tables: Our names of the tables that will be read.
         export_dir: Where exports go.
         nsys: The `nsys` that runs us, if any.
+        again: Make none: an export takes longer than all that follows.
 
     Raises:
         ReportError: The report cannot be read or exported.
@@ -100,6 +106,8 @@ def open_export(
         with found:
             yield found
         return
+    if again:
+        raise ReportError(f"{report.name}: its export was not kept; give --export-dir.")
     if not state.st_size:
         raise ReportError(_empty(report, parquet, sqlite))
     with ExitStack() as stack:
@@ -116,7 +124,7 @@ def open_export(
             where = Path(error.filename or target.parent).name
             raise ReportError(
                 f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
-                "--export-dir, or export it where that can be done."
+                "--export-dir, or export it in a writable place."
             ) from error
         yield stack.enter_context(ParquetReport(target))
 
@@ -242,8 +250,8 @@ def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.Complet
                 printed, said = program.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired as error:
             raise ReportError(
-                f"{report.name}: nsys export was ended after {limit_s:,.0f} s; export it by hand: "
-                f"nsys export --type sqlite --lazy false {report.name}."
+                f"{report.name}: nsys export was stopped after {limit_s:,.0f} s; export it by "
+                f"hand: nsys export --type sqlite --lazy false {report.name}."
             ) from error
         finally:
             program.kill()  # does nothing to a program that has ended

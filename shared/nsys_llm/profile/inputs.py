@@ -131,7 +131,12 @@ def natural_key(text: str) -> tuple[list[tuple[int, int | str]], str]:
 
 @contextmanager
 def open_report(
-    path: str, tables: Sequence[str], *, export_dir: str | None = None, nsys: str | None = None
+    path: str,
+    tables: Sequence[str],
+    *,
+    export_dir: str | None = None,
+    nsys: str | None = None,
+    again: bool = False,
 ) -> Iterator[ParquetReport | SqliteReport]:
     """Open a report of any kind, exporting it first where that is needed.
 
@@ -140,6 +145,7 @@ def open_report(
         tables: Our names of the tables that will be read.
         export_dir: Where exports go and are looked for; None: beside the report.
         nsys: The `nsys` that runs us, if any.
+        again: It was open before in this run: what was not kept is not exported a second time.
 
     Raises:
         ReportError: The report cannot be read.
@@ -147,13 +153,13 @@ def open_report(
     file = Path(path)
     if not _exists(file):
         raise ReportError(
-            f"{file.name}: is not where this worker looks; all workers must see the same folders."
+            f"{file.name}: is not found on this worker; all workers must see the same folders."
         )
     if file.is_dir():
         with ParquetReport(file) as parquet:
             yield parquet
     elif file.name.endswith(_REPORT_SUFFIXES):
-        with open_export(file, tables, export_dir=export_dir, nsys=nsys) as exported:
+        with open_export(file, tables, export_dir=export_dir, nsys=nsys, again=again) as exported:
             yield exported
     else:
         with SqliteReport(file) as sqlite:
@@ -164,7 +170,7 @@ def _expanded(entry: str) -> Iterable[Path]:
     try:
         return _reports_behind(entry)
     except OSError as error:
-        raise UsageError(f"{entry}: cannot be looked at ({error.strerror}).") from error
+        raise UsageError(f"{entry}: cannot be accessed ({error.strerror}).") from error
 
 
 def _reports_behind(entry: str) -> Iterable[Path]:
@@ -174,7 +180,7 @@ def _reports_behind(entry: str) -> Iterable[Path]:
     if not _exists(path):
         raise UsageError(f"{entry}: does not exist; give profiles, or folders that hold them.")
     if limit == 0:
-        raise UsageError(f"{entry}: ':0' takes none of the profiles; write :1 or more.")
+        raise UsageError(f"{entry}: ':0' selects no profiles; write :1 or more.")
     path = Path(os.path.abspath(path))
     if path.is_file():
         if limit is not None:
@@ -203,7 +209,7 @@ def _in_folder(folder: Path, entry: str) -> list[Path]:
     reports = [path for path in files if path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX))]
     reports += [path for path in names if path.name.endswith(_PARQUET_SUFFIX) and path.is_dir()]
     if not reports:
-        hint = ", and none in its subfolders is looked at" if any(p.is_dir() for p in names) else ""
+        hint = ", and subfolders are not searched" if any(p.is_dir() for p in names) else ""
         raise UsageError(
             f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir){hint}."
         )

@@ -21,6 +21,24 @@ Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class SecondLook:
+    """A table of what some ranks did in windows that only the other tables tell.
+
+    Both functions run in the process that was started; in between the ranks are read once more.
+
+    Attributes:
+        plan: Says where to look, of a recipe's partial, the ranks with GPU work, all tables but
+            findings, and the options: `windows`, by rank, see
+            `nsys_llm.analyses.timeline.step_lanes.LaneWindow`, and `engine`.
+        tabulate: Makes tables of the plan and of the lanes that were read, by rank; of a rank that
+            could not be read again there are none.
+    """
+
+    plan: Callable[[Any, Sequence[Rank], Tables, Options], Any]
+    tabulate: Callable[[Any, Mapping[RankKey, Any]], dict[str, pd.DataFrame]]
+
+
+@dataclass(frozen=True)
 class Analysis(Generic[Partial]):
     """The functions of one recipe; its module `analysis` holds them under the name `ANALYSIS`.
 
@@ -45,6 +63,9 @@ class Analysis(Generic[Partial]):
         screen: Facts for the first screen of an overview, from all tables; None for a recipe whose
             summary is as all others' are, or a run of which there is nothing to tell.
         matches_collectives: Whether it needs `DeviceWall.hidden` for that.
+        collectives: The communication kernels in a partial, a `CollectivesPartial`; None for a
+            recipe that keeps none.
+        second_look: See `SecondLook`; None for most recipes.
     """
 
     partial: type[Partial]
@@ -59,3 +80,5 @@ class Analysis(Generic[Partial]):
     wall_details: Callable[[Partial, Sequence[Rank], Walls, Options], WallDetails] | None = None
     matches_collectives: bool = False
     screen: Callable[[Tables], Screen | None] | None = None
+    collectives: Callable[[Partial], Any] | None = None
+    second_look: SecondLook | None = None

@@ -166,7 +166,7 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
         yield (
             f"{format_count(nodes_n)} of {format_count(total_n)} recorded GPU operations ran "
             "inside CUDA graphs that were traced node by node. That lengthens absolute times by "
-            f"about {_NODE_TRACING}; shares and comparisons hold better than absolute times."
+            f"about {_NODE_TRACING}; shares and comparisons are more reliable."
         )
     opaque_n = _sum(coverage, "opaque_graph_launches_n")
     if opaque_n:

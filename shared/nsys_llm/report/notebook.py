@@ -19,7 +19,14 @@ from typing import Any, Final
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
-from nsys_llm.report.page_parts import capture_html, contents_html, findings_html, html_text
+from nsys_llm.report.page_parts import (
+    capture_html,
+    contents_html,
+    findings_html,
+    html_text,
+    link_id,
+    marked_numbers,
+)
 from nsys_llm.report.report import MORE_HEADING, Report
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import Html
@@ -36,10 +43,10 @@ from {VIEW_PACKAGE}.results import Results
 results = Results()"""
 
 _CLOSING: Final = """\
-## Go on from here
+## Continue from here
 
-Every table is a data frame away: `results.table("NAME")`. A chart is changed by changing its words,
-or as a plotly figure: `results.chart(...).figure()`. The folder can be moved as a whole."""
+Every table is a data frame: `results.table("NAME")`. To change a chart, edit its arguments, or take
+it as a plotly figure: `results.chart(...).figure()`. The folder can be moved as a whole."""
 
 
 def write_notebook(folder: Path, report: Report, results: Results) -> None:
@@ -63,18 +70,30 @@ def build_notebook(report: Report, results: Results) -> Any:
     """
     # A link into what is folded would lead nowhere; the heading above it is there.
     links = {
-        section.table: section.title if section.lead else MORE_HEADING
+        section.table: section.title if section.lead or section.opening else MORE_HEADING
         for section in reversed(report.sections)
     }
     cells = _Cells(drawing.nbformat().v4)
-    head = [answer_markdown(report, html_text), findings_heading(report)]
-    cells.text("answer", "\n\n".join([*head, findings_html(report.opportunities, links)]).rstrip())
+    answer = answer_markdown(report, html_text)
+    titles = [section.title for section in report.opening_sections]
+    places = {number: link_id(titles[0]) for number in marked_numbers(report, results)}
+    told = findings_html(report.opportunities, links, places)
+    findings = f"{findings_heading(report)}\n\n{told}".rstrip()
+    if report.opening_sections:
+        cells.text("answer", answer)
+        cells.code("set-up", _SET_UP, None)
+        for section in report.opening_sections:
+            _add_section(cells, section, results, "##")
+        cells.text("findings", findings)
+    else:
+        cells.text("answer", f"{answer}\n\n{findings}")
     capture = f"## Capture\n\n{capture_html(report)}"
     cells.text(
         "capture",
         f"{contents_html(report.lead_sections, folded=bool(report.other_sections))}\n\n{capture}",
     )
-    cells.code("set-up", _SET_UP, None)
+    if not report.opening_sections:
+        cells.code("set-up", _SET_UP, None)
     for section in report.lead_sections:
         _add_section(cells, section, results, "##")
     if report.other_sections:
@@ -137,6 +156,8 @@ def _add_section(cells: _Cells, section: Section, results: Results, level: str) 
             cells.code(
                 section.table, words, results.chart(section.table, **chart)._repr_mimebundle_()
             )
+    if section.opening:
+        return
     rows = {"rows_n": section.rows_n, "columns": list(section.columns)}
     words = _call("rows", section.table, rows | ({"by": section.by} if section.by else {}))
     rows_shown = results.rows(section.table, section.rows_n, section.columns, by=section.by)

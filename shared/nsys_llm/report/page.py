@@ -21,6 +21,7 @@ from nsys_llm.report.page_parts import (
     findings_html,
     html_text,
     link_id,
+    marked_numbers,
 )
 from nsys_llm.report.report import MORE_HEADING, Report
 from nsys_llm.view.results import CONFIG, Results
@@ -35,6 +36,7 @@ const config = figures.config;
 function draw(index) {
   if (index === figures.plots.length) {
     document.documentElement.dataset.drawn = String(index);
+    if (location.hash.startsWith("#finding-")) unfold();
     return;
   }
   const plot = figures.plots[index];
@@ -55,7 +57,26 @@ addEventListener("resize", function () {
 });
 const more = document.getElementById("more");
 more.addEventListener("toggle", fit);
+function show(number) {
+  for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+    const begins = [], ends = [];
+    for (const trace of plot.data.filter(one => one.meta === "findings")) {
+      trace.customdata.forEach((marked, index) => {
+        if (marked !== number) return;
+        begins.push(trace.base[index]);
+        ends.push(trace.base[index] + trace.x[index]);
+      });
+    }
+    if (!begins.length) continue;
+    const low = Math.min(...begins), high = Math.max(...ends), room = (high - low) / 4;
+    Plotly.relayout(plot, {"xaxis.range": [low - room, high + room]});
+    plot.scrollIntoView();
+    return;
+  }
+}
 function unfold() {
+  const place = /^#finding-([0-9]+)$/.exec(location.hash);
+  if (place !== null) show(Number(place[1]));
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (target !== null && more.contains(target)) {
     more.open = true;
@@ -63,6 +84,9 @@ function unfold() {
   }
 }
 addEventListener("hashchange", unfold);
+addEventListener("click", function (event) {
+  if (event.target.hash && event.target.hash === location.hash) unfold();
+});
 unfold();
 """
 
@@ -98,6 +122,7 @@ def page_html(report: Report, results: Results) -> str:
 
     library = get_plotlyjs().replace("</script", "<\\/script")
     plots: list[dict[str, Any]] = []
+    opening = "\n".join(_section_html(one, results, plots, "h2") for one in report.opening_sections)
     sections = "\n".join(_section_html(one, results, plots, "h2") for one in report.lead_sections)
     others = "\n".join(_section_html(one, results, plots, "h3") for one in report.other_sections)
     figures = json.dumps({"config": CONFIG, "plots": plots}, ensure_ascii=False)
@@ -117,6 +142,8 @@ def page_html(report: Report, results: Results) -> str:
 </head>
 <body>
 {_head_html(report)}
+{opening}
+{_findings_html(report, results)}
 {contents_html(report.sections)}
 <h2>Capture</h2>
 {capture_html(report)}
@@ -133,17 +160,23 @@ def page_html(report: Report, results: Results) -> str:
 
 
 def _head_html(report: Report) -> str:
-    links = {section.table: section.title for section in reversed(report.sections)}
-    found = report.opportunities
-    told = findings_html(found, links) or "<p>Nothing stands out by the rules of this recipe.</p>"
-    heading = f"Findings: {severity_counts(found)}" if found else "Findings"
     prose = [*report.answer.splitlines(), *(line.text for line in report.wall)]
     texts = "\n".join(f"<p>{html_text(text)}</p>" for text in prose)
     return f"""<h1>{escape(report.manifest.title)}</h1>
 <p class="question">{escape(report.manifest.question)}</p>
-{texts}
-<h2>{heading}</h2>
-{told}"""
+{texts}"""
+
+
+def _findings_html(report: Report, results: Results) -> str:
+    links = {section.table: section.title for section in reversed(report.sections)}
+    places = {number: f"finding-{number}" for number in marked_numbers(report, results)}
+    found = report.opportunities
+    told = (
+        findings_html(found, links, places)
+        or "<p>Nothing stands out by the rules of this recipe.</p>"
+    )
+    heading = f"Findings: {severity_counts(found)}" if found else "Findings"
+    return f"<h2>{heading}</h2>\n{told}"
 
 
 def _section_html(section: Section, results: Results, plots: list[dict[str, Any]], tag: str) -> str:
@@ -154,6 +187,8 @@ def _section_html(section: Section, results: Results, plots: list[dict[str, Any]
         if results.has_values(section.table, chart):
             parts.append(f'<div class="figure" id="figure-{len(plots)}"></div>')
             plots.append(results.chart(section.table, **chart).plot)
+    if section.opening:
+        return "\n".join(parts)
     rows = results.rows(section.table, section.rows_n, section.columns, by=section.by)
     return "\n".join([*parts, f'<div class="rows">{rows.html}</div>'])
 

@@ -20,6 +20,7 @@ from nsys_llm.report.report import (
     gain_text,
     where_to_look,
 )
+from nsys_llm.view.results import Results
 from nsys_llm.view.text import cleaned, shortened, spans
 
 #: Names in prose are cut to this length; the whole name appears on hover.
@@ -52,14 +53,31 @@ def html_text(prose: str) -> str:
     return "".join(_code(part) if code else _plain(part) for code, part in spans(prose))
 
 
-def findings_html(findings: Sequence[Finding], links: Mapping[str, str]) -> str:
+def marked_numbers(report: Report, results: Results) -> list[int]:
+    """Return the findings, by number, that figures ahead of them mark."""
+    tables = {section.table: section.charts for section in report.opening_sections}
+    numbers = {
+        int(number)
+        for table, charts in tables.items()
+        for column in {chart["number"] for chart in charts}
+        for number in results.table(table)[column].dropna().tolist()
+    }
+    return sorted(numbers)
+
+
+def findings_html(
+    findings: Sequence[Finding], links: Mapping[str, str], places: Mapping[int, str] | None = None
+) -> str:
     """Return findings that unfold, the first severe ones unfolded. No line of it is empty.
 
     Args:
         findings: In order.
         links: By table, the heading of the section that shows it.
+        places: By number of a finding, the name of what shows where it is.
     """
-    lines = [_finding(n, one, links) for n, one in enumerate(findings[:MOST_SHOWN], 1)]
+    places = places or {}
+    shown = enumerate(findings[:MOST_SHOWN], 1)
+    lines = [_finding(number, one, links, places.get(number)) for number, one in shown]
     if any(one.gain is not None for one in findings):
         lines.insert(0, f"<p>{NOT_ADDITIVE}</p>")
     if len(findings) > MOST_SHOWN:
@@ -67,7 +85,7 @@ def findings_html(findings: Sequence[Finding], links: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _finding(number: int, finding: Finding, links: Mapping[str, str]) -> str:
+def _finding(number: int, finding: Finding, links: Mapping[str, str], place: str | None) -> str:
     opened = " open" if number <= _UNFOLDED and finding.severity in _SEVERE else ""
     label = finding.severity or finding.kind
     style = f"{_BADGES.get(label, _PLAIN_BADGE)};padding:1px 6px;border-radius:3px"
@@ -76,8 +94,12 @@ def _finding(number: int, finding: Finding, links: Mapping[str, str]) -> str:
     gain = gain_text(finding)
     details = [("Could gain", html_text(gain))] if gain else []
     details.append(("Evidence", f"{html_text(finding.details)} ({tables})"))
-    if where := where_to_look(finding):
-        details.append(("Where", html_text(where)))
+    where = where_to_look(finding)
+    wheres = [html_text(where)] if where else []
+    if place is not None:
+        wheres.append(f'<a href="#{_attribute(place)}">in the timeline</a>')
+    if wheres:
+        details.append(("Where", "; ".join(wheres)))
     details.append(("To do", html_text(finding.recommendation)))
     if finding.record:
         # To be copied: whole, and no name out of a trace.

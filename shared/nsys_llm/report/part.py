@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -27,9 +27,20 @@ class Part:
     report: Report
 
 
-def finished(run: Run) -> Part:
-    """Return the results of a run that was mapped: tables, findings, report."""
+#: Makes tables of a run and of its other tables, reading some ranks once more.
+Look = Callable[[Run, Mapping[str, pd.DataFrame]], Mapping[str, pd.DataFrame]]
+
+
+def finished(run: Run, look: Look | None = None) -> Part:
+    """Return the results of a run that was mapped: tables, findings, report.
+
+    Args:
+        run: What was read.
+        look: Fills tables that `run_tables` leaves empty; None leaves them so.
+    """
     tables = run_tables(run)
+    if look is not None:
+        tables |= look(run, tables)
     findings = all_findings(run, tables)
     tables["findings"] = findings_table(run.manifest, findings)
     return Part(run, tables, build_report(run, tables, findings))

@@ -68,9 +68,14 @@ class Report:
         return tuple(section for section in self.sections if section.lead)
 
     @property
+    def opening_sections(self) -> tuple[Section, ...]:
+        """The sections whose figures stand ahead of the findings."""
+        return tuple(section for section in self.sections if section.opening)
+
+    @property
     def other_sections(self) -> tuple[Section, ...]:
         """The other sections."""
-        return tuple(section for section in self.sections if not section.lead)
+        return tuple(section for section in self.sections if not (section.lead or section.opening))
 
     @property
     def opportunities(self) -> list[Finding]:

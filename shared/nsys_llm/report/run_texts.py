@@ -30,8 +30,8 @@ RULES: Final = rules_by_id(
         threshold="no profile gives its rank, none communicates, and each is of another program or "
         "they ran one after the other",
         source=OURS,
-        recommendation="Give them one by one, or two that are to be compared to trace_diff. Sums "
-        "and means over them say little; no rank is compared with the others.",
+        recommendation="Analyze them one by one, or compare two of them with trace_diff. Sums and "
+        "means over them mean little; no rank is compared with the others.",
         tables=("files", "wall"),
     ),
     Rule(

@@ -19,6 +19,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import parsed_option, resolved_options
 from nsys_llm.report.run_record import REPORT_NAME
 from nsys_llm.run.executors import MODES, open_executor
+from nsys_llm.run.parts import COMPARED
 from nsys_llm.run.runner import run_recipe
 from nsys_llm.view.results import Results
 
@@ -53,7 +54,8 @@ class Result:
             object.
         report: report.json: how the run ended, what was read, findings, facts, caveats.
         tables: The tables by name; every table that the recipe declares, also an empty one.
-        parts: Of an overview, the result of each recipe by its name.
+        parts: Of an overview, the result of each recipe by its name, and of a comparison with its
+            baseline.
     """
 
     def __init__(self, folder: Path, whole: Result | None = None) -> None:
@@ -102,6 +104,8 @@ class Result:
         if "recipes" not in self.tables:
             return {}
         names = self.tables["recipes"]["recipe"].tolist()
+        if (self.folder / COMPARED / REPORT_NAME).exists():
+            names.append(COMPARED)
         return {name: Result(self.folder / name, self) for name in names}
 
     def __repr__(self) -> str:

@@ -68,13 +68,13 @@ def _add_recipe(command: argparse.ArgumentParser, recipe: str) -> None:
         "--mode",
         choices=MODES,
         default=MODES[0],
-        help="concurrent: threads of this process; none: one profile after the other; "
+        help="concurrent: threads of this process; none: one profile at a time; "
         f"dask-futures: a Dask cluster. Default: {MODES[0]}.",
     )
     context.add_argument(
         "--scheduler-file",
         metavar="FILE",
-        help="Where a Dask scheduler wrote how to reach it, for --mode dask-futures.",
+        help="Scheduler file of a Dask cluster, for --mode dask-futures.",
     )
 
 
@@ -92,7 +92,7 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CONDITION",
-        help="Only rows for which it holds: 'rank = 2', 'gain_pct >= 3'. Repeatable.",
+        help="Only rows that match: 'rank = 2', 'gain_pct >= 3'. Repeatable.",
     )
     command.add_argument(
         "--top",

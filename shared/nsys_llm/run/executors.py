@@ -263,7 +263,7 @@ def _scheduler_address(file: str) -> str:
         return str(json.loads(Path(file).read_text("utf-8"))["address"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
-            f"--scheduler-file {file}: names no scheduler ({type(error).__name__}); "
+            f"--scheduler-file {file}: does not name a running scheduler ({type(error).__name__}); "
             f"start the cluster first: dask scheduler --scheduler-file {file}."
         ) from error
 

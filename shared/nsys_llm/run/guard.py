@@ -91,7 +91,7 @@ def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
     # Dask's error is recognized by name, because distributed is imported only where it is used.
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
         return ExitCode.FAULT, (
-            f"a worker process died, perhaps for lack of memory; {written}; "
+            f"a worker process died, possibly out of memory; {written}; "
             "try --mode none, or fewer workers (NSYS_CONCURRENT_MAX_WORKERS=1)."
         )
     words = " ".join(str(error).split())[:300]

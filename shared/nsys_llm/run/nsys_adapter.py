@@ -62,7 +62,7 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
         super().__init_subclass__()
         if version != __version__:
             raise ImportError(
-                f"the recipe's script is of nsys-llm-recipes {version}, but {__version__} is "
+                f"the recipe's script belongs to nsys-llm-recipes {version}, but {__version__} is "
                 f"installed in {Path(__file__).parent}; remove one of the two, or install again."
             )
         cls.manifest = load_manifest(recipe)

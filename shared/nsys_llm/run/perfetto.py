@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.timeline.job_tracks import collective_tracks, path_tracks
 from nsys_llm.analyses.timeline.rank_timeline import rank_timeline
 from nsys_llm.analyses.timeline.states import typical_and_worst
 from nsys_llm.core.console import Console
@@ -24,13 +26,14 @@ from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
-from nsys_llm.report.records import records
+from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
-from nsys_llm.trace.filters import NVTX_OPTIONS, STEP_OPTIONS
+from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
 from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.selection import select_rank
+from nsys_llm.trace.timeline import Track
 from nsys_llm.view.text import counted, format_ns
 
 #: Ranks that are shown where --ranks names none; ours: what fits on a screen.
@@ -40,8 +43,6 @@ MOST_EVENTS: Final = 400_000
 #: Findings whose windows are shown.
 MOST_FINDINGS: Final = 5
 
-#: A timeline shows all that ran, whatever the tables are about.
-_FILTERS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "filter_time", "phase")
 
 #: Clocks of `rank_clocks` that are measured against those of other ranks.
 _NO_CLOCK: Final = ("none", "off")
@@ -83,6 +84,41 @@ class _Looks:
     failed: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Others:
+    """What is known of ranks only beside each other.
+
+    Attributes:
+        clock: Of the job; None where a recipe matches no collectives.
+        path: Rows of the table `path` of step_budget.
+    """
+
+    clock: JobClock | None
+    path: Sequence[Record]
+
+    @classmethod
+    def of(cls, run: Run, tables: Mapping[str, pd.DataFrame], ranks: Sequence[Rank]) -> _Others:
+        """Take it from a recipe that has it, or from those of an overview."""
+        parts = getattr(run.partial, "parts", None)
+        runs = (
+            [(run, tables)] if parts is None else [(one.run, one.tables) for one in parts.values()]
+        )
+        # Paths are on the clock of their own recipe.
+        runs.sort(key=lambda one: "path" not in one[1])
+        for one, own in runs:
+            if one.analysis.collectives is not None and ranks:
+                kept = one.analysis.collectives(one.partial)
+                path = records(own["path"]) if "path" in own else []
+                return cls(JobClock.of(kept, ranks, one.options), path)
+        return cls(None, ())
+
+    def tracks(self, rank: Rank) -> list[Track]:
+        """Return the lines of a rank."""
+        if self.clock is None:
+            return []
+        return [*collective_tracks(self.clock, rank), *path_tracks(self.clock, rank, self.path)]
+
+
 def write_perfetto(
     folder: Path,
     run: Run,
@@ -105,9 +141,10 @@ def write_perfetto(
     there = [rank for rank in run.ranks if rank.key in working]
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
     clocks = _clocks(run, tables, shown)
+    others = _Others.of(run, tables, there)
     looks = _Looks(_windows(run, findings, shown, clocks))
     remarks: list[str] = []
-    traced = _traced(run, shown, clocks, findings, looks, nsys)
+    traced = _traced(run, shown, clocks, findings, others, looks, nsys)
 
     def all_ranks() -> Iterator[TracedRank]:
         yield from traced
@@ -196,11 +233,12 @@ def _traced(
     shown: Sequence[Rank],
     clocks: Mapping[str, _Clock],
     findings: Sequence[Finding],
+    others: _Others,
     looks: _Looks,
     nsys: str | None,
 ) -> Iterator[TracedRank]:
     """Read the ranks one after the other; a profile with several only once."""
-    options = {**run.options, **dict.fromkeys(_FILTERS)}
+    options = unfiltered(run.options)
     path, trace = "", None
     for number, rank in enumerate(shown):
         if rank.key.path != path:
@@ -214,7 +252,8 @@ def _traced(
             for finding in findings
             if finding.rank == _number(rank) or (finding.rank is None and len(shown) == 1)
         ]
-        yield _traced_rank(rank, rows, options, clocks[rank.file], about, looks, most)
+        tracks = others.tracks(rank)
+        yield _traced_rank(rank, rows, options, clocks[rank.file], about, tracks, looks, most)
 
 
 def _read(rank: Rank, options: Mapping[str, Any], looks: _Looks, nsys: str | None) -> Trace | None:
@@ -236,6 +275,7 @@ def _traced_rank(
     options: Mapping[str, Any],
     clock: _Clock,
     findings: Sequence[Finding],
+    tracks: Sequence[Track],
     looks: _Looks,
     most_events: int,
 ) -> TracedRank:
@@ -249,7 +289,7 @@ def _traced_rank(
             looks.with_steps.add(clock.axis)
         if windows:
             wanted = [_shifted(window, -clock.shift_ns) for window in windows]
-    timeline = rank_timeline(rows, steps, options, wanted, most_events)
+    timeline = rank_timeline(rows, steps, options, wanted, most_events, tracks)
     looks.events_n += timeline.events_n
     looks.left_out_n += timeline.left_out_n
     about = findings_track(findings)

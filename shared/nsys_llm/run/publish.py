@@ -69,7 +69,7 @@ def _require_text(path: str) -> None:
         path.encode()
     except UnicodeEncodeError as error:
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise UsageError(f"--output: '{shown}' is no UTF-8; give another place.") from error
+        raise UsageError(f"--output: '{shown}' is not valid UTF-8; give another path.") from error
 
 
 class OutputFolder:
@@ -264,12 +264,12 @@ def _foreign(folder: Path) -> str | None:
     try:
         there = list(folder.iterdir())
     except OSError as error:
-        return f"it cannot be looked into ({error.strerror})"
+        return f"it cannot be read ({error.strerror})"
     records = [entry for entry in there if entry.name.endswith(ANALYSIS_SUFFIX)]
     if not there:
         return None
     if len(records) != 1:
-        return f"it is no result of ours ({len(records)} {ANALYSIS_SUFFIX} files)"
+        return f"it is not a result of this package ({len(records)} {ANALYSIS_SUFFIX} files)"
     try:
         record = json.loads(records[0].read_text("utf-8"))
         recipe, files = record.get("RecipeName"), set(record.get("Files", ()))
@@ -280,7 +280,7 @@ def _foreign(folder: Path) -> str | None:
     try:
         others = names_below(folder) - files
     except OSError as error:  # another run may be replacing it right now
-        return f"it cannot be looked into ({error.strerror})"
+        return f"it cannot be read ({error.strerror})"
     return f"it also holds {', '.join(sorted(others)[:3])}" if others else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from nsys_llm.run.parts import (
     write_parts,
 )
 from nsys_llm.run.publish import OutputFolder
+from nsys_llm.run.second_look import look_again
 from nsys_llm.trace.rank_sets import BASELINE
 from nsys_llm.trace.unmatched import refuse_unmatched
 
@@ -76,13 +78,15 @@ def run_recipe(
             run = anonymous(run)
         if manifest.recipes:
             run = with_parts(run)
-        results = finished(run)
+        look = partial(look_again, executor=executor, console=console)
+        results = finished(run, None if run.analysis.second_look is None else look)
         tables, report = results.tables, results.report
         if manifest.metrics:
             code = gated(code, tables["gates"])
         if baseline:
             compared = {**options, BASELINE: baseline}
-            report = with_verdict(report, run_compared(folder.path, compared, executor, console))
+            other, place = run_compared(folder.path, compared, executor, console)
+            code, report = max(code, other), with_verdict(report, place)
         with folder.writing():
             summary, written = write_run(folder.path, run, tables, report, code, console)
             if manifest.recipes:
@@ -111,8 +115,8 @@ def run_recipe(
 
 def run_compared(
     folder: Path, options: Mapping[str, Any], executor: Executor, console: Console
-) -> Path:
-    """Compare the run of an overview with its baseline; return the folder of that result.
+) -> tuple[ExitCode, Path]:
+    """Compare the run of an overview with its baseline; return how that ended, and its folder.
 
     Args:
         folder: That of the overview.
@@ -136,7 +140,7 @@ def run_compared(
     console.results = None
     if outcome.folder is None:
         raise UsageError("--baseline: it could not be compared; leave it out, or give another.")
-    return outcome.folder
+    return outcome.exit_code, outcome.folder
 
 
 def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[str, str]:

@@ -92,7 +92,8 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
             raise UsageError(f"{result.folder}: no results of a recipe '{recipe}'.")
         result = result.parts[recipe]
     if name not in result.tables:
-        raise UsageError(f"no table '{name}'; there are: {', '.join(result.tables)}.")
+        of_parts = [f"{part}/{name}" for part in result.parts if name in result.parts[part].tables]
+        raise UsageError(f"no table '{name}'; there are: {', '.join([*of_parts, *result.tables])}.")
     frame = result.tables[name]
     for condition in given["where"]:
         frame = frame[_holds(frame, condition)]
@@ -109,6 +110,14 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
     return [*_aligned([headings(fields, columns), *rows]), f"{len(frame):,} rows"]
 
 
+def _number(text: str) -> float:
+    """Return a number; times since an epoch keep their last digits only as whole ones."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def _holds(frame: pd.DataFrame, condition: str) -> Any:
     """Return which rows a condition chooses; null fulfils none."""
     match = _WHERE.fullmatch(condition.strip())
@@ -123,9 +132,9 @@ def _holds(frame: pd.DataFrame, condition: str) -> Any:
         value = text.lower() in ("true", "yes", "1")
     elif pd.api.types.is_numeric_dtype(column):
         try:
-            value = float(text)
+            value = _number(text)
         except ValueError as error:
-            raise UsageError(f"--where: '{text}' is no number, and {name} is.") from error
+            raise UsageError(f"--where: '{text}' is not a number, and {name} is.") from error
     compare = {
         "=": column.eq,
         "==": column.eq,

@@ -22,6 +22,11 @@ RANGE_OPTIONS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "phase")
 _FOREVER_NS: Final = int(np.iinfo(np.int64).max)
 
 
+def unfiltered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those that choose operations: a timeline shows all that ran."""
+    return {**options, **dict.fromkeys((*RANGE_OPTIONS, "filter_time"))}
+
+
 @dataclass(frozen=True)
 class Launches:
     """Operations of one process and the API calls that launched them; all of shape (n,).

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.numeric.intervals import IntArray
+
+#: Columns of a track.
+_OF_SLICES: Final = ("start_ns", "end_ns", "name", "kind", "link")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,14 @@ class Track:
         return cls(
             label, start_ns, end_ns, texts, name, (kind,), kind_code, nothing, details=details or {}
         )
+
+    def take(self, rows: IntArray) -> Track:
+        """Return some slices."""
+        columns = {name: getattr(self, name)[rows] for name in _OF_SLICES}
+        details = {
+            name: [values[row] for row in rows.tolist()] for name, values in self.details.items()
+        }
+        return replace(self, **columns, details=details)
 
     def __len__(self) -> int:
         return int(self.start_ns.size)

@@ -16,6 +16,7 @@ from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
 from .compare_charts import compare, waterfall
 from .icicles import icicle
+from .lanes import lanes
 from .tables import Field, picked
 from .text import format_value, shortened
 from .time_charts import lines, points, timeline
@@ -53,6 +54,7 @@ KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str,
     "compare": compare,
     "heat": heat,
     "icicle": icicle,
+    "lanes": lanes,
     "lines": lines,
     "parts": parts,
     "points": points,

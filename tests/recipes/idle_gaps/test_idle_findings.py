@@ -265,7 +265,7 @@ def test_a_gpu_that_copies_is_not_idle(tmp_path):
     tables = run_on(tmp_path, trace)
     assert findings(tables) == []
     assert caveats(tables) == [
-        "Rank 0 copied for 89 ms without a kernel. Tools that look at kernels alone call it "
+        "Rank 0 copied for 89 ms without a kernel. Tools that look only at kernels report it as "
         "97.8 % idle; it was 0.0 %."
     ]
 

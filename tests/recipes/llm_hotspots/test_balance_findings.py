@@ -72,7 +72,7 @@ def test_a_rank_whose_kernels_take_longer_is_slow_and_its_victims_are_not(found_
     # What the others have more of it is waiting, which no faster transfer takes away.
     exposed = found["exposed_communication"]
     assert (exposed.rank, exposed.gain.gain_ns, exposed.severity) == (2, 10, None)
-    assert "Rank 0 has 310 ns of it: what it has more is waiting." in exposed.details
+    assert "Rank 0 has 310 ns of it: the excess is waiting." in exposed.details
 
 
 def test_a_rank_that_joins_late_is_named_and_the_gain_is_on_the_gpu_that_waits(found_in):
@@ -109,7 +109,7 @@ def test_a_rank_with_more_launches_has_more_to_do(found_in):
     busy = [("gemm", 100 * nth, 100 * nth + 100) for nth in range(3)] + [(NCCL, 390, 400)]
     (slow,) = [one for one in found_in(usual, usual, busy) if one.rule == "slow_rank"]
     assert slow.rank == 2
-    assert "another number of launches: 4 launches, 3 on the median rank" in slow.details
+    assert "a different number of launches: 4 launches, 3 on the median rank" in slow.details
     assert slow.record is None
 
 

@@ -68,7 +68,7 @@ def test_the_rank_with_the_largest_share_is_named(found_in):
     ]
     one = found_in(*ranks)["exposed_copies"]
     assert (one.rank, one.severity, one.gain.gain_ns) == (1, "high", 400)
-    assert one.title == "DtoH copies without a kernel: 28.6 % (rank 1)"
+    assert one.title == "Exposed DtoH copies: 28.6 % (rank 1)"
 
 
 def test_copies_inside_the_device_are_not_called_exposed(found_in):

@@ -127,7 +127,7 @@ def test_without_the_options_nothing_is_listed_and_nothing_more_is_read(tmp_path
 def test_a_pattern_that_means_nothing_is_refused_before_anything_is_read(tmp_path, capsys):
     words = ["--kernel", "re:(", "--input", str(tmp_path), "--output", str(tmp_path / "o")]
     assert main([RECIPE, *words]) == 2
-    assert "'re:(' is no regular expression" in capsys.readouterr().err
+    assert "'re:(' is not a regular expression" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
 
 

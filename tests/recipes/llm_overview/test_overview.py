@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 from command_line import run
+from quick_run import quick
 from results import analyse, differences, read_frames, read_report, read_results
 
 from nsys_llm.manifest.manifest import load_manifest
@@ -14,6 +16,11 @@ from nsys_llm.recipes.llm_overview.tables.opportunities import _overlap, grouped
 from nsys_llm.report.findings import CAPTURE, Finding
 from nsys_llm.report.gains import Gain
 from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.machine.profile_writer import write_profiles
+from nsys_llm.testing.machine.program import Program
+from nsys_llm.testing.machine.scenarios import late_host, pageable_copies
+from nsys_llm.testing.machine.simulation import simulate
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 PARTS = load_manifest("llm_overview").recipes
 
@@ -130,6 +137,47 @@ def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
     assert "--only: no recipe 'nothing'; there are: " in ended.errors[0]
 
 
+def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
+    TraceBuilder().nvtx("work", 0, 1_000).write_sqlite(tmp_path / "rank0.sqlite")
+    out = analyse(tmp_path / "out", tmp_path / "rank0.sqlite", recipe="llm_overview")
+    assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU")
+
+
+def planted_job(folder, program):
+    """Return the rules of each opportunity of a simulated job, by its culprit."""
+    folder.mkdir()
+    write_profiles(simulate(program), folder)
+    rows = quick("llm_overview", folder)["all_findings"].dropna(subset=["opportunity"])
+    return [
+        {f"{one.recipe} {one.rule}" for one in some.itertuples()}
+        for _, some in rows.groupby("opportunity")
+    ]
+
+
+def test_copies_that_block_the_host_are_one_thing_whoever_sees_them(tmp_path):
+    told = planted_job(tmp_path / "job", pageable_copies())
+    (blocking,) = (some for some in told if "idle_gaps idle_sync_memop" in some)
+    assert "step_budget path_waits" in blocking
+    assert sum("step_budget path_waits" in some for some in told) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rank_with_a_late_host_is_one_thing_and_the_first(tmp_path, seed):
+    first, *others = planted_job(tmp_path / "job", late_host(seed=seed))
+    assert {"step_budget path_straggler", "idle_gaps host_work"} <= first
+    assert not any("late" in rule or "straggler" in rule for some in others for rule in some)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_gpu_and_the_late_host_of_another_rank_are_two_things(tmp_path, seed):
+    ranks = list(late_host(steps_n=12, seed=seed, rank=2, late_ns=250_000).ranks)
+    ranks[1] = replace(ranks[1], gpu_pct=150)
+    told = planted_job(tmp_path / "job", Program(tuple(ranks)))
+    (slow,) = (some for some in told if "llm_hotspots slow_rank" in some)
+    (late,) = (some for some in told if "idle_gaps host_work" in some)
+    assert slow is not late
+
+
 def finding(gain_ns, **given):
     gain = Gain(gain_ns, 1_000, ("idle",), "idle", is_bound=False)
     words = {"title": "a", "details": "b", "tables": ("gaps",), "recommendation": "c"}
@@ -149,6 +197,28 @@ def test_where_a_gpu_idles_belongs_to_why_and_gains_no_more():
     assert groups_of(where, slow) == [["before decode"], ["slow"]]
 
 
+def test_waits_for_nobody_in_particular_belong_to_the_rank_that_a_finding_names():
+    """One wait is no straggler's and a straggler's at once."""
+    waiting = {"gain": Gain(50, 1_000, ("communication",), "idle", is_bound=False), "rank": 3}
+    nobody = finding(50, title="nobody", culprit="communicator:0-3", **waiting)
+    named = finding(50, title="named", culprit="rank:1", **waiting)
+    late = finding(40, title="late", culprit="rank:1", rank=1)
+    assert groups_of(nobody, named, late) == [["named", "late", "nobody"]]
+    assert groups_of(nobody, late) == [["nobody"], ["late"]]
+    elsewhere = replace(named, rank=2)
+    assert groups_of(nobody, elsewhere) == [["nobody"], ["named"]]
+
+
+def test_copies_of_any_kind_are_those_of_the_largest_kind():
+    path = finding(28, title="path", culprit="copies:link", rank=0)
+    upload = finding(22, title="HtoD", culprit="copies:HtoD", rank=1)
+    download = finding(11, title="DtoH", culprit="copies:DtoH", rank=1)
+    assert groups_of(path, upload, download) == [["path", "HtoD"], ["DtoH"]]
+    assert groups_of(path) == [["path"]]
+    bound = finding(27, title="bound", culprit="copies:link", rank=0)
+    assert groups_of(path, bound, upload) == [["path", "bound"], ["HtoD"]]
+
+
 class Told:
     """A part that has nothing but findings."""
 
@@ -162,6 +232,64 @@ def groups_of(*findings):
         [one.title for _, one in group.sources]
         for group in grouped_findings({f"r{n}": Told(one) for n, one in enumerate(findings)})
     ]
+
+
+def test_a_place_belongs_to_the_largest_cause_though_another_finding_leads_that():
+    """The lead of a late host is a bound on a path, which names no cause."""
+    where = finding(184, title="in forward", culprit="phase:forward", rank=1)
+    path = finding(310, title="path", culprit="host:late", rank=1)
+    late = finding(274, title="late", culprit="host:late", cause="host_no_cuda", rank=1)
+    queued = finding(39, title="queued", cause="queued", rank=0, ranks=(0, 1))
+    assert groups_of(where, queued, path, late) == [["path", "late", "in forward"], ["queued"]]
+
+
+def test_what_a_rank_loses_decides_and_not_what_the_worst_one_does():
+    """On a rank that is none of the worst, the others' median is what a cause takes."""
+    where = finding(34, title="where", culprit="phase:forward", rank=0)
+    numbers = {"other_ranks_median_ns": 5}
+    late = {"culprit": "host:late", "cause": "host_no_cuda", "rank": 2, "ranks": (0, 2)}
+    host = finding(314, title="host", numbers=numbers, **late)
+    queued = finding(30, title="queued", cause="queued", rank=0)
+    assert groups_of(where, queued, host) == [["host"], ["queued", "where"]]
+
+
+def test_rare_slow_steps_of_a_phase_are_no_idle_time_of_it():
+    late = finding(90, title="late", cause="host_no_cuda", rank=0)
+    gain = Gain(20, 1_000, ("compute", "idle"), "device", is_bound=False, tail_pct=40.0)
+    slow = finding(20, title="slow steps", culprit="phase:decode", rank=0, gain=gain)
+    where = finding(50, title="where", culprit="phase:decode", rank=0)
+    assert groups_of(late, slow, where) == [["late", "where"], ["slow steps"]]
+
+
+def test_of_a_culprit_and_a_cause_the_culprit_decides():
+    both = finding(30, title="both", culprit="rank:2", cause="host_sync", rank=0)
+    wait = finding(90, title="wait", cause="host_sync", rank=0)
+    rank = finding(60, title="rank", culprit="rank:2", rank=2)
+    assert groups_of(both, wait, rank) == [["wait"], ["rank", "both"]]
+
+
+LATE = {"culprit": "host:late", "cause": "host_no_cuda", "rank": 2, "ranks": (0, 1, 2)}
+
+
+def test_a_host_that_is_late_on_one_rank_alone_is_why_the_others_wait():
+    host = finding(70, title="host", numbers={"other_ranks_median_ns": 34}, **LATE)
+    path = finding(75, title="path", culprit="host:late", rank=2)
+    waits = finding(80, title="waits", culprit="rank:2", rank=0)
+    assert groups_of(host, path, waits) == [["waits", "path", "host"]]
+    other = finding(60, title="other", culprit="rank:1", rank=0)
+    assert groups_of(host, other) == [["host"], ["other"]]
+    everywhere = replace(host, numbers={"other_ranks_median_ns": 36})
+    assert groups_of(everywhere, waits) == [["waits"], ["host"]]
+    lone = replace(host, numbers={})
+    assert groups_of(lone, waits) == [["waits"], ["host"]]
+
+
+def test_a_slow_gpu_and_a_late_host_of_one_rank_are_two_faults():
+    host = finding(70, title="host", numbers={"other_ranks_median_ns": 3}, **LATE)
+    waits = finding(80, title="waits", culprit="rank:2", rank=0)
+    computes = Gain(60, 1_000, ("compute",), "device", is_bound=True)
+    slow = finding(60, title="slow", culprit="rank:2", rank=2, gain=computes)
+    assert groups_of(host, waits, slow) == [["waits", "slow"], ["host"]]
 
 
 def test_findings_on_one_culprit_are_one_opportunity_led_by_the_largest():
@@ -194,3 +322,33 @@ def test_findings_on_one_cause_are_one_only_on_one_gpu_and_one_stretch():
 def test_more_than_half_of_the_shorter_window_is_shared(one, other, shared):
     assert _overlap(one, other) is shared
     assert _overlap(other, one) is shared
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_finding_is_in_one_opportunity_whatever_their_order(seed):
+    chance = random.Random(seed)
+    culprits = [None, "host:late", "rank:0", "rank:1", "phase:decode", "communicator:0-1"]
+    culprits += ["copies:link", "copies:HtoD"]
+    some = [
+        finding(
+            gain_ns,
+            title=f"f{gain_ns}",
+            culprit=chance.choice(culprits),
+            cause=chance.choice([None, "host_no_cuda", "queued"]),
+            rank=chance.choice([0, 1]),
+            ranks=chance.choice([(), (0, 1)]),
+            numbers=chance.choice([{}, {"other_ranks_median_ns": gain_ns // 3}]),
+        )
+        for gain_ns in chance.sample(range(10, 900), 12)
+    ]
+    groups = groups_of(*some)
+    assert sorted(title for group in groups for title in group) == sorted(one.title for one in some)
+    for _ in range(5):
+        chance.shuffle(some)
+        assert groups_of(*some) == groups
+    gain_ns = {one.title: one.gain.gain_ns for one in some}
+    leads = [gain_ns[group[0]] for group in groups]
+    assert leads == sorted(leads, reverse=True)
+    where = {one.title for one in some if (one.culprit or "").startswith(("phase", "communicator"))}
+    for first, *others in groups:
+        assert gain_ns[first] == max(gain_ns[one] for one in {first, *others} - where | {first})

@@ -440,7 +440,7 @@ def test_a_map_of_one_s_own(tmp_path):
         ("{}", "must be a JSON object"),
         ('{"a": []}', "needs a pattern"),
         ('{"a": [1]}', "needs a pattern"),
-        ('{"a": "re:("}', "no regular expression"),
+        ('{"a": "re:("}', "not a regular expression"),
         ('{"a": ""}', "is empty"),
         ('{"no_api": "x"}', "cannot be called 'no_api'"),
         ('{" ": "x"}', "cannot be called"),
@@ -459,7 +459,7 @@ def test_a_map_that_means_nothing_is_refused_in_one_line(tmp_path, content, said
 
 def test_options_are_checked():
     assert resolved("--input", "x", "--step", "decode")["step"] == "decode"
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         resolved("--input", "x", "--match", "re:(")
 
 

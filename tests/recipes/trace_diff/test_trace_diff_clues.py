@@ -116,7 +116,7 @@ def test_calls_that_got_longer_under_the_same_median_are_told(tmp_path):
     after = run(tmp_path / "after.sqlite", 100, gemm=lambda step: 50_000 * (1 + 4 * (step % 4 > 2)))
     answer, findings, kernels = told(tmp_path, before, after)
     assert kernels.set_index("name").loc[GEMM, "verdict"] == "none"
-    assert f"some calls of `{GEMM}` (GEMM (cuBLAS)) changed and not the usual one" in answer
+    assert f"some calls of `{GEMM}` (GEMM (cuBLAS)) changed, the typical call did not" in answer
     assert "in the mean it takes 2 times as long in the same 100 calls (+5 ms)" in answer
     assert findings.loc["uneven_calls", "severity"] == "high"
     assert findings.loc["uneven_calls", "name"] == GEMM

@@ -185,7 +185,7 @@ def test_a_late_rank_is_waiting_and_no_slower_network(tmp_path):
     evidence = findings["waiting"]["details"]
     assert "ommunication takes +600 us: waiting for late ranks +600 us, transfer 0 ns" in evidence
     assert "most of the waiting is for rank 1" in evidence
-    assert "a late peer and not the network" in findings["waiting"]["recommendation"]
+    assert "A late peer, not the network" in findings["waiting"]["recommendation"]
     whole = tables["collectives"].iloc[0]
     assert (whole["wait_change_ns"], whole["transfer_change_ns"], whole["leaving_change_ns"]) == (
         600_000,

@@ -271,7 +271,8 @@ def _infer(
     if ops.stream_ids.size < 2:
         return
     limit_ns = lags.limit_ns[lags.kind]
-    rows = np.flatnonzero(ops.start_ns - latest.allows_ns(ops, lags, slice(None)) > limit_ns)
+    allowed_ns = latest.allows_ns(ops, lags, slice(None))
+    rows = np.flatnonzero(ops.start_ns - allowed_ns > limit_ns)
     if not rows.size:
         return
     by_end = np.argsort(ops.end_ns, kind="stable")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,40 @@ class PathForest:
 
     def __len__(self) -> int:
         return self.top_ns.size
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: numbers as short as they allow, stretches by their lengths."""
+        is_open = self.begin_ns == OPEN_NS
+        ends = np.empty_like(self.begin_ns)
+        ends[1:] = self.begin_ns[:-1]
+        ends[self.first[:-1]] = self.top_ns
+        state = {**vars(self), "begin_ns": np.where(is_open, 0, ends - self.begin_ns)}
+        state["open"] = np.flatnonzero(is_open)
+        return {name: _shortened(value) for name, value in state.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what travelled."""
+        values = dict(state)
+        for name, value in values.items():
+            if isinstance(value, np.ndarray) and value.dtype.kind == "i" and name != "code":
+                values[name] = value.astype(np.int64)
+        values["code"] = values["code"].astype(np.int32)
+        spent, first = np.cumsum(values["begin_ns"]), values["first"]
+        before = np.concatenate(([0], spent))[first[:-1]]
+        values["begin_ns"] = np.repeat(values["top_ns"] + before, np.diff(first)) - spent
+        values["begin_ns"][values.pop("open")] = OPEN_NS
+        vars(self).update(values)
+
+
+def _shortened(value: Any) -> Any:
+    """Return integers in the shortest type that holds them; all else as it is."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "i" or not value.size:
+        return value
+    least, most = int(value.min()), int(value.max())
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+            return value.astype(kind)
+    return value
 
 
 def path_forest(

@@ -57,6 +57,13 @@ class Lags:
     usual_ns: IntArray
     limit_ns: IntArray
 
+    def of(self, edge: Codes, rows: IntArray | slice) -> IntArray:
+        """Return the usual lags of some operations by an edge each, a new array."""
+        place = edge.astype(np.int16)
+        place *= self.limit_ns.size
+        place += self.kind[rows]
+        return self.usual_ns.reshape(-1).take(place)
+
 
 @dataclass
 class Latest:
@@ -74,8 +81,9 @@ class Latest:
 
     def allows_ns(self, ops: PathOps, lags: Lags, rows: IntArray | slice) -> IntArray:
         """Return when operations could usually start by it, but not later than they did."""
-        usual_ns = lags.usual_ns[self.edge[rows], lags.kind[rows]]
-        return np.minimum(self.at_ns[rows] + usual_ns, ops.start_ns[rows])
+        allowed = lags.of(self.edge[rows], rows)
+        allowed += self.at_ns[rows]
+        return np.minimum(allowed, ops.start_ns[rows], out=allowed)
 
     def offer(
         self, ops: PathOps, lags: Lags, rows: IntArray, node: IntArray, at_ns: IntArray, edge: int
@@ -84,7 +92,7 @@ class Latest:
 
         Of several that explain a start, the one that finished last counts.
         """
-        offered_ns = np.minimum(at_ns + lags.usual_ns[edge, lags.kind[rows]], ops.start_ns[rows])
+        offered_ns = np.minimum(at_ns + lags.usual_ns[edge][lags.kind[rows]], ops.start_ns[rows])
         known_ns = self.allows_ns(ops, lags, rows)
         later = offered_ns > known_ns
         later |= (offered_ns == known_ns) & (at_ns > self.at_ns[rows])
@@ -116,8 +124,10 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
         some = some[_none_ended(ended, called_ns[some], ops.start_ns[some])]
         lag_ns = ops.start_ns[some] - launched.at_ns[some]
         usual_ns[edge] = _medians(kind[some], lag_ns, kinds_n)
-    long_ns = _LONG_AGO_TIMES * usual_ns[launched.edge, kind]
-    queued = (launched.node >= 0) & (launched.at_ns + long_ns <= before_ns)
+    limit_ns = np.full(kinds_n, _LEAST_LIMIT_NS)
+    long_ns = Lags(kind, _LONG_AGO_TIMES * usual_ns, limit_ns).of(launched.edge, slice(None))
+    long_ns += launched.at_ns
+    queued = (launched.node >= 0) & (long_ns <= before_ns)
     queued &= before_ns <= ops.start_ns
     some = np.flatnonzero(queued)
     some = some[_none_ended(ended, before_ns[some], ops.start_ns[some])]

@@ -82,27 +82,43 @@ def follow(forest: PathForest, walks: Sequence[Walk]) -> Visits:
     """Follow walks inside one rank, through communication too."""
     top, after = forest.top_ns.data, forest.next.data
     bottom, crosses = _bottoms(forest)
-    rows: list[tuple[int, int, int, int, bool]] = []
-    for place, walk in enumerate(walks):
+    segments: list[int] = []
+    highs: list[int] = []
+    counts: list[int] = []
+    for walk in walks:
         segment, at_ns, until_ns = walk.segment, walk.from_ns, walk.until_ns
-        doubtful = False
+        before_n = len(segments)
         seen: set[int] = set()
         # Broken rows may make a circle; no path visits anything twice.
         while segment >= 0 and at_ns > until_ns and segment not in seen:
             seen.add(segment)
-            at_ns = min(at_ns, top[segment])
-            rows.append((place, segment, at_ns, until_ns, doubtful))
-            at_ns = min(at_ns, bottom[segment])
-            doubtful = doubtful or bool(crosses[segment])
+            if top[segment] < at_ns:
+                at_ns = top[segment]
+            segments.append(segment)
+            highs.append(at_ns)
+            if bottom[segment] < at_ns:
+                at_ns = bottom[segment]
             segment = after[segment]
-    place_of, segments, high, low, doubts = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-    return Visits(place_of, segments, high, low, doubts.astype(bool))
+        counts.append(len(segments) - before_n)
+    visited = np.array(segments, dtype=np.int64)
+    place = np.repeat(np.arange(len(walks)), counts)
+    low_ns = np.array([walk.until_ns for walk in walks], dtype=np.int64)[place]
+    doubts = _crossed(crosses[visited], np.array(counts, dtype=np.int64))
+    return Visits(place, visited, np.array(highs, dtype=np.int64), low_ns, doubts)
 
 
-def _bottoms(forest: PathForest) -> tuple[memoryview, memoryview]:
+def _crossed(inferred: Bools, counts: IntArray) -> Bools:
+    """Return before which visits their walk has crossed an inferred edge; `counts` are by walk."""
+    crossed: IntArray = np.cumsum(inferred) - inferred
+    first = np.cumsum(counts) - counts
+    filled = counts > 0
+    return np.asarray(crossed > np.repeat(crossed[first[filled]], counts[filled]))
+
+
+def _bottoms(forest: PathForest) -> tuple[memoryview, Bools]:
     """Return where each segment ends, and whether it has an inferred edge."""
     last = forest.first[1:] - 1
-    return forest.begin_ns[last].data, forest.doubtful[last].data
+    return forest.begin_ns[last].data, forest.doubtful[last]
 
 
 def charge(forest: PathForest, visits: Visits, walks: Sequence[Walk]) -> tuple[Charges, Passages]:
@@ -126,17 +142,18 @@ def charge(forest: PathForest, visits: Visits, walks: Sequence[Walk]) -> tuple[C
         code = visits.walk[owner] * classes_n + kind
         _add(sums[0], code, end - begin)
         _add(sums[1], code[~doubtful], (end - begin)[~doubtful])
-        inside = (kind == COMMUNICATION) & (end > begin)
+        inside = np.flatnonzero((kind == COMMUNICATION) & (end > begin))
+        visit = owner[inside]
         passages.append(
             np.column_stack(
                 (
-                    visits.walk[owner],
-                    forest.member[visits.segment[owner]],
-                    begin,
-                    end,
-                    doubtful,
+                    visits.walk[visit],
+                    forest.member[visits.segment[visit]],
+                    begin[inside],
+                    end[inside],
+                    doubtful[inside],
                 )
-            )[inside]
+            )
         )
         low = high
     time_ns, certain_ns = sums.reshape(2, len(walks), classes_n)

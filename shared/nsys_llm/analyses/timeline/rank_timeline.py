@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nsys_llm.analyses.steps.steps import Steps
-from nsys_llm.analyses.timeline.recorded import Recorded, recorded_counters, recorded_tracks
+from nsys_llm.analyses.timeline.recorded import (
+    Recorded,
+    memory_counters,
+    reaching_in,
+    recorded_counters,
+    recorded_tracks,
+)
 from nsys_llm.analyses.timeline.room import Window, windows_with_room
 from nsys_llm.analyses.timeline.states import idle_tracks, step_track, wall_tracks
 from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.timeline import RankTimeline
+from nsys_llm.trace.timeline import RankTimeline, Track
 
 
 def rank_timeline(
@@ -19,6 +25,7 @@ def rank_timeline(
     options: Mapping[str, Any],
     wanted: Sequence[tuple[int | None, int | None]],
     most_events: int,
+    others: Sequence[Track] = (),
 ) -> RankTimeline:
     """Return the timeline of a rank in some windows.
 
@@ -27,10 +34,11 @@ def rank_timeline(
         steps: See `nsys_llm.analyses.steps.finder.find_steps`.
         options: base and mangled.
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
-        most_events: How many events there may be; the lines of findings are not counted.
+        most_events: How many events there may be; lines of findings and paths are not counted.
+        others: Lines of what is known of the rank only beside others, of the whole run.
     """
     rows = Recorded.of(trace, options)
-    at_ns, weight = rows.starts()
+    at_ns, weight = rows.starts(waits=bool(others), memory=bool(len(trace.tables["memory_events"])))
     last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns) + 1
     windows: list[Window] = [
         (
@@ -47,10 +55,14 @@ def rank_timeline(
         *step_track(steps, room.windows_ns),
         *wall_tracks(trace, room.windows_ns),
         *idle_tracks(trace, options, room.windows_ns),
+        *(track.take(reaching_in(track, room.windows_ns)) for track in others),
         *recorded_tracks(rows, room.windows_ns),
     ]
     return RankTimeline(
         tuple(track for track in tracks if len(track)),
-        tuple(recorded_counters(rows, room.windows_ns)),
+        (
+            *recorded_counters(rows, room.windows_ns),
+            *memory_counters(trace, room.windows_ns),
+        ),
         room.left_out_n,
     )

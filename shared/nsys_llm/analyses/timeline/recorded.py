@@ -12,9 +12,12 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, distinct_codes, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside
+from nsys_llm.numeric.watermarks import NEVER, levels, matched_frees
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import op_names
+from nsys_llm.trace.memory_events import DEVICE, memory_kinds, sane_memory_events
 from nsys_llm.trace.ranges import Ranges, read_ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
 from nsys_llm.trace.timeline import Counter, Track
@@ -68,17 +71,20 @@ class Recorded:
             ops, names.texts, Table(columns).take(sane), call_texts, ranges.take(sane_ranges)
         )
 
-    def starts(self) -> tuple[IntArray, IntArray]:
+    def starts(self, *, waits: bool, memory: bool) -> tuple[IntArray, IntArray]:
         """Return when each row starts, and how many events it may become.
 
         An operation is a slice, may need its call from before the window, changes two counters
         twice, and begins a slice of computation, one of idle time and a gap.
+
+        Args:
+            waits: Whether an operation may wait and transfer, too.
+            memory: Whether a call may allocate or free memory, too.
         """
-        ops = [op["start_ns"] for op in self.ops.values()]
-        others = [self.calls["start_ns"], self.ranges.start_ns]
-        weights = [np.full(part.size, 9, dtype=np.int64) for part in ops]
-        weights += [np.ones(part.size, dtype=np.int64) for part in others]
-        return np.concatenate([*ops, *others]), np.concatenate(weights)
+        parts = [*((11 if waits else 9, op["start_ns"]) for op in self.ops.values())]
+        parts += [(2 if memory else 1, self.calls["start_ns"]), (1, self.ranges.start_ns)]
+        weights = [np.full(part.size, weight, dtype=np.int64) for weight, part in parts]
+        return np.concatenate([part for _, part in parts]), np.concatenate(weights)
 
 
 def recorded_tracks(rows: Recorded, windows: IntArray) -> Iterator[Track]:
@@ -111,6 +117,30 @@ def recorded_counters(rows: Recorded, windows: IntArray) -> Iterator[Counter]:
         yield _counter(f"GPU {device} running", start_ns[here], end_ns[here], windows)
         here &= (launched_ns != NULL_INT) & (launched_ns < start_ns)
         yield _counter(f"GPU {device} queue depth", launched_ns[here], start_ns[here], windows)
+
+
+def memory_counters(trace: RankTrace, windows: IntArray) -> Iterator[Counter]:
+    """Return the memory in use on each device, as far as it was allocated while recording."""
+    events = trace.tables.get("memory_events")
+    if events is None or not len(events):
+        return
+    rows = events.take(sane_memory_events(events))
+    ended_by, _ = matched_frees(rows["address"], rows["start_ns"], rows["operation"] == FREE)
+    there = (memory_kinds(rows["memory_kind"]) == DEVICE) & (rows["operation"] == ALLOCATION)
+    for device in distinct(rows["device_id"][there]).tolist():
+        begun = np.flatnonzero(there & (rows["device_id"] == device))
+        freed = begun[ended_by[begun] != NEVER]
+        size = rows["size_bytes"]
+        at_ns, level = levels(
+            np.concatenate((rows["start_ns"][begun], rows["start_ns"][ended_by[freed]])),
+            np.concatenate((size[begun], -size[freed])),
+        )
+        yield _in_windows(f"GPU {device} memory", "bytes", at_ns, level, windows)
+
+
+def reaching_in(track: Track, windows: IntArray) -> IntArray:
+    """Return the slices that reach into windows, by position."""
+    return np.flatnonzero(_inside(track.start_ns, track.end_ns, windows))
 
 
 def _with_links(op: Table, calls: Table, sane: npt.NDArray[np.bool_], name: IntArray) -> Table:
@@ -203,7 +233,21 @@ def _counter(label: str, start_ns: IntArray, end_ns: IntArray, windows: IntArray
     change = np.repeat(np.array([1, -1], dtype=np.int64), start_ns.size)
     steps = np.zeros(at_ns.size, dtype=np.int64)
     np.add.at(steps, code, change)
-    value = np.cumsum(steps)
+    return _in_windows(label, "operations", at_ns, np.cumsum(steps), windows)
+
+
+def _in_windows(
+    label: str, unit: str, at_ns: IntArray, value: IntArray, windows: IntArray
+) -> Counter:
+    """Return a number inside windows; 0 outside.
+
+    Args:
+        label: What it is called.
+        unit: What it counts.
+        at_ns: Shape (n,), when it changes, ascending.
+        value: Shape (n,), from each on; 0 before the first.
+        windows: Shape (m, 2), sorted and disjoint.
+    """
     inside = starts_inside(at_ns, windows)
     before = np.searchsorted(at_ns, windows[:, 0], side="right") - 1
     opening = np.where(before >= 0, value[np.maximum(before, 0)], 0) if at_ns.size else before * 0
@@ -213,4 +257,4 @@ def _counter(label: str, start_ns: IntArray, end_ns: IntArray, windows: IntArray
     order = np.lexsort((np.arange(times.size), times))
     times, values = times[order], values[order]
     changes = np.append(True, values[1:] != values[:-1])
-    return Counter(label, "operations", times[changes], values[changes])
+    return Counter(label, unit, times[changes], values[changes])

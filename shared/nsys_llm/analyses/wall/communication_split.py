@@ -35,37 +35,54 @@ def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetail
         walls: Of all devices; one without `hidden` is not divided.
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
-    staged = {id(one) for one in _staged(found)}
+    staged = staged_transfers(found)
     for owner, device in enumerate(found.devices):
         key = device.rank.key, device.device_id
         hidden = walls[key].hidden if key in walls else None
         if hidden is None:
             continue
-        waiting, transfer = waiting_and_transfer(found.sequences, owner)
-        transfer_ns = total_length_ns(subtract_intervals(transfer, hidden))
-        waiting = subtract_intervals(subtract_intervals(waiting, transfer), hidden)
-        waiting_ns = total_length_ns(waiting)
-        if not len(transfer):
+        spans = communication_spans(found, owner, staged)
+        if not len(spans[TRANSFER]):
             continue
-        rest_ns = walls[key].communication_ns - waiting_ns - transfer_ns
-        parts = {WAITING: waiting_ns, TRANSFER: transfer_ns, NOT_MATCHED: rest_ns}
-        if staged:
-            # Who waits for a stage and for others at once waits for the others.
-            others = [one for one in found.sequences if id(one) not in staged]
-            bubble = subtract_intervals(waiting, waiting_and_transfer(others, owner)[0])
-            parts[BUBBLE] = total_length_ns(bubble)
-            parts[WAITING] -= parts[BUBBLE]
-        details[key] = {COMMUNICATION: parts}
+        parts = {
+            name: total_length_ns(subtract_intervals(some, hidden)) for name, some in spans.items()
+        }
+        rest_ns = walls[key].communication_ns - sum(parts.values())
+        details[key] = {COMMUNICATION: {**parts, NOT_MATCHED: rest_ns}}
     return details
 
 
-def _staged(found: MatchedCollectives) -> list[Sequenced]:
-    """Return the transfers between stages of pipelines."""
+def communication_spans(
+    found: MatchedCollectives, owner: int, staged: frozenset[int]
+) -> dict[str, IntArray]:
+    """Return when a device waits, transfers, and waits for another stage, in its report's clock.
+
+    Args:
+        found: The collectives of all ranks.
+        owner: Which device: its position in `found.devices`.
+        staged: See `staged_transfers`.
+
+    Returns:
+        By detail of the communication class; each of shape (n, 2), sorted, and all disjoint.
+    """
+    waiting, transfer = waiting_and_transfer(found.sequences, owner)
+    spans = {WAITING: subtract_intervals(waiting, transfer), TRANSFER: transfer}
+    if staged:
+        # Who waits for a stage and for others at once waits for the others.
+        others = [one for one in found.sequences if id(one) not in staged]
+        for_others, _ = waiting_and_transfer(others, owner)
+        spans[BUBBLE] = subtract_intervals(spans[WAITING], for_others)
+        spans[WAITING] = subtract_intervals(spans[WAITING], spans[BUBBLE])
+    return spans
+
+
+def staged_transfers(found: MatchedCollectives) -> frozenset[int]:
+    """Return the transfers between stages of pipelines, by the identity of their sequences."""
     pairs = [one for one in found.sequences if one.operation == SEND_RECV and len(one.owners) == 2]
     transfers_n = [
         sum(len(one) for one in pairs if owner in one.owners) for owner in range(len(found.devices))
     ]
-    return pairs if end_stages(transfers_n) else []
+    return frozenset(map(id, pairs)) if end_stages(transfers_n) else frozenset()
 
 
 def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[IntArray, IntArray]:

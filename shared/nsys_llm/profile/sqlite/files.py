@@ -95,19 +95,19 @@ def check_file(path: Path) -> FileState:
 def explained(path: Path, error: Exception) -> str:
     """Return the one line that describes an error of SQLite or of its driver."""
     if isinstance(error, UnicodeDecodeError):
-        return f"{path.name}: damaged (what should be a name is no text); copy or export it again."
+        return f"{path.name}: damaged (a name is not text); copy or export it again."
     if isinstance(error, MemoryError):
         return (
-            f"{path.name}: needs more memory than there is, or is damaged; read fewer profiles at "
-            "a time (--mode none), or copy or export it again."
+            f"{path.name}: needs more memory than is available, or is damaged; read fewer profiles "
+            "at a time (--mode none), or copy or export it again."
         )
     text = str(error)
     if "Type mismatch" in text:
-        return f"{path.name}: holds text where integers belong ({' '.join(text.split())})."
+        return f"{path.name}: holds text instead of integers ({' '.join(text.split())})."
     if "locked" in text or "busy" in text:
         return f"{path.name}: locked by another program; wait until its export has finished."
     if text == "interrupted":
-        return f"{path.name}: damaged (its pages lead in circles); copy or export it again."
+        return f"{path.name}: damaged (its pages form a cycle); copy or export it again."
     if "malformed" in text or "not a database" in text or "CORRUPT" in text.upper():
         return f"{path.name}: damaged ({text}); copy or export it again."
     return f"{path.name}: cannot be read ({' '.join(text.split())}); export the profile again."

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.recipes.llm_hotspots.per_rank.watermarks import (
+from nsys_llm.numeric.watermarks import (
     NEVER,
     level_at,
     levels,

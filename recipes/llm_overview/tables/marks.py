@@ -1,0 +1,133 @@
+"""Where in the timeline each opportunity is: its window, or the stretches that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.job_clock import JobClock
+from nsys_llm.analyses.timeline.step_lanes import Lane
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.records import Record
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.wall_classes import BUBBLE, HOST, POINTWISE, TRANSFER, WAITING, idle_group
+
+from .views import Gpu, View, blamed_rank
+
+#: Marks of one opportunity in one view; ours: more are no marks.
+_MOST_MARKS: Final = 40
+
+#: States that an opportunity is about, by its culprit or how that begins.
+_STATES: Final[Mapping[str, frozenset[str]]] = {
+    "kernel:pointwise": POINTWISE,
+    "communication:transfer": frozenset({TRANSFER}),
+    "host:late": frozenset(cause for cause in CAUSE_NAMES if idle_group(cause) == HOST),
+    "profiler": frozenset({"profiler_overhead"}),
+    "communicator": frozenset({WAITING}),
+    "pipeline": frozenset({BUBBLE}),
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One stretch of a lane that an opportunity is about, in the clock of the profile."""
+
+    opportunity: int
+    title: str
+    severity: str
+    gpu: Gpu
+    start_ns: int
+    end_ns: int
+    pieces_n: int
+
+
+Shown = Sequence[tuple[Gpu, Lane | None]]
+
+
+def marks_of(
+    view: View, shown: Shown, opportunities: Sequence[Record], clocks: JobClock | None
+) -> list[Mark]:
+    """Return the marks of a view, in the order of opportunities.
+
+    One with a window is marked where that is, unless a rank is to blame: its window is an example.
+    Of others only the first is marked: all that it is about, on the GPU that gains, or its lane.
+    """
+    marks = []
+    for row in opportunities:
+        there = [one for one in shown if one[0].rank.number == _rank_of(row)]
+        exact = [one for one in there if one[0].device_id == row["device_id"]]
+        if not there or clocks is None:
+            continue
+        gpu, lane = (exact or there)[0]
+        begin_ns = clocks.own_ns(gpu.rank, view.start_ns)
+        times = _times(row, lane, begin_ns, begin_ns + view.length_ns)
+        for start_ns, end_ns, pieces_n in times:
+            marks.append(
+                Mark(
+                    row["opportunity"],
+                    row["title"],
+                    row["severity"],
+                    gpu,
+                    start_ns,
+                    end_ns,
+                    pieces_n,
+                )
+            )
+    return marks
+
+
+def _rank_of(row: Record) -> int | None:
+    """Return the rank on whose lane an opportunity stands: who gains, or the first one's culprit.
+
+    A window is in the clock of who gains.
+    """
+    blamed = blamed_rank(row) if row["opportunity"] == 1 else None
+    return row["rank"] if blamed is None else blamed
+
+
+def _times(
+    row: Record, lane: Lane | None, begin_ns: int, end_ns: int
+) -> list[tuple[int, int, int]]:
+    """Return the stretches of one opportunity: begin, end, and how many are joined in each."""
+    blamed = blamed_rank(row) is not None and row["opportunity"] == 1
+    if row["window_start_ns"] is not None and not blamed:
+        low, high = max(row["window_start_ns"], begin_ns), min(row["window_end_ns"], end_ns)
+        return [(low, high, 1)] if low < high else []
+    if row["opportunity"] > 1:
+        return []
+    states = _states(row)
+    if lane is None or not states:
+        return [(begin_ns, end_ns, 1)]
+    segments = lane.segments
+    wanted = np.array([state in states for state in lane.states], dtype=bool)
+    rows = np.flatnonzero(wanted[segments.state]) if len(segments) else segments.state
+    return _joined(segments.start_ns[rows], segments.end_ns[rows])
+
+
+def _states(row: Record) -> frozenset[str]:
+    """Return the states that an opportunity is about; none where that is not known."""
+    if row["cause"] is not None:
+        return frozenset({row["cause"]})
+    culprit = row["culprit"] or ""
+    kind, _, name = culprit.partition(":")
+    known = _STATES.get(culprit, _STATES.get(kind))
+    if known is not None:
+        return known
+    return frozenset({name}) if kind in ("kernel", "idle") else frozenset()
+
+
+def _joined(start_ns: IntArray, end_ns: IntArray) -> list[tuple[int, int, int]]:
+    """Return stretches with the smallest holes closed until they are few enough."""
+    if not start_ns.size:
+        return []
+    holes = start_ns[1:] - end_ns[:-1]
+    open_n = min(_MOST_MARKS - 1, holes.size)
+    cut = np.sort(np.argsort(-holes, kind="stable")[:open_n])
+    cut = cut[holes[cut] > 0]
+    first = np.concatenate(([0], cut + 1))
+    last = np.concatenate((cut, [start_ns.size - 1]))
+    columns = (start_ns[first], end_ns[last], last - first + 1)
+    return list(zip(*(column.tolist() for column in columns), strict=True))

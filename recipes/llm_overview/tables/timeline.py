@@ -1,0 +1,266 @@
+"""The table `timeline`: what all GPUs did in a typical and in the worst step, and the findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.analyses.collectives.job_clock import JobClock
+from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
+from nsys_llm.analyses.timeline.step_lanes import WAITS, Lane, LaneWindow
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.numeric.intervals import IntArray, intersect_intervals
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.part import Part
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.taxonomy.categories import detect_engine
+from nsys_llm.trace.identity import Rank, RankKey
+
+from ..partials import OverviewPartial
+from .marks import Mark, marks_of
+from .views import Gpu, View, chosen_gpus, gpus_of, job_clock, views_of
+
+#: Cells of all lanes of a figure together, and of one; stretches shorter than a cell are joined.
+#: Ours: so many are drawn within a second.
+_MOST_CELLS: Final = 6_000
+_MOST_CELLS_OF_LANE: Final = 600
+
+_STEPS: Final = "step_budget"
+_TABLE: Final = "timeline"
+#: What a row of the table is.
+WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "finding"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where to look, and what is known already.
+
+    Attributes:
+        windows: By rank.
+        engine: Whose rules tell the categories of kernels.
+        views: The figures.
+        gpus: Their lanes, in order.
+        clocks: Of all profiles.
+        path: Rows of the critical paths, from the end back.
+        opportunities: In order.
+    """
+
+    windows: Mapping[RankKey, tuple[LaneWindow, ...]]
+    engine: str
+    views: tuple[View, ...]
+    gpus: tuple[Gpu, ...]
+    clocks: JobClock | None
+    path: tuple[Record, ...]
+    opportunities: tuple[Record, ...]
+
+
+def plan(
+    partial: OverviewPartial, ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
+) -> Plan:
+    """Choose what the timeline shows.
+
+    Args:
+        partial: With the recipes' results, by name.
+        ranks: Those with GPU work, in order.
+        tables: Of the overview, but findings.
+        options: Of the overview.
+    """
+    parts = partial.parts
+    gpus = gpus_of(records(tables["ranks"]), ranks) if parts else []
+    if not gpus:
+        return Plan({}, "generic", (), (), None, (), ())
+    clocks = job_clock(parts, ranks, options)
+    views = views_of(parts, tables, ranks, clocks)
+    opportunities = tuple(records(tables["opportunities"]))
+    path = tuple(records(parts[_STEPS].tables["path"])) if _STEPS in parts else ()
+    shown = chosen_gpus(gpus, opportunities, path)
+    windows: dict[RankKey, list[LaneWindow]] = {}
+    for gpu in shown:
+        split = clocks.communication(gpu.rank.key, gpu.device_id)
+        windows.setdefault(gpu.rank.key, []).extend(
+            _window(view, gpu, clocks, split, len(shown)) for view in views
+        )
+    return Plan(
+        {key: tuple(some) for key, some in windows.items()},
+        _engine(parts, options),
+        tuple(views),
+        tuple(shown),
+        clocks,
+        path,
+        opportunities,
+    )
+
+
+def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[Lane]]) -> dict[str, pd.DataFrame]:
+    """Return the table `timeline`: by view, states of each lane, then paths and findings."""
+    rows: list[dict[str, Any]] = []
+    for view in plan.views:
+        of_gpu = {
+            (key, lane.window.device_id): lane
+            for key, some in lanes.items()
+            for lane in some
+            if lane.window.view == view.number
+        }
+        shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in plan.gpus]
+        for gpu, lane in shown:
+            if lane is not None:
+                rows += _state_rows(view, gpu, lane)
+        rows += _path_rows(plan, view)
+        marks = marks_of(view, shown, plan.opportunities, plan.clocks)
+        rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
+    table = load_manifest("llm_overview").table(_TABLE)
+    columns = {one.name: [row[one.name] for row in rows] for one in table.columns}
+    return {_TABLE: declared_frame(table, columns)}
+
+
+def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
+    engine = str(options.get("engine", "auto"))
+    if engine != "auto":
+        return engine
+    profiles = next(iter(parts.values())).run.profiles
+    return detect_engine(
+        {name for one in profiles for rank in one.ranks for name in rank.wall.kernel_names}
+    )
+
+
+def _window(
+    view: View, gpu: Gpu, clocks: JobClock, waits: Mapping[str, IntArray], lanes_n: int
+) -> LaneWindow:
+    start_ns = clocks.own_ns(gpu.rank, view.start_ns)
+    # As long as the view, whatever clocks drift: all lanes of a figure are.
+    end_ns = start_ns + view.length_ns
+    here = np.array([[start_ns, end_ns]])
+    split = {name: intersect_intervals(some, here) for name, some in waits.items()}
+    cells_n = max(min(_MOST_CELLS // lanes_n, _MOST_CELLS_OF_LANE), 1)
+    cell_ns = max(view.length_ns // cells_n, 1)
+    return LaneWindow(view.number, gpu.device_id, start_ns, end_ns, cell_ns, split)
+
+
+def _row(view: View, part: str, gpu: Gpu, start_ns: int, end_ns: int, begin_ns: int) -> Any:
+    """Return what all rows have; `begin_ns` is the view's begin in the clock of the times."""
+    return {
+        "view": view.number,
+        "shows": view.shows,
+        "step": view.step,
+        "part": part,
+        "rank": gpu.rank.number,
+        "file": gpu.rank.file,
+        "device_id": gpu.device_id,
+        "lane": gpu.label,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "since_ns": start_ns - begin_ns,
+        "duration_ns": end_ns - start_ns,
+        "opportunity": None,
+    }
+
+
+def _state_rows(view: View, gpu: Gpu, lane: Lane) -> Iterator[dict[str, Any]]:
+    segments, begin_ns = lane.segments, lane.window.start_ns
+    columns = (segments.start_ns, segments.end_ns, segments.state, segments.name, segments.pieces_n)
+    times = zip(*(column.tolist() for column in columns), strict=True)
+    mixtures = _mixtures(segments.time_ns, lane.states)
+    for (start_ns, end_ns, state, name, pieces_n), mixture in zip(times, mixtures, strict=True):
+        yield {
+            **_row(
+                view,
+                WAIT if lane.states[state] in WAITS else WORK,
+                gpu,
+                start_ns,
+                end_ns,
+                begin_ns,
+            ),
+            "state": lane.states[state],
+            "name": None if name == NO_NAME else lane.names[name],
+            "pieces_n": pieces_n,
+            "mixture": mixture,
+        }
+
+
+def _mixtures(time_ns: IntArray, states: Sequence[str]) -> Iterator[str | None]:
+    """Yield the times of the states of each segment that has several, the longest first."""
+    for row in time_ns.tolist():
+        times = {state: ns for state, ns in zip(states, row, strict=True) if ns}
+        ordered = dict(sorted(times.items(), key=lambda item: -item[1]))
+        yield json.dumps(ordered) if len(times) > 1 else None
+
+
+def _path_rows(plan: Plan, view: View) -> Iterator[dict[str, Any]]:
+    """Yield the critical path of a view, from its begin on, on the lanes that are shown."""
+    lane_of: dict[tuple[str, int | None], int] = {}
+    for place, gpu in enumerate(plan.gpus):
+        lane_of[gpu.rank.file, gpu.device_id] = place
+        # What the host did stands on the first GPU of its rank.
+        lane_of.setdefault((gpu.rank.file, None), place)
+    steps = [
+        (lane_of[row["file"], row["device_id"]], row)
+        for row in plan.path[::-1]
+        if row["which"] == view.which and (row["file"], row["device_id"]) in lane_of
+    ]
+    if not steps or plan.clocks is None:
+        return
+    segments, states, names = _path_segments(steps, view)
+    columns = (segments.start_ns, segments.end_ns, segments.state, segments.name, segments.row)
+    times = zip(*(column.tolist() for column in columns), segments.pieces_n.tolist(), strict=True)
+    mixtures = _mixtures(segments.time_ns, states)
+    for (start_ns, end_ns, state, name, row, pieces_n), mixture in zip(
+        times, mixtures, strict=True
+    ):
+        gpu = plan.gpus[row // 2]
+        own_ns = plan.clocks.own_ns(gpu.rank, start_ns) - start_ns
+        yield {
+            **_row(view, HOST_PATH if row % 2 else PATH, gpu, start_ns, end_ns, view.start_ns),
+            "start_ns": start_ns + own_ns,
+            "end_ns": end_ns + own_ns,
+            "state": states[state],
+            "name": names[name] or None,
+            "pieces_n": pieces_n,
+            "mixture": mixture,
+        }
+
+
+def _path_segments(
+    steps: Sequence[tuple[int, Record]], view: View
+) -> tuple[Segments, tuple[str, ...], tuple[str, ...]]:
+    """Return stretches of a path, short ones joined, with their classes and activities.
+
+    Args:
+        steps: Lane and row of each, from the begin on. Twice the lane, and one more on the host, is
+            the row of a segment.
+        view: The figure.
+    """
+    states = (*sorted({row["class"] for _, row in steps}),)
+    names = (*sorted({row["activity"] for _, row in steps}),)
+    codes = [
+        (
+            row["start_ns"],
+            row["end_ns"],
+            row["duration_ns"],
+            states.index(row["class"]),
+            names.index(row["activity"]),
+            2 * lane + (row["device_id"] is None),
+        )
+        for lane, row in steps
+    ]
+    start_ns, end_ns, length_ns, state, name, line = np.array(codes, dtype=np.int64).T
+    parts = np.column_stack((np.arange(len(steps)), state, length_ns))
+    pieces = Pieces(start_ns, end_ns, name, parts, line)
+    cell_ns = max(view.length_ns // _MOST_CELLS_OF_LANE, 1)
+    return joined(pieces, len(states), view.start_ns, cell_ns), states, names
+
+
+def _finding_row(view: View, mark: Mark, clocks: JobClock | None) -> dict[str, Any]:
+    own_ns = clocks.own_ns(mark.gpu.rank, view.start_ns) if clocks else 0
+    return {
+        **_row(view, FINDING, mark.gpu, mark.start_ns, mark.end_ns, own_ns),
+        "state": mark.severity,
+        "name": mark.title,
+        "opportunity": mark.opportunity,
+        "pieces_n": mark.pieces_n,
+        "mixture": None,
+    }

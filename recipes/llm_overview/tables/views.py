@@ -1,0 +1,182 @@
+"""Which stretches of time the timeline shows, on which GPUs, and where each is in every profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nsys_llm.analyses.collectives.job_clock import JobClock
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.report.part import Part
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.trace.identity import Rank
+from nsys_llm.view.text import format_ns
+
+#: GPUs that a figure shows; ours: as many lanes as are told apart on a screen.
+MOST_LANES: Final = 64
+
+_STEPS: Final = "step_budget"
+_COUNTED: Final = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """One figure.
+
+    Attributes:
+        number: From 1.
+        shows: What it shows, in words.
+        which: Name of its path in the table `path`; empty without one.
+        step: Step of the job; None for the whole run.
+        start_ns: Its begin, on the clock of the job's steps.
+        end_ns: Its end.
+    """
+
+    number: int
+    shows: str
+    which: str
+    step: int | None
+    start_ns: int
+    end_ns: int
+
+    @property
+    def length_ns(self) -> int:
+        """How long it is."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One lane: a device of a rank, and what it is called."""
+
+    rank: Rank
+    device_id: int
+    label: str
+
+
+def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[Gpu]:
+    """Return the GPUs of the table `ranks`, in its order."""
+    by_file = {rank.file: rank for rank in ranks}
+    devices: dict[str, int] = {}
+    for row in gpus:
+        devices[row["file"]] = devices.get(row["file"], 0) + 1
+    return [
+        Gpu(
+            by_file[row["file"]],
+            int(row["device_id"]),
+            row["file"] if devices[row["file"]] == 1 else f"{row['file']}, GPU {row['device_id']}",
+        )
+        for row in gpus
+        if row["span_ns"]
+    ]
+
+
+def chosen_gpus(
+    gpus: Sequence[Gpu], opportunities: Sequence[Record], path: Sequence[Record]
+) -> list[Gpu]:
+    """Return the GPUs that are shown, in order: of too many those that matter, then some of all."""
+    if len(gpus) <= MOST_LANES:
+        return list(gpus)
+    ranks = [row["rank"] for row in opportunities] + [row["rank"] for row in path]
+    named = list(dict.fromkeys(rank for rank in ranks if rank is not None))[: MOST_LANES // 2]
+    wanted = [place for place, gpu in enumerate(gpus) if gpu.rank.number in named][:MOST_LANES]
+    others = [place for place in range(len(gpus)) if place not in set(wanted)]
+    left_n = MOST_LANES - len(wanted)
+    spread = [others[index * len(others) // left_n] for index in range(left_n)]
+    return [gpus[place] for place in sorted({*wanted, *spread})]
+
+
+def job_clock(
+    parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> JobClock:
+    """Align the clocks by the collectives of a recipe that keeps them, best by the steps' own."""
+    kept = CollectivesPartial()
+    for name in sorted(parts, key=lambda name: name == _STEPS):
+        run = parts[name].run
+        if run.analysis.collectives is not None:
+            kept = run.analysis.collectives(run.partial)
+    return JobClock.of(kept, ranks, options)
+
+
+def views_of(
+    parts: Mapping[str, Part], tables: Tables, ranks: Sequence[Rank], clocks: JobClock
+) -> list[View]:
+    """Return what is shown: the step of the first finding, if that is known, stands first.
+
+    Args:
+        parts: The recipes' results, by name.
+        tables: Of the overview.
+        ranks: Those with GPU work.
+        clocks: Of the profiles.
+    """
+    unit = next((row["step_unit"] for row in records(tables["ranks"]) if row["step_unit"]), "step")
+    steps = records(parts[_STEPS].tables["job_steps"]) if _STEPS in parts else []
+    counted = [row for row in steps if row["mark"] == _COUNTED]
+    if not counted:
+        return _whole_run(tables, ranks, clocks)
+    if len(steps) == 1:
+        return [_view(1, "Whole run", "worst", counted[0])]
+    order = sorted(counted, key=lambda row: row["wall_ns"])
+    median, worst = order[(len(order) - 1) // 2], order[-1]
+    # Of equal ones the first is the median and the last the worst, as in the table `path`.
+    named = {median["step"]: ("median", f"Median {unit}", median)}
+    named[worst["step"]] = ("worst", f"Worst {unit}", worst)
+    first = _step_of_first(tables, steps, ranks, clocks)
+    if first is not None:
+        also = named.pop(first["step"], ("", f"{unit.capitalize()} of the first finding", first))
+        named = {first["step"]: also, **named}
+    return [
+        _view(number, f"{words}: {row['step']} of 0 to {len(steps) - 1}", which, row)
+        for number, (which, words, row) in enumerate(named.values(), 1)
+    ]
+
+
+def blamed_rank(row: Record) -> int | None:
+    """Return the rank that an opportunity blames; None where it blames something else."""
+    kind, _, name = (row["culprit"] or "").partition(":")
+    return int(name) if kind == "rank" and name.isdecimal() else None
+
+
+def _view(number: int, words: str, which: str, step: Record) -> View:
+    shows = f"{words}, {format_ns(step['wall_ns'])}"
+    return View(number, shows, which, step["step"], step["start_ns"], step["end_ns"])
+
+
+def _step_of_first(
+    tables: Tables, steps: Sequence[Record], ranks: Sequence[Rank], clocks: JobClock
+) -> Record | None:
+    """Return the step of the job that holds most of the window of the first opportunity."""
+    first = next(iter(records(tables["opportunities"])), None)
+    rank = None if first is None else next((r for r in ranks if r.number == first["rank"]), None)
+    if first is None or rank is None or first["window_start_ns"] is None:
+        return None
+    if blamed_rank(first) is not None:
+        # It is seen in every step.
+        return None
+    start_ns, end_ns = (
+        clocks.common_ns(rank, first[name]) for name in ("window_start_ns", "window_end_ns")
+    )
+
+    def shared_ns(step: Record) -> int:
+        return int(min(step["end_ns"], end_ns) - max(step["start_ns"], start_ns))
+
+    best = max(steps, key=shared_ns)
+    return best if shared_ns(best) > 0 else None
+
+
+def _whole_run(tables: Tables, ranks: Sequence[Rank], clocks: JobClock) -> list[View]:
+    """Return one view of all GPUs from the first operation to the last; none without any."""
+    by_file = {rank.file: rank for rank in ranks}
+    edges = [
+        (
+            clocks.common_ns(by_file[row["file"]], row["span_start_ns"]),
+            clocks.common_ns(by_file[row["file"]], row["span_end_ns"]),
+        )
+        for row in records(tables["wall"])
+        if row["span_ns"]
+    ]
+    if not edges:
+        return []
+    start_ns, end_ns = min(start for start, _ in edges), max(end for _, end in edges)
+    return [View(1, f"Whole run, {format_ns(end_ns - start_ns)}", "", None, start_ns, end_ns)]

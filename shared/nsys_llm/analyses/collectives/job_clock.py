@@ -1,0 +1,73 @@
+"""The clock of the job: instants of a profile on the clock that steps of the job are on, and back.
+
+It begins when the profile of the first rank does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
+from nsys_llm.analyses.wall.communication_split import communication_spans, staged_transfers
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import Rank, RankKey
+
+
+@dataclass(frozen=True)
+class JobClock:
+    """The clocks of all profiles.
+
+    Attributes:
+        found: What collectives say of them.
+        zero_ns: When the profile of the first rank begins, on the clock that all have in common.
+    """
+
+    found: MatchedCollectives
+    zero_ns: int
+
+    @classmethod
+    def of(
+        cls, partial: CollectivesPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+    ) -> JobClock:
+        """Align the clocks.
+
+        Args:
+            partial: The communication kernels of all ranks.
+            ranks: Those with GPU work, in order; one or more.
+            options: disable_alignment takes all times as those of one clock.
+        """
+        found = match_collectives(partial, ranks, options)
+        return cls(found, cls(found, 0).common_ns(ranks[0], 0))
+
+    def common_ns(self, rank: Rank, at_ns: int) -> int:
+        """Return an instant of a rank's profile on the clock of the job."""
+        clock = self.found.clock_of[rank.key.path]
+        return int(self.found.common_ns(clock, np.array([at_ns]))[0]) - self.zero_ns
+
+    def own_ns(self, rank: Rank, common_ns: int) -> int:
+        """Return an instant of the job in the clock of a rank's profile."""
+        near_ns = common_ns - self.common_ns(rank, 0)
+        # Clocks drift: by how much they are apart is asked where the instant is.
+        return near_ns + common_ns - self.common_ns(rank, near_ns)
+
+    def communication(self, rank: RankKey, device_id: int) -> dict[str, IntArray]:
+        """Return when a device waits and transfers, in its profile's clock.
+
+        Returns:
+            See `communication_spans`; nothing where the device does not communicate.
+        """
+        for owner, device in enumerate(self.found.devices):
+            if (device.rank.key, device.device_id) == (rank, device_id):
+                return communication_spans(self.found, owner, self.staged)
+        return {}
+
+    @cached_property
+    def staged(self) -> frozenset[int]:
+        """See `staged_transfers`."""
+        return staged_transfers(self.found)

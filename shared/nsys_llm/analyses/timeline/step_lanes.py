@@ -1,0 +1,250 @@
+"""What the GPUs of one rank did in a few windows, as lanes of a figure. Pure numpy.
+
+The states are the classes of the wall split with their details: computation by category,
+communication by waiting and transfer, copies, and idle time by cause. A gap has the state of its
+largest cause, and tells the others. What is too short to be seen is joined with its neighbors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.idle_split import situate, split_gaps
+from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
+from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clip_to_windows,
+    intersect_intervals,
+    subtract_intervals,
+)
+from nsys_llm.taxonomy.categories import UNMATCHED, RuleSet, load_rules
+from nsys_llm.taxonomy.communication import COMMUNICATION as COMMUNICATES
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.wall_classes import (
+    BUBBLE,
+    COPIES,
+    IDLE,
+    NOT_MATCHED,
+    TRANSFER,
+    WAITING,
+    WHOLE_GRAPH,
+)
+from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: States without those of computation, which have the names of its categories.
+_OTHERS: Final = (TRANSFER, WAITING, BUBBLE, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
+#: States in which a device does nothing of use.
+WAITS: Final = frozenset({WAITING, BUBBLE, *CAUSE_NAMES, IDLE})
+#: Names of kernels as the taxonomy knows them, whatever a run shows.
+_FULL_NAMES: Final = {"base": False, "mangled": False}
+
+
+@dataclass(frozen=True)
+class LaneWindow:
+    """One window of one device of a rank, to be looked at.
+
+    Attributes:
+        view: In which figure it is shown.
+        device_id: CUDA device id.
+        start_ns: Its begin, in the profile's clock.
+        end_ns: Its end.
+        cell_ns: Stretches shorter than this may be joined.
+        communication: By detail of the communication class when the device waited or transferred,
+            shape (n, 2), sorted; all of them disjoint.
+    """
+
+    view: int
+    device_id: int
+    start_ns: int
+    end_ns: int
+    cell_ns: int
+    communication: Mapping[str, IntArray]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What a device did in a window: integers and strings.
+
+    Attributes:
+        window: What was asked for.
+        states: Of these `segments.state` and `segments.time_ns` are positions.
+        names: Full names of operations; `segments.name` are positions in them.
+        segments: They cover the part of the window that lies between the first and the last
+            operation of the device.
+    """
+
+    window: LaneWindow
+    states: tuple[str, ...]
+    names: tuple[str, ...]
+    segments: Segments
+
+
+def rank_lanes(
+    trace: RankTrace, windows: Sequence[LaneWindow], engine: str, options: Mapping[str, Any]
+) -> tuple[Lane, ...]:
+    """Return the lanes of a rank, in the order of its devices.
+
+    Args:
+        trace: All rows of the rank, unfiltered.
+        windows: What to look at.
+        engine: Whose rules tell the categories of kernels.
+        options: Of the run.
+    """
+    names = op_names(trace, {**options, **_FULL_NAMES})
+    host = None if find_missing_work(trace).opaque_launches_n else HostTimeline.of(trace)
+    rules = load_rules(engine)
+    lanes = []
+    for layer in wall_layers(trace)[1]:
+        asked = [one for one in windows if one.device_id == layer.device_id]
+        if asked:
+            device = _Device.of(trace, layer, names, host, rules)
+            lanes += [device.lane(window) for window in asked]
+    return tuple(lanes)
+
+
+@dataclass(frozen=True)
+class _Device:
+    """One device.
+
+    Attributes:
+        layer: Its layers.
+        ops: Its operations.
+        host: The calls; None where idle time has no known cause.
+        names: Of operations.
+        states: All there are here.
+        state_of: By label of computation, its state.
+        name_of: By label of computation, its name.
+        started: For communication and for copies, when operations began, ascending, and names.
+    """
+
+    layer: WallLayers
+    ops: DeviceOps
+    host: HostTimeline | None
+    names: OpNames
+    states: tuple[str, ...]
+    state_of: IntArray
+    name_of: IntArray
+    started: Mapping[str, tuple[IntArray, IntArray]]
+
+    @classmethod
+    def of(
+        cls,
+        trace: RankTrace,
+        layer: WallLayers,
+        names: OpNames,
+        host: HostTimeline | None,
+        rules: RuleSet,
+    ) -> _Device:
+        """Line up a device."""
+        ops = DeviceOps.of(trace, layer.device_id, names)
+        categories = [*(_category(name, rules) for name in layer.names), WHOLE_GRAPH]
+        states = (*dict.fromkeys([*sorted(set(categories)), *_OTHERS]),)
+        place = {text: code for code, text in enumerate(names.texts)}
+        talks = np.array([is_communication(text) for text in names.texts], dtype=bool)
+        kinds = {NOT_MATCHED: talks & names.computing, COPIES: ~names.computing}
+        return cls(
+            layer,
+            ops,
+            host,
+            names,
+            states,
+            np.array([states.index(one) for one in categories], dtype=np.int64),
+            np.array([place.get(name, NO_NAME) for name in (*layer.names, "")], dtype=np.int64),
+            {
+                kind: (ops.start_ns[of_kind[ops.name]], ops.name[of_kind[ops.name]])
+                for kind, of_kind in kinds.items()
+            },
+        )
+
+    def lane(self, window: LaneWindow) -> Lane:
+        """Return what the device did in a window."""
+        found = [*self._working(window), self._idle(window)]
+        start_ns, end_ns, name = (
+            np.concatenate([getattr(one, column) for one in found])
+            for column in ("start_ns", "end_ns", "name")
+        )
+        offsets = np.cumsum([0, *(one.start_ns.size for one in found)]).tolist()
+        parts = np.concatenate(
+            [
+                one.parts + np.array([offset, 0, 0])
+                for one, offset in zip(found, offsets, strict=False)
+            ]
+        )
+        order = np.argsort(start_ns, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        parts[:, 0] = place[parts[:, 0]]
+        row = np.zeros(order.size, dtype=np.int64)
+        pieces = Pieces(start_ns[order], end_ns[order], name[order], parts, row)
+        segments = joined(pieces, len(self.states), window.start_ns, window.cell_ns)
+        used, code = np.unique(segments.name, return_inverse=True)
+        texts = tuple(self.names.texts[one] for one in used.tolist() if one != NO_NAME)
+        code = code.astype(np.int64) - int(bool(used.size) and used[0] == NO_NAME)
+        return Lane(window, self.states, texts, replace(segments, name=code))
+
+    def _working(self, window: LaneWindow) -> Iterator[Pieces]:
+        """Yield computation, communication and copies."""
+        shown = np.array([[window.start_ns, window.end_ns]])
+        layer = self.layer
+        owner, start_ns, end_ns = clip_to_windows(layer.compute[:, 0], layer.compute[:, 1], shown)
+        label = layer.label[owner]
+        times = np.column_stack((start_ns, end_ns))
+        yield _pieces(times, self.name_of[label], self.state_of[label])
+        rest = intersect_intervals(layer.communication, shown)
+        for state, spans in window.communication.items():
+            yield self._spans(state, intersect_intervals(rest, spans), NOT_MATCHED)
+            rest = subtract_intervals(rest, spans)
+        yield self._spans(NOT_MATCHED, rest, NOT_MATCHED)
+        yield self._spans(COPIES, intersect_intervals(layer.copies, shown), COPIES)
+
+    def _spans(self, state: str, spans: IntArray, kind: str) -> Pieces:
+        """Return spans of one state, named after the operation of their kind that began last."""
+        start_ns, name = self.started[kind]
+        at = np.searchsorted(start_ns, spans[:, 0], side="right") - 1
+        code = name[np.maximum(at, 0)] if name.size else np.full(at.shape, NO_NAME)
+        return _pieces(spans, code, np.full(len(spans), self.states.index(state)))
+
+    def _idle(self, window: LaneWindow) -> Pieces:
+        """Return the gaps, each with the time of its causes."""
+        gaps = self.ops.gaps
+        low = np.searchsorted(gaps.end_ns, window.start_ns, side="right")
+        high = np.searchsorted(gaps.start_ns, window.end_ns, side="left")
+        gaps = gaps.take(slice(int(low), int(high)))
+        cut = replace(
+            gaps,
+            start_ns=np.maximum(gaps.start_ns, window.start_ns),
+            end_ns=np.minimum(gaps.end_ns, window.end_ns),
+        )
+        times = np.column_stack((cut.start_ns, cut.end_ns))
+        none = np.full(len(cut), NO_NAME, dtype=np.int64)
+        if self.host is None:
+            return _pieces(times, none, np.full(len(cut), self.states.index(IDLE)))
+        where = situate(gaps, self.ops.launch_row, self.host)
+        late_ns = np.clip(where.late_ns, cut.start_ns, cut.end_ns)
+        where = replace(where, late_ns=late_ns, done_ns=np.clip(where.done_ns, late_ns, cut.end_ns))
+        time_ns = split_gaps(cut, where, self.host).time_ns
+        cause, gap = np.nonzero(time_ns)
+        first = self.states.index(CAUSE_NAMES[0])
+        parts = np.column_stack((gap, cause + first, time_ns[cause, gap])).astype(np.int64)
+        return Pieces(cut.start_ns, cut.end_ns, none, parts, np.zeros_like(none))
+
+
+def _pieces(times: IntArray, name: IntArray, state: IntArray) -> Pieces:
+    """Return stretches of one state each."""
+    place = np.arange(len(times), dtype=np.int64)
+    parts = np.column_stack((place, state, times[:, 1] - times[:, 0])).astype(np.int64)
+    return Pieces(times[:, 0], times[:, 1], name, parts, np.zeros_like(place))
+
+
+def _category(name: str, rules: RuleSet) -> str:
+    category = rules.classify(name).category
+    return UNMATCHED if category == COMMUNICATES else category

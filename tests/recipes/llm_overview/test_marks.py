@@ -1,0 +1,82 @@
+"""Where an opportunity is marked: on what it is about, and on nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsys_llm.analyses.timeline.segments import Segments
+from nsys_llm.analyses.timeline.step_lanes import Lane, LaneWindow
+from nsys_llm.recipes.llm_overview.tables.marks import marks_of
+from nsys_llm.recipes.llm_overview.tables.views import Gpu, View
+
+STATES = ("gemm", "norm", "memory", "transfer", "waiting", "pipeline bubble", "host_sync", "queued")
+VIEW = View(1, "a step", "median", 0, 1_000, 2_000)
+
+
+class Number:
+    def __init__(self, number):
+        self.number = number
+
+
+class Clocks:
+    """Rank 1 is 50 ns behind."""
+
+    def own_ns(self, rank, common_ns):
+        return common_ns - 50 * rank.number
+
+
+def lane(rank, *states):
+    """Return a lane of segments of 100 ns each."""
+    n, start_ns = len(states), 1_000 - 50 * rank + 100 * np.arange(len(states))
+    code = np.array([STATES.index(state) for state in states])
+    none = np.zeros(n, dtype=np.int64)
+    segments = Segments(start_ns, start_ns + 100, code, none, none + 1, none, none)
+    window = LaneWindow(1, 0, 1_000 - 50 * rank, 2_000 - 50 * rank, 1, {})
+    return Gpu(Number(rank), 0, f"rank{rank}"), Lane(window, STATES, (), segments)
+
+
+BOTH = (
+    lane(0, "gemm", "norm", "memory", "gemm", "transfer", "queued"),
+    lane(1, "gemm", "host_sync", "norm", "waiting", "host_sync", "memory"),
+)
+
+
+WINDOW = {"window_start_ns": 1_200, "window_end_ns": 1_300}
+
+
+def found(**given):
+    row = {"opportunity": 1, "title": "t", "severity": "high", "rank": 1, "device_id": 0}
+    row |= {"culprit": None, "cause": None, "window_start_ns": None, "window_end_ns": None}
+    marks = marks_of(VIEW, BOTH, [{**row, **given}], Clocks())
+    return [(mark.gpu.rank.number, mark.start_ns, mark.end_ns) for mark in marks]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"culprit": "kernel:pointwise"}, [(1, 1_150, 1_250), (1, 1_450, 1_550)]),
+        ({"culprit": "kernel:pointwise", "rank": 0}, [(0, 1_100, 1_300)]),
+        ({"culprit": "kernel:gemm"}, [(1, 950, 1_050)]),
+        ({"culprit": "communication:transfer", "rank": 0}, [(0, 1_400, 1_500)]),
+        ({"culprit": "idle:queued", "cause": "queued", "rank": 0}, [(0, 1_500, 1_600)]),
+        ({"cause": "host_sync"}, [(1, 1_050, 1_150), (1, 1_350, 1_450)]),
+        ({"culprit": "host:late"}, [(1, 1_050, 1_150), (1, 1_350, 1_450)]),
+        # Nothing of it on this rank.
+        ({"culprit": "communication:transfer"}, []),
+        # What is known by a rank alone is all of its lane, whoever gains.
+        ({"culprit": "rank:0"}, [(0, 1_000, 2_000)]),
+        ({"culprit": "rank:0", **WINDOW}, [(0, 1_000, 2_000)]),
+        ({"culprit": "rank:0", **WINDOW, "opportunity": 2}, [(1, 1_200, 1_300)]),
+        ({"culprit": "phase:decode"}, [(1, 950, 1_950)]),
+        # A window is cut to what is shown.
+        ({"window_start_ns": 1_900, "window_end_ns": 5_000}, [(1, 1_900, 1_950)]),
+        ({"window_start_ns": 1_950, "window_end_ns": 5_000}, []),
+        ({"opportunity": 2, "culprit": "kernel:gemm"}, []),
+        ({"opportunity": 2, "window_start_ns": 0, "window_end_ns": 960}, [(1, 950, 960)]),
+        ({"rank": None}, []),
+        ({"rank": 7}, []),
+    ],
+)  # fmt: skip
+def test_marks(given, wanted):
+    assert found(**given) == wanted

@@ -1,0 +1,312 @@
+"""The timeline: every nanosecond of a lane in one state, on one clock, the first finding marked."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from itertools import pairwise
+
+import pandas as pd
+import pipeline_world
+import pytest
+from pipeline_world import World, write_pipeline
+from quick_run import quick, quick_run
+from results import analyse, read_frames
+
+from nsys_llm.core.errors import ReportError
+from nsys_llm.recipes.llm_overview.tables import timeline, views
+from nsys_llm.recipes.llm_overview.tables.views import job_clock
+from nsys_llm.report.run_tables import run_tables
+from nsys_llm.run import second_look
+from nsys_llm.run.executors import Inline
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.testing import demo as demo_set
+from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.machine import random_program, simulate, write_profiles
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+LANE = ["view", "rank", "device_id"]
+STATES = ("work", "wait")
+
+
+class Console:
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def warn(self, text):
+        self.said.append(text)
+
+
+def looked(*words):
+    """Return the table timeline, and all others of the overview."""
+    run = quick_run("llm_overview", *words)
+    tables = run_tables(run)
+    console = Console()
+    tables |= second_look.look_again(run, tables, executor=Inline(), console=console)
+    assert console.said == []
+    return tables["timeline"], {**tables, **parts_of(run)}, run
+
+
+def parts_of(run):
+    return {
+        f"{name}/{table}": frame
+        for name, part in run.partial.parts.items()
+        for table, frame in part.tables.items()
+    }
+
+
+def times_of(rows):
+    """Return the time of each state of some rows, by what they mix."""
+    told = Counter()
+    for row in rows.itertuples():
+        mixed = not pd.isna(row.mixture)
+        parts = json.loads(row.mixture) if mixed else {row.state: row.duration_ns}
+        assert mixed == (len(parts) > 1)
+        assert sum(parts.values()) == row.duration_ns == row.end_ns - row.start_ns
+        assert parts[row.state] == max(parts.values())
+        told.update(parts)
+    return told
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("timeline")
+    planted = write_demo(folder, scale=0.1).planted
+    return folder / "after", planted
+
+
+@pytest.fixture(scope="module")
+def shown(demo):
+    return looked(demo[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "there"),
+    [
+        ("demo", {"waiting", "transfer", "gemm", "host_no_cuda"}),
+        ("pipeline", {"pipeline bubble", "transfer", "gemm"}),
+    ],
+)
+def test_a_whole_run_adds_up_to_the_wall_split_with_all_details(
+    demo, monkeypatch, tmp_path, kind, there
+):
+    monkeypatch.setattr(views, "_STEPS", "left out")
+    ran = pipeline_world.run(World(4, 8, steps_n=3, jitter=0.02))
+    folder = demo[0] if kind == "demo" else write_pipeline(tmp_path / "in", ran)
+    rows, tables, _ = looked(folder)
+    assert rows["shows"].unique().tolist()[0].startswith("Whole run, ")
+    wall, seen = tables["wall"], set()
+    for rank, lane in rows[rows["part"].isin(STATES)].groupby("rank"):
+        wanted = Counter()
+        for row in wall[wall["rank"] == rank].itertuples():
+            name = {"copies": "copies", "profiler": "profiler_overhead"}.get(row.wall_class)
+            wanted[name or row.detail] += row.time_ns
+        assert times_of(lane) == {name: ns for name, ns in wanted.items() if ns}
+        seen |= {name for name, ns in wanted.items() if ns}
+    assert there <= seen
+
+
+@pytest.mark.parametrize("words", [(), ("--steps", "3:6", "--filter-nvtx", "decode")])
+def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
+    """Filters choose steps, and thin out no lane."""
+    rows = looked(demo[0], *words)[0] if words else shown[0]
+    assert rows["view"].nunique() == 2
+    for (_, rank, _), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
+        window = f"{lane['start_ns'].min()}/{lane['end_ns'].max()}"
+        wall = quick("idle_gaps", demo[0] / f"rank{rank}.sqlite", "--filter-time", window)["wall"]
+        wanted = Counter()
+        for row in wall.itertuples():
+            kind = row.wall_class
+            name = {"profiler": "profiler_overhead", "communication": kind, "copies": kind}
+            wanted[name.get(kind, row.detail)] += row.time_ns
+        told = Counter()
+        for name, time_ns in times_of(lane).items():
+            of_communication = name in ("waiting", "transfer", "not_matched")
+            told["communication" if of_communication else name] += time_ns
+        assert told == {name: ns for name, ns in wanted.items() if ns}
+
+
+def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(shown):
+    rows, tables, _ = shown
+    steps = tables["step_budget/job_steps"].set_index("step")
+    spans = tables["wall"].groupby("rank")[["span_start_ns", "span_end_ns"]].first()
+    for (_, rank, _), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
+        ordered = lane.sort_values("start_ns")
+        ends = ordered["end_ns"].tolist()
+        assert ordered["start_ns"].tolist()[1:] == ends[:-1]
+        (begin_ns,) = set(lane["start_ns"] - lane["since_ns"])
+        end_ns = begin_ns + steps.loc[lane["step"].iloc[0], "wall_ns"]
+        low, high = spans.loc[rank]
+        assert ordered["start_ns"].iloc[0] == max(begin_ns, low)
+        assert ends[-1] == min(end_ns, high)
+
+
+OPERATIONS = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_work_of_random_jobs_is_what_their_rows_say(tmp_path, seed):
+    paths = write_profiles(simulate(random_program(seed, certain=True)), tmp_path)
+    rows, _, _ = looked(*paths)
+    assert len(rows)
+    for (_, rank, device), lane in rows[rows["part"].isin(STATES)].groupby(LANE):
+        low, high = int(lane["start_ns"].min()), int(lane["end_ns"].max())
+        spans = []
+        with sqlite3.connect(paths[rank]) as database:
+            there = {name for (name,) in database.execute("select name from sqlite_master")}
+            for name in (f"CUPTI_ACTIVITY_KIND_{one}" for one in OPERATIONS):
+                query = f"select start, end from {name} where deviceId = ?"
+                spans += database.execute(query, (device,)).fetchall() if name in there else []
+        busy = set()
+        for start, end in spans:
+            busy.update(range(max(start, low), min(end, high)))
+        told = times_of(lane)
+        idle_ns = sum(ns for name, ns in told.items() if name in (*CAUSE_NAMES, "idle"))
+        assert sum(told.values()) - idle_ns == len(busy)
+        assert sum(told.values()) == high - low
+
+
+def test_the_path_is_that_of_step_budget(shown):
+    rows, tables, _ = shown
+    path, steps = tables["step_budget/path"], tables["step_budget/job_steps"].set_index("step")
+    drawn = rows[rows["part"].isin(["path", "host path"])]
+    assert len(drawn)
+    for step, some in drawn.groupby("step"):
+        wanted = path[path["step"] == step]
+        by_class = wanted.groupby("class")["duration_ns"].sum().to_dict()
+        assert times_of(some) == by_class
+        ordered = some.sort_values("since_ns")
+        ends = (ordered["since_ns"] + ordered["duration_ns"]).tolist()
+        assert ordered["since_ns"].tolist() == [0, *ends[:-1]]
+        assert ends[-1] == steps.loc[step, "wall_ns"]
+        for row in some.itertuples():
+            at = wanted[wanted["start_ns"] == row.since_ns + steps.loc[step, "start_ns"]]
+            assert row.rank in at["rank"].tolist()
+            assert (row.part == "host path") == at["device_id"].isna().any()
+
+
+def test_ranks_stand_where_they_truly_were(shown):
+    rows, _, run = shown
+    shifts = {}
+    for (view, rank), lane in rows[rows["part"].isin(STATES)].groupby(["view", "rank"]):
+        (ahead_ns,) = set(lane["since_ns"] - lane["start_ns"])
+        shifts.setdefault(view, []).append(ahead_ns - demo_set._CAPTURE_STARTS_NS[rank])
+    assert len(shifts) == 2
+    # Ranks leave a collective within 4 us.
+    assert all(max(some) - min(some) < 4_000 for some in shifts.values())
+    clocks = job_clock(run.partial.parts, list(run.ranks), run.options)
+    for rank in run.ranks:
+        for at_ns in (0, 10**6, 10**8, 10**11):
+            assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
+
+
+def test_the_slow_rank_is_marked_and_no_other(demo, shown):
+    rows = shown[0]
+    marks = rows[(rows["part"] == "finding") & (rows["opportunity"] == 1)]
+    assert marks["rank"].tolist() == [demo[1].slow_rank] * rows["view"].nunique()
+    title = shown[1]["opportunities"]["title"].iloc[0]
+    assert marks["name"].tolist() == [title] * len(marks)
+    for view, lane in rows[rows["part"].isin(STATES)].groupby("view"):
+        mark = marks[marks["view"] == view].iloc[0]
+        own = lane[lane["rank"] == mark["rank"]]
+        assert mark["start_ns"] <= own["start_ns"].min()
+        assert mark["end_ns"] >= own["end_ns"].max()
+
+
+def test_other_findings_are_marked_where_their_window_is(shown):
+    rows, tables, _ = shown
+    marks = rows[(rows["part"] == "finding") & (rows["opportunity"] > 1)]
+    found = tables["opportunities"].set_index("opportunity")
+    for mark in marks.itertuples():
+        row = found.loc[mark.opportunity]
+        assert row["window_start_ns"] <= mark.start_ns < mark.end_ns <= row["window_end_ns"]
+        lane = rows[(rows["view"] == mark.view) & (rows["rank"] == mark.rank)]
+        assert mark.start_ns >= lane["start_ns"].min()
+
+
+def test_without_steps_the_whole_run_is_shown_and_without_work_nothing(tmp_path):
+    builder = TraceBuilder()
+    for at in range(5):
+        builder.kernel(f"k{at}", start_ns=1_000 + 997 * at, duration_ns=100 + at)
+    one = builder.write_sqlite(tmp_path / "rank0.sqlite")
+    rows, tables, _ = looked(one)
+    assert rows["view"].unique().tolist() == [1]
+    span_ns = int(tables["ranks"]["span_ns"].iloc[0])
+    assert rows[rows["part"].isin(STATES)]["duration_ns"].sum() == span_ns == 4 * 997 + 104
+    assert times_of(rows[rows["part"] == "work"])["unmatched"] == 5 * 100 + 10
+    empty = TraceBuilder().nvtx("alone", 1, 2)
+    out = analyse(
+        tmp_path / "out",
+        empty.write_sqlite(tmp_path / "empty.sqlite"),
+        recipe="llm_overview",
+    )
+    assert len(read_frames(out)["timeline"]) == 0
+    assert "Timeline" not in (out / "analysis.ipynb").read_text("utf-8")
+
+
+def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
+    run = quick_run("llm_overview", demo[0])
+    tables, console, opened = run_tables(run), Console(), second_look.open_report
+
+    def gone(path, *others, **named):
+        if path.endswith("rank1.sqlite"):
+            raise ReportError("rank1.sqlite: is gone.")
+        return opened(path, *others, **named)
+
+    monkeypatch.setattr(second_look, "open_report", gone)
+    rows = second_look.look_again(run, tables, executor=Inline(), console=console)
+    states = rows["timeline"][rows["timeline"]["part"].isin(STATES)]
+    assert sorted(states["rank"].unique()) == [0, 2, 3]
+    assert console.said == ["timeline: rank1.sqlite: is gone."]
+
+
+def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
+    report = tmp_path / "rank0.nsys-rep"
+    report.write_bytes(b"a report")
+    with (
+        pytest.raises(ReportError, match=r"its export was not kept; give --export-dir\.$"),
+        second_look.open_report(str(report), ("kernels",), again=True),
+    ):
+        raise AssertionError("opened")
+
+
+def test_every_mode_gives_the_same_rows(demo, shown, tmp_path):
+    out = analyse(
+        tmp_path / "out", demo[0], options=["--mode", "concurrent"], recipe="llm_overview"
+    )
+    written, rows = read_frames(out)["timeline"], shown[0]
+    assert len(written) == len(rows)
+    for name in rows.columns:
+        assert written[name].astype(object).where(written[name].notna(), None).tolist() == (
+            rows[name].astype(object).where(rows[name].notna(), None).tolist()
+        )
+
+
+def test_of_too_many_gpus_those_that_matter_are_shown_and_some_of_all():
+    gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}") for number in range(1_024)]
+    found = [{"rank": 777}, {"rank": None}, {"rank": 13}]
+    path = [{"rank": 901}, {"rank": 13}]
+    shown = [gpu.rank.number for gpu in views.chosen_gpus(gpus, found, path)]
+    assert len(shown) == len(set(shown)) == views.MOST_LANES
+    assert {777, 13, 901} <= set(shown)
+    assert shown == sorted(shown)
+    assert max(right - left for left, right in pairwise(shown)) < 40
+    assert views.chosen_gpus(gpus[:64], found, path) == gpus[:64]
+
+
+class _Numbered:
+    def __init__(self, number):
+        self.number = number
+
+
+def test_what_is_drawn_is_bounded(shown):
+    rows = shown[0]
+    lanes_n = rows[LANE].drop_duplicates().shape[0] // rows["view"].nunique()
+    cells_n = min(timeline._MOST_CELLS // lanes_n, timeline._MOST_CELLS_OF_LANE)
+    for _, lane in rows[rows["part"].isin(STATES)].groupby(LANE):
+        assert len(lane) <= 3 * (cells_n + 1)
+        # Whoever would join nothing has as many rows as operations and gaps.
+        assert lane["pieces_n"].sum() > len(lane)

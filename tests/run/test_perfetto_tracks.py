@@ -1,0 +1,101 @@
+"""Lines for Perfetto that need all ranks, and memory: collectives, critical path, memory in use."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from clock_world import KERNEL
+from perfetto_file import read_file
+from results import analyse, read_frames
+
+from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+ALL = ("--perfetto", "--perfetto-window", "all")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_collective_waits_until_the_last_rank_came_and_then_transfers(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    ends = 5_000_000 + np.cumsum(rng.integers(150_000, 250_000, 60))
+    starts = ends - rng.integers(20_000, 60_000, (2, ends.size))
+    for rank in (0, 1):
+        builder = TraceBuilder()
+        for start_ns, end_ns in zip(starts[rank].tolist(), ends.tolist(), strict=True):
+            builder.kernel(KERNEL, start_ns=start_ns, end_ns=end_ns)
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    reports = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
+    last = starts.max(axis=0).tolist()
+    for recipe in ("tail_stats", "step_budget"):
+        shown = read_file(analyse(tmp_path / recipe, *reports, options=ALL, recipe=recipe))
+        for rank in (0, 1):
+            slices = shown.of("collective", process=f"rank {rank} ")
+            wanted = {
+                *zip(["transfer"] * len(last), last, ends.tolist(), strict=True),
+                *(
+                    ("waiting", start, late)
+                    for start, late in zip(starts[rank].tolist(), last, strict=True)
+                    if start < late
+                ),
+            }
+            assert {(one.name, one.start_ns, one.end_ns) for one in slices} == wanted
+            assert {one.track for one in slices} == {"GPU 0 collectives"}
+    alone = analyse(tmp_path / "alone", reports[0], options=ALL, recipe="tail_stats")
+    assert read_file(alone).of("collective") == []
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tracks")
+    write_demo(folder, scale=0.1)
+    return folder
+
+
+@pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
+def test_the_path_is_that_of_the_table_and_lies_on_what_ran(demo, recipe):
+    out = analyse(demo / recipe, demo / "after", options=ALL, recipe=recipe)
+    folder = out if recipe == "step_budget" else out / "step_budget"
+    table, shown = read_frames(folder)["path"], read_file(out)
+    table = table[table["rank"].notna()]
+    slices = shown.of("path")
+    assert len(slices) == len(table)
+    for rank in range(4):
+        here = shown.of("path", process=f"rank {rank} ")
+        wanted = table[table["rank"] == rank].groupby("class")["duration_ns"].sum().to_dict()
+        told = Counter()
+        for one in here:
+            told[one.name] += one.end_ns - one.start_ns
+        assert told == wanted
+        kernels = {}
+        for one in shown.of("kernel", process=f"rank {rank} "):
+            kernels.setdefault(one.name, []).append((one.start_ns, one.end_ns))
+        for one in here:
+            assert ("host" in one.track) == (one.track == "critical path, host")
+            if one.name == "compute":
+                times = kernels[one.args["activity"]]
+                assert any(s - 1 <= one.start_ns and one.end_ns <= e + 1 for s, e in times)
+    assert {one.args["certain"] for one in slices} <= {"true", "false"}
+    assert set(table["rank"]) == {int(name.split()[1]) for name in {one.process for one in slices}}
+
+
+def test_memory_in_use_is_told_from_allocation_to_free(tmp_path):
+    builder = TraceBuilder()
+    for at in range(3):
+        builder.kernel("k", start_ns=1_000 + 1_000 * at, duration_ns=100)
+    builder.allocate(500, address=1, at_ns=1_010)
+    builder.allocate(70, address=2, at_ns=1_500, call=(1_490, 1_510))
+    builder.allocate(9_000, address=3, at_ns=1_600, memory="pinned")
+    builder.free(500, address=1, at_ns=2_050)
+    builder.free(1, address=77, at_ns=2_060)  # allocated before the capture
+    path = builder.write_sqlite(tmp_path / "rank0.sqlite")
+    shown = read_file(analyse(tmp_path / "out", path, options=ALL, recipe="idle_gaps"))
+    (levels,) = (told for (_, name), told in shown.counters.items() if name == "GPU 0 memory")
+    assert levels[1:] == [(1_010, 500), (1_500, 570), (2_050, 70), (3_101, 0)]
+    assert levels[0] == (min(time for time, _ in levels), 0)
+    # Nothing is told where nothing is recorded.
+    plain = TraceBuilder().kernel("k", start_ns=5, duration_ns=9)
+    plain = plain.write_sqlite(tmp_path / "plain.sqlite")
+    shown = read_file(analyse(tmp_path / "plain_out", plain, options=ALL, recipe="idle_gaps"))
+    assert not [name for _, name in shown.counters if "memory" in name]
