@@ -188,7 +188,7 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
     return RULES[lever.rule].finding(
         gain=gain,
         fields={"gain": gain_words(gain), "name": quoted(row["name"])},
-        details=_details(row) + most + (_BEHIND if named else ""),
+        details=_details(row) + (_BEHIND if named else "") + most,
         evidence=evidence,
         culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
