@@ -14,6 +14,7 @@ PROFILES: Final = {"dev": 15, "ci": 60, "nightly": 500}
 
 #: The mark of every test in a folder or file. Slow files take more than some 4 s of CPU time.
 MARKS: Final = {
+    "analyses/test_replay.py": "slow",
     "browser": "browser",
     "campaigns/test_campaigns.py": "slow",
     "contract": "slow",
@@ -44,6 +45,7 @@ MARKS: Final = {
     "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
     "recipes/step_budget/test_budget_traces.py": "slow",
     "recipes/step_budget/test_budget_truth.py": "slow",
+    "recipes/step_budget/test_what_if.py": "slow",
     "recipes/tail_stats/test_pipelines.py": "slow",
     "recipes/tail_stats/test_tail_collectives.py": "slow",
     "recipes/tail_stats/test_tail_eight_ranks.py": "slow",

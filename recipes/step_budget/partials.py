@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.path.forest import PathForest
 from nsys_llm.analyses.path.visits import Charges, Passages
@@ -38,6 +41,50 @@ class DeviceBudget:
 
 
 @dataclass(frozen=True)
+class RankReplay:
+    """The graph of one rank for replays; nodes and edges as `nsys_llm.analyses.replay.skeleton`.
+
+    Attributes:
+        reason: Why there is none; "" where there is.
+        columns: Names of the weights: "" for those that give the run back, "usual" with every lag
+            at the median of its kind, then changes. A change that is not there changes nothing.
+        base_ns: Shape (nodes,), the profile's clock.
+        source: Shape (edges,).
+        target: Shape (edges,).
+        ns: Shape (edges, columns), weights; the least number of its type where one is not there.
+        code: Shape (edges, columns), uint8, see `nsys_llm.analyses.replay.condensed`.
+        member_start: Shape (members,), node of the start of each communication operation.
+        member_end: Likewise, of its end.
+        ends_from: The node of the first end: of each device, of each step.
+        begins_from: The node of the begin of the first step of the first device.
+    """
+
+    reason: str
+    columns: tuple[str, ...]
+    base_ns: IntArray
+    source: npt.NDArray[np.int32]
+    target: npt.NDArray[np.int32]
+    ns: npt.NDArray[np.int32] | IntArray
+    code: npt.NDArray[np.uint8]
+    member_start: IntArray
+    member_end: IntArray
+    ends_from: int
+    begins_from: int
+
+    def column(self, name: str) -> int:
+        """Return the place of a change; of one that changes nothing, that of the run."""
+        return self.columns.index(name) if name in self.columns else 0
+
+    @classmethod
+    def without(cls, reason: str) -> RankReplay:
+        """Return that of a rank that is not replayed."""
+        none = np.empty(0, dtype=np.int64)
+        edges, columns = none.astype(np.int32), none.reshape(0, 0)
+        codes = columns.astype(np.uint8)
+        return cls(reason, (), none, edges, edges, columns, codes, none, none, 0, 0)
+
+
+@dataclass(frozen=True)
 class RankBudget:
     """One rank.
 
@@ -51,6 +98,7 @@ class RankBudget:
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
+        replay: Its graph.
         copies: Copies to the device that are the same in every step.
     """
 
@@ -63,6 +111,7 @@ class RankBudget:
     has_wait_rows: bool
     has_event_rows: bool
     clock_error_ns: int
+    replay: RankReplay
     copies: RepeatedCopies = field(default_factory=RepeatedCopies)
 
 

@@ -85,6 +85,7 @@ def _gain(row: Record, wall_classes: tuple[str, ...], step_unit: str) -> Gain:
         steps_n=row["gain_ns"] / step_ns if step_ns else None,
         step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
+        replayed_pct=row["replayed_pct"],
     )
 
 

@@ -264,6 +264,7 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
     return {
         "opportunity": number,
         **{name: row[name] for name in kept},
+        "replayed_pct": _replayed_pct(group),
         # A share of the span is as large a share of a mean step.
         "gain_step_ns": None if step_ns is None else row["gain_pct"] / 100.0 * step_ns,
         "recipe": recipe,
@@ -271,6 +272,14 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),
         "findings_n": len(group.sources),
     }
+
+
+def _replayed_pct(group: Opportunity) -> float | None:
+    """Return what a replay with the fix gains, where the gain is a bound; the first finding's."""
+    gains = [finding.gain for _, finding in group.sources if finding.gain is not None]
+    if not gains or not gains[0].is_bound:
+        return None
+    return next((gain.replayed_pct for gain in gains if gain.replayed_pct is not None), None)
 
 
 def all_finding_rows(

@@ -20,6 +20,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
+from .replays import replay_words, replayed
 from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
 
 #: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
@@ -60,6 +61,7 @@ class Lever:
         wall_classes: Classes of the wall split that a fix draws on.
         about: What lists the details: another change of `ceilings`.
         beside: What stands beside it on the path, likewise.
+        replay: The change of `what_if` that is the fix, with {name}; "" for none.
     """
 
     rule: str
@@ -68,15 +70,16 @@ class Lever:
     wall_classes: tuple[str, ...]
     about: str | None = None
     beside: str | None = None
+    replay: str = ""
 
 
 LEVERS: Final = (
     Lever("path_host_work", "class", ("host_no_cuda",), (IDLE,), "range", "kernel"),
     Lever("path_launch_calls", "class", ("launch_api",), (IDLE,), "api"),
     Lever("path_allocations", "class", ("alloc",), (IDLE,), "api"),
-    Lever("path_waits", "wait", (), (IDLE,)),
+    Lever("path_waits", "wait", (), (IDLE,), replay="wait:{name}"),
     Lever("path_transfer", "class", ("transfer",), (COMMUNICATION,)),
-    Lever("path_copies", "class", ("copy",), (COPIES, IDLE), "copy"),
+    Lever("path_copies", "class", ("copy",), (COPIES, IDLE), "copy", replay="copies=0"),
 )
 
 
@@ -130,29 +133,47 @@ def _gpu(tables: Tables, file: str) -> Gpu:
     return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"])
 
 
-def _gain(row: Record, gpu: Gpu, wall_classes: tuple[str, ...], tables: Tables, n: int) -> Gain:
-    """Return the gain of a change: its time on the path, as far as that GPU can win it."""
+def _gain(
+    row: Record,
+    gpu: Gpu,
+    wall_classes: tuple[str, ...],
+    tables: Tables,
+    n: int,
+    replay: Record | None = None,
+) -> Gain:
+    """Return the gain of a change, as far as that GPU can win it.
+
+    That is its time on the path; of what takes an edge away what the replay gains, if there is one.
+    """
     most_ns = sum(gpu.times_ns.get(name, 0) for name in wall_classes)
     units = tables["rank_edges"]["step_unit"].dropna()
     worst_ns = int(tables["job_steps"]["wall_ns"].max())
+    is_bound, gain_ns = bool(row["is_bound"]), float(row["path_ns"])
+    estimated = replay is not None and not is_bound
+    if replay is not None and estimated:
+        gain_ns = float(replay["gain_ns"])
+    rare = worst_ns > 0 and gain_ns > 0
     return Gain(
-        gain_ns=min(round(row["path_ns"] * n), most_ns),
+        gain_ns=max(min(round(gain_ns * n), most_ns), 0),
         span_ns=gpu.span_ns,
         wall_classes=wall_classes,
-        basis="path",
-        is_bound=bool(row["is_bound"]),
+        basis="replay" if estimated else "path",
+        is_bound=is_bound,
         steps_n=n if len(units) else None,
         step_unit=str(units.iloc[0]) if len(units) else "step",
-        tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if worst_ns else None,
+        tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
+        replayed_pct=replay["gain_pct"] if replay is not None and is_bound else None,
     )
 
 
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
-    gain = _gain(row, gpu, lever.wall_classes, tables, n)
+    replay = replayed(tables, lever.replay.format(name=row["name"]))
+    gain = _gain(row, gpu, lever.wall_classes, tables, n, replay)
     named = lever.change == "wait"
     rows = records(tables["ceilings"])
     evidence = cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
-    most = ""
+    most, cell = replay_words(replay)
+    evidence += cell
     for change, words, column in (
         (lever.about, "Most of it", "path_ns"),
         (lever.beside, "Most of a single step's path have the kernels", "worst_ns"),
@@ -167,7 +188,7 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
     return RULES[lever.rule].finding(
         gain=gain,
         fields={"gain": gain_words(gain), "name": quoted(row["name"])},
-        details=_details(row) + most + (_BEHIND if named else ""),
+        details=_details(row) + (_BEHIND if named else "") + most,
         evidence=evidence,
         culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
@@ -204,12 +225,16 @@ def _late(rows: Sequence[Record]) -> list[Record]:
 
 def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     gpu = _gpu(tables, row["name"])
-    gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n)
+    replay = replayed(tables, f"rank:{row['name']}")
+    gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n, replay)
+    told, cell = replay_words(replay)
     return RULES["path_straggler"].finding(
         gain=gain,
         fields={"gain": gain_words(gain), "rank": gpu.rank},
-        details=_details(row).replace("on the path", "later than the median rank, on the path"),
-        evidence=cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct")),
+        details=_details(row).replace("on the path", "later than the median rank, on the path")
+        + told,
+        evidence=cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
+        + cell,
         culprit=f"rank:{gpu.rank}",
         ranks=(gpu.rank,),
         rank=gpu.rank,

@@ -12,7 +12,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.path.compact import compacted
 from nsys_llm.analyses.path.edges import path_edges
-from nsys_llm.analyses.path.forest import PathForest, path_forest
+from nsys_llm.analyses.path.forest import PathForest, member_ops, path_forest
 from nsys_llm.analyses.path.ops import PathOps
 from nsys_llm.analyses.path.visits import Walk, charge, follow
 from nsys_llm.numeric.intervals import IntArray
@@ -23,6 +23,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
 from .repeated_copies import repeated_copies
+from .replay import rank_replay
 from .steps import COUNTED, rank_steps, step_marks
 from .windows import Windows, step_windows
 
@@ -66,6 +67,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,
+        replay=rank_replay(trace, edges, names.texts, member_ops(ops), windows, steps, options),
         copies=repeated_copies(trace, steps, marks),
     )
     return BudgetPartial({rank: budget})

@@ -22,6 +22,7 @@ from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, statistics
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
+from .what_if import replay_tables
 
 _RECIPE: Final = "step_budget"
 
@@ -43,10 +44,11 @@ def tabulate(
     meetings = meet(rows, options)
     steps = device_steps(rows, meetings)
     job, reason = job_steps(rows, meetings)
+    of_job, lost = _of_job(rows, meetings, job, options)
     columns = {
         "device_steps": device_columns(steps, job),
-        "rank_edges": _edge_columns(rows, meetings, reason),
-        **_of_job(rows, meetings, job),
+        "rank_edges": _edge_columns(rows, meetings, reason, lost),
+        **of_job,
     }
     class_rows = columns.pop("step_classes") + _device_class_rows(steps)
     columns["step_classes"] = _columns("step_classes", class_rows)
@@ -54,25 +56,35 @@ def tabulate(
     return {name: declared_frame(manifest.table(name), found) for name, found in columns.items()}
 
 
-def _of_job(rows: RankRows, meetings: Meetings, job: Job | None) -> dict[str, Any]:
-    """Return the tables about the job, without a row where ranks have no steps in common."""
+def _of_job(
+    rows: RankRows, meetings: Meetings, job: Job | None, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """Return the tables about the job, and why no change is replayed.
+
+    They have no row where ranks have no steps in common.
+    """
     if job is None:
-        names = ("job_steps", "ceilings", "path")
-        return {**{name: _columns(name, []) for name in names}, "step_classes": []}
+        names = ("job_steps", "ceilings", "path", "replay", "what_if")
+        return {**{name: _columns(name, []) for name in names}, "step_classes": []}, None
     walks = step_walks(job)
     zero_ns = int(meetings.common_ns(rows[0][0], np.zeros(1, dtype=np.int64))[0])
     trail, arrivals = follow_job(rows, meetings, walks)
     charged = add_up(trail, [one.forest for _, one in rows], len(walks))
     paths = JobPaths(rows, job, walks, charged, arrivals, zero_ns)
+    ceilings = ceiling_columns(paths)
+    replayed, lost = replay_tables(paths, meetings, ceilings, options)
     return {
         "job_steps": job_columns(paths),
-        "ceilings": ceiling_columns(paths),
+        "ceilings": ceilings,
         "path": path_columns(paths),
         "step_classes": job_class_rows(paths),
-    }
+        **replayed,
+    }, lost
 
 
-def _edge_columns(rows: RankRows, meetings: Meetings, reason: str | None) -> Columns:
+def _edge_columns(
+    rows: RankRows, meetings: Meetings, reason: str | None, lost: str | None
+) -> Columns:
     return {
         "rank": [rank.number for rank, _ in rows],
         "file": [rank.file for rank, _ in rows],
@@ -90,6 +102,7 @@ def _edge_columns(rows: RankRows, meetings: Meetings, reason: str | None) -> Col
         "collectives_n": [one.forest.member_start_ns.size for _, one in rows],
         "matched_n": [int((members >= 0).sum()) for members in meetings.of_member],
         "reason": [reason for _ in rows],
+        "replay_reason": [lost for _ in rows],
     }
 
 

@@ -13,6 +13,7 @@ from nsys_llm.manifest.declared import Option
 from nsys_llm.manifest.gates import gate_texts, parse_gates
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.manifest.weights import read_weights
+from nsys_llm.manifest.what_if import change_text
 from nsys_llm.taxonomy.phase_maps import read_phase_map
 
 #: Options whose text names an NVTX range; a mistake in it is found before anything is read.
@@ -55,7 +56,7 @@ def parsed_option(option: Option, value: Any) -> Any:
     Raises:
         UsageError: The text means nothing.
     """
-    if option.type in ("paths", "gates"):
+    if option.type in _LISTS:
         texts = [value] if isinstance(value, str) else list(value)
         return [_PARSERS[option.type](str(text)) for text in texts]
     if isinstance(value, str) and option.type != "flag":
@@ -141,7 +142,7 @@ def _add(group: Any, option: Option) -> None:
     extra: dict[str, Any] = {"help": text, "metavar": option.metavar, "default": None}
     if option.choices:
         extra |= {"choices": option.choices, "metavar": None}
-    if option.type in ("paths", "gates"):
+    if option.type in _LISTS:
         extra |= {"nargs": "+", "action": "extend"}
     if option.required:
         extra["required"] = True
@@ -253,7 +254,11 @@ def _scaled_ns(number: str, unit: str) -> int:
     return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
 
 
+#: Types of options that may be given several times.
+_LISTS: Final = ("paths", "gates", "change")
+
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "change": change_text,
     "choice": str,
     "count": _count,
     "gates": gate_texts,

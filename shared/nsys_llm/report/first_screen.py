@@ -106,6 +106,9 @@ def _item_lines(finding: Finding, head: str, width: int, most_n: int) -> list[st
     """Return an opportunity in some lines, its names cut so that the numbers beside them fit."""
     rare = f"{_TAIL}: " if finding.severity == "tail" else ""
     parts = spans(finding.title)
+    if finding.gain is not None and finding.gain.replayed_pct is not None:
+        # The column before it is a bound.
+        parts.append((False, f" (about {format_percent(finding.gain.replayed_pct)} in a replay)"))
     hanging = " " * len(head)
     lines: list[str] = []
     for length in range(min(_MOST_NAME, width - len(head)), _LEAST_NAME - 1, -1):

@@ -39,6 +39,7 @@ from nsys_llm.analyses.path.stream_order import StreamOrder, stream_order
 from nsys_llm.analyses.path.sync_rows import (
     ORDER,
     POLL,
+    EventRecords,
     SyncRows,
     call_kinds,
     event_records,
@@ -58,6 +59,31 @@ _INFERRED_FORMS: Final = {
 
 
 @dataclass(frozen=True)
+class Clues:
+    """What edges are taken from; replays need all prerequisites, not only those that held.
+
+    Attributes:
+        issue_ns: Shape (operations,), see `PathOps.issue_ns`.
+        order: The order of streams.
+        null_stream: Shape (streams,), which are the legacy default stream.
+        blocking: Shape (streams,), which wait for that, and it for them.
+        kinds: Shape (calls,), see `call_kinds`.
+        rows: The waits that the capture recorded.
+        records: The events that streams recorded.
+        targets: The calls that wait, and what for, whether that ended in them or earlier.
+    """
+
+    issue_ns: IntArray
+    order: StreamOrder
+    null_stream: Bools
+    blocking: Bools
+    kinds: IntArray
+    rows: SyncRows
+    records: EventRecords
+    targets: HostWaits
+
+
+@dataclass(frozen=True)
 class Edges:
     """The predecessor of every node of one rank; arrays of shape (nodes,).
 
@@ -71,6 +97,7 @@ class Edges:
             too long before.
         has_wait_rows: Whether the capture recorded what streams waited for.
         has_event_rows: Whether it recorded events.
+        clues: What the edges were taken from.
     """
 
     ops: PathOps
@@ -81,6 +108,7 @@ class Edges:
     unexplained: Bools
     has_wait_rows: bool
     has_event_rows: bool
+    clues: Clues
 
 
 def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | None) -> Edges:
@@ -100,7 +128,7 @@ def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | No
     rows = sync_rows(trace, host, kinds, records)
     last_op = _last_ops(ops, host)
     staged = staged_uploads(trace, host)
-    waits = host_waits(ops, host, issue_ns, kinds, rows, records, last_op, staged)
+    waits, targets = host_waits(ops, host, issue_ns, kinds, rows, records, last_op, staged)
     waits = HostWaits(waits.place, order.tails(waits.op), waits.is_certain)
     latest, lags = _recorded(ops, host, waits, order)
     waited, unclear = _events(ops, issue_ns, order, rows, records.op, latest, lags)
@@ -122,6 +150,7 @@ def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | No
         unexplained,
         has_waits,
         has_events,
+        Clues(issue_ns, order, null_stream, blocking, kinds, rows, records, targets),
     )
 
 

@@ -162,8 +162,7 @@ def path_forest(
         The paths, and shape (k,): the segment that begins with each of the tails, -1 for none.
     """
     ops = edges.ops
-    members = np.flatnonzero(ops.kind == COMMUNICATION)
-    members = members[np.argsort(ops.start_ns[members], kind="stable")][:MOST_MEMBERS]
+    members = member_ops(ops)
     begins = np.concatenate((members, tails[tails >= 0]))
     found = segments(edges, begins.tolist(), OPEN_NS)
     api_names, api = _apis(trace, edges.host)
@@ -192,6 +191,12 @@ def path_forest(
     )
     at = np.searchsorted(found.top, np.maximum(tails, 0))
     return forest, np.where(tails >= 0, at, -1)
+
+
+def member_ops(ops: PathOps) -> IntArray:
+    """Return the operations at which paths may go on in other ranks, by start."""
+    members = np.flatnonzero(ops.kind == COMMUNICATION)
+    return members[np.argsort(ops.start_ns[members], kind="stable")][:MOST_MEMBERS]
 
 
 def _idle_ns(trace: RankTrace, parts: Stretches) -> IntArray:

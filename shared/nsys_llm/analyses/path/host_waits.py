@@ -76,8 +76,10 @@ def host_waits(
     records: EventRecords,
     last_op: npt.NDArray[np.int32],
     staged: Bools,
-) -> HostWaits:
+) -> tuple[HostWaits, HostWaits]:
     """Return the calls of which it is known what they waited for, and that it ended in them.
+
+    And all that would have waited for something certain, whether it ended in them or earlier.
 
     Args:
         ops: The operations of a rank.
@@ -95,7 +97,8 @@ def host_waits(
     place = np.flatnonzero(waiting)
     if not place.size or not len(ops):
         none = np.empty(0, dtype=np.int64)
-        return HostWaits(none, none, none.astype(bool))
+        nothing = HostWaits(none, none, none.astype(bool))
+        return nothing, nothing
     op = np.where(classes[place] == _SYNC_MEMOP, last_op[place], -1)
     certain = op >= 0
     kind = np.where(classes[place] == _HOST_SYNC, kinds[place], -1)
@@ -104,8 +107,10 @@ def host_waits(
     named, is_named = _named(ops, host, issue_ns, rows, records, place, kind, row[place])
     op, certain = np.where(is_named, named, op), certain | is_named
     open_ = np.flatnonzero((kind >= 0) & ~certain)
+    sure = certain & (op >= 0)
+    targets = HostWaits(place[sure], op[sure], certain[sure])
     op[open_] = _inferred(ops, host, last_op, place[open_])
-    return _ended_inside(ops, host, place, op, certain, is_named)
+    return _ended_inside(ops, host, place, op, certain, is_named), targets
 
 
 def _named(

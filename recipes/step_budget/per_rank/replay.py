@@ -1,0 +1,213 @@
+"""Reduces one rank to the graph that replays of the job need, with weights for each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import COMPUTE, COPY
+from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.path.ops import PathOps
+from nsys_llm.analyses.replay.changes import GRAPH_NODE_NS, Names, changed
+from nsys_llm.analyses.replay.condensed import Condenser
+from nsys_llm.analyses.replay.skeleton import NEVER, Marks, skeleton
+from nsys_llm.analyses.replay.weights import RankGraph, Weights, rank_graph
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.manifest.what_if import (
+    CATEGORY,
+    COPIES,
+    DEVICE,
+    HOST,
+    LAUNCHES,
+    WAIT,
+    Change,
+    parse_change,
+)
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.rank_trace import RankTrace
+
+from ..partials import RankReplay
+from .steps import RankSteps
+from .windows import Windows
+
+#: How much shorter a category of kernels is tried: an effort that one has seen succeed. Ours.
+FASTER: Final = 0.8
+#: Categories with less of the compute time than this are not tried.
+_LEAST_SHARE: Final = 0.05
+_MOST_WAITS: Final = 3
+#: Nodes of a rank up to which it is replayed: a graph of more takes longer than the paths.
+MOST_NODES: Final = 300_000
+
+
+def rank_replay(
+    trace: RankTrace,
+    edges: Edges,
+    kernels: Sequence[str],
+    members: IntArray,
+    windows: Sequence[Windows],
+    steps: RankSteps,
+    options: Mapping[str, Any],
+) -> RankReplay:
+    """Return the graph of one rank.
+
+    Args:
+        trace: The rank.
+        edges: What its operations and calls waited for.
+        kernels: Names of its operations.
+        members: Its communication operations, as `PathForest` has them.
+        windows: Of its devices.
+        steps: Its steps.
+        options: what_if adds changes.
+    """
+    graph = rank_graph(edges)
+    marks = _marks(edges, members, windows, steps)
+    found = skeleton(graph, marks)
+    if found.base_ns.size > MOST_NODES:
+        return RankReplay.without("too_large")
+    names = _names(trace, edges, kernels)
+    weights = {"": graph.observed, "usual": graph.usual}
+    asked = [parse_change(text) for text in options["what_if"] or ()]
+    for change in dict.fromkeys([*_changes(graph, names), *asked]):
+        if (told := changed(graph, names, change)) is not None and told is not graph.observed:
+            weights[change.text] = told
+    condenser = Condenser(graph, marks, found)
+    ns, codes = _columns(condenser, list(weights.values()))
+    return RankReplay(
+        reason="",
+        columns=tuple(weights),
+        base_ns=found.base_ns,
+        source=found.source.astype(np.int32),
+        target=found.target.astype(np.int32),
+        ns=ns,
+        code=codes,
+        member_start=found.member_start,
+        member_end=found.member_end,
+        ends_from=found.ends_from,
+        begins_from=found.begins_from,
+    )
+
+
+def _columns(condenser: Condenser, weights: Sequence[Weights]) -> tuple[Any, Any]:
+    """Return weights of edges and what they are, shape (edges, changes) each."""
+    ns, codes = [], []
+    for told in weights:
+        column, through = condenser.weights(told)
+        ns.append(column)
+        codes.append(condenser.codes(told, through))
+    table = np.stack(ns, axis=1)
+    there = table[table != NEVER]
+    narrow = np.iinfo(np.int32)
+    if there.size and (int(there.max()) > narrow.max or int(there.min()) <= narrow.min):
+        return table, np.stack(codes, axis=1)
+    return np.maximum(table, narrow.min).astype(np.int32), np.stack(codes, axis=1)
+
+
+def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:
+    ops, calls = edges.ops, edges.host.calls
+    used = set(np.unique(ops.name[ops.kind == COMPUTE]).tolist())
+    rules = load_rules(detect_engine({kernels[code] for code in used}))
+    categories = [
+        rules.classify(text).category if code in used else "" for code, text in enumerate(kernels)
+    ]
+    table = trace.tables.get("api_calls")
+    if table is None or not calls.row.size:
+        return Names(kernels, categories, (), np.empty(0, dtype=np.int64))
+    apis, api = coded_names(table["name_id"], trace.strings, strip_api_version)
+    return Names(kernels, categories, apis, api[calls.row])
+
+
+def _changes(graph: RankGraph, names: Names) -> list[Change]:
+    """Return the changes that are tried without being asked for."""
+    ops, observed = graph.edges.ops, graph.observed
+    sums = np.bincount(ops.name, weights=observed.op * (ops.kind == COMPUTE)).astype(np.int64)
+    by_category: dict[str, int] = {}
+    for code, ns in enumerate(sums.tolist()):
+        by_category[names.categories[code]] = by_category.get(names.categories[code], 0) + ns
+    least = _LEAST_SHARE * max(sum(by_category.values()), 1)
+    found = [Change(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
+    if (ops.kind == COPY).any():
+        found.append(Change(COPIES))
+    found += [Change(HOST), Change(DEVICE), Change(LAUNCHES, factor=GRAPH_NODE_NS)]
+    if graph.waiting.size and len(names.apis):
+        length_ns = observed.call[graph.waiting]
+        waited = np.bincount(names.api[graph.waiting], weights=length_ns, minlength=len(names.apis))
+        most = np.argsort(-waited, kind="stable")[:_MOST_WAITS].tolist()
+        found += [Change(WAIT, names.apis[code]) for code in most if waited[code] > 0]
+    return found
+
+
+def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: RankSteps) -> Marks:
+    tails = [np.empty((0, 2), dtype=np.int64)]
+    for place, one in enumerate(windows):
+        tails.append(_tails(edges.ops, one, steps) + np.array([0, place * steps.n]))
+    return Marks(
+        members=members,
+        tails=np.concatenate(tails),
+        ends_n=len(windows) * steps.n,
+        begin_ns=np.array([one.edge_ns[0] for one in windows], dtype=np.int64),
+        begin_ops=np.concatenate(
+            [
+                np.empty((0, 2), dtype=np.int64),
+                *(_before(edges.ops, one, steps, place) for place, one in enumerate(windows)),
+            ]
+        ),
+        begin_is_start=steps.found is None,
+        begin_call=_call_before(edges, steps),
+        call_ns=_first_ns(steps),
+    )
+
+
+def _tails(ops: PathOps, one: Windows, steps: RankSteps) -> IntArray:
+    """Return the last operation of each step on each stream of a device, with the step."""
+    rows = np.flatnonzero((ops.device_ids[ops.stream] == one.device_id) & (steps.of_op >= 0))
+    last = np.full(ops.stream_ids.size * steps.n, -1, dtype=np.int64)
+    last[ops.stream[rows] * steps.n + steps.of_op[rows]] = rows
+    known = np.flatnonzero(last >= 0)
+    ended = np.flatnonzero(one.tail >= 0)  # where a stream's operations overlap, not the last
+    pairs = np.concatenate(
+        (
+            np.column_stack((last[known], known % steps.n)),
+            np.column_stack((one.tail[ended], ended)),
+        )
+    )
+    return np.unique(pairs, axis=0)
+
+
+def _before(ops: PathOps, one: Windows, steps: RankSteps, place: int) -> IntArray:
+    """Return what the first step of a device begins after, with the place of the device.
+
+    The last operation on each stream of what was launched before it; without steps, the operation
+    with which it begins.
+    """
+    own = np.flatnonzero(ops.device_ids[ops.stream] == one.device_id)
+    begin_ns = int(one.edge_ns[0])
+    if steps.found is None:
+        chosen = own[ops.kept[own] & (ops.start_ns[own] == begin_ns)][:1]
+    else:
+        some = own[(steps.of_op[own] < 0) & (ops.end_ns[own] <= begin_ns)]
+        last = np.full(ops.stream_ids.size, -1, dtype=np.int64)
+        last[ops.stream[some]] = some
+        chosen = last[last >= 0]
+    return np.column_stack((np.full(chosen.size, place), chosen))
+
+
+def _first_ns(steps: RankSteps) -> int:
+    """Return when the first step begins on the host; NULL_INT where it does not."""
+    return int(steps.found.start_ns[0]) if steps.found is not None else NULL_INT
+
+
+def _call_before(edges: Edges, steps: RankSteps) -> int:
+    """Return the last call before the first step, on the thread that launches it; -1 for none."""
+    ops, calls, at_ns = edges.ops, edges.host.calls, _first_ns(steps)
+    launched = np.flatnonzero((steps.of_op == 0) & (ops.place >= 0))
+    if not launched.size or at_ns == NULL_INT:
+        return -1
+    thread = int(calls.thread[ops.place[launched].min()])
+    low, high = int(calls.bounds[thread]), int(calls.bounds[thread + 1])
+    call = low + int(np.searchsorted(calls.start_ns[low:high], at_ns, side="right")) - 1
+    return call if call >= low else -1

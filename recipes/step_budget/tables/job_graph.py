@@ -1,0 +1,108 @@
+"""The graphs of all ranks as one: their collectives join them. Pure numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import TRANSFER
+from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.replay.skeleton import NEVER
+from nsys_llm.analyses.replay.solve import Levels, levels
+from nsys_llm.numeric.intervals import IntArray
+
+from .meetings import Meetings, RankRows
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """Nodes of all ranks, one after the other, and of each collective; times of ranks' own clocks.
+
+    Attributes:
+        rows: The ranks.
+        kept: For each rank, shape (its edges,): not the lengths of members that are matched.
+        base_ns: Shape (nodes,), see `Skeleton`; collectives last, on the common clock.
+        source: Shape (edges,): those of ranks, then from members to collectives, then back.
+        target: Likewise.
+        first_node: Shape (ranks + 1,), where the nodes of each rank begin.
+        clock_ns: Shape (nodes,), what takes each rank's clock to the common one.
+        back_ns: Shape (arrivals,), of each edge to a collective what takes the rank's clock to the
+            common one; the same edges in the same order lead back from it.
+        transfer_ns: Shape (arrivals,), from the last arrival to the member's end.
+        rank_of: Shape (arrivals,), position of the rank.
+        order: Levels of all nodes.
+    """
+
+    rows: RankRows
+    kept: tuple[Bools, ...]
+    base_ns: IntArray
+    source: IntArray
+    target: IntArray
+    first_node: IntArray
+    clock_ns: IntArray
+    back_ns: IntArray
+    transfer_ns: IntArray
+    rank_of: IntArray
+    order: Levels
+
+    def weights(self, name: str, transfer: float) -> IntArray:
+        """Return the weights of all edges under a change; of a rank that lacks it, unchanged."""
+        parts = []
+        for (_, one), kept in zip(self.rows, self.kept, strict=True):
+            column = one.replay.ns[kept, one.replay.column(name)]
+            # What is not there is the least that fits into what travels.
+            absent = column == np.iinfo(column.dtype).min
+            parts.append(np.where(absent, NEVER, column.astype(np.int64)))
+        transfer_ns = np.rint(self.transfer_ns * transfer).astype(np.int64)
+        return np.concatenate([*parts, self.back_ns, transfer_ns - self.back_ns])
+
+    def codes(self, name: str) -> Any:
+        """Return what most of each edge is under a change, see `RankReplay`."""
+        parts = []
+        for (_, one), kept in zip(self.rows, self.kept, strict=True):
+            parts.append(one.replay.code[kept, one.replay.column(name)])
+        n = self.back_ns.size
+        return np.concatenate([*parts, np.full(2 * n, TRANSFER, dtype=np.uint8)])
+
+
+def job_graph(rows: RankRows, meetings: Meetings) -> JobGraph:
+    """Join the graphs of ranks at their collectives."""
+    first_node = np.cumsum([0, *(one.replay.base_ns.size for _, one in rows)])
+    sources, targets, kept, arrivals = [], [], [], []
+    for place, (_, one) in enumerate(rows):
+        graph, forest, at = one.replay, one.forest, first_node[place]
+        met = meetings.of_member[place]
+        members = np.flatnonzero(met >= 0)
+        end = graph.member_end[members]
+        back = meetings.starts_ns[place][members] - forest.member_start_ns[members]
+        transfer = forest.member_end_ns[members] + back - meetings.last_ns[met[members]]
+        rank = np.full(members.size, place)
+        start = graph.member_start[members]
+        arrivals.append(np.stack((start + at, end + at, met[members], back, transfer, rank)))
+        is_met = np.zeros(graph.base_ns.size, dtype=bool)
+        is_met[end] = True
+        kept.append(~is_met[graph.target])
+        sources.append(graph.source[kept[-1]] + at)
+        targets.append(graph.target[kept[-1]] + at)
+    start, end, met, back, transfer, rank = np.concatenate(arrivals, axis=1)
+    nodes_n, met_n = int(first_node[-1]), meetings.last_ns.size
+    source = np.concatenate([*sources, start, nodes_n + met])
+    target = np.concatenate([*targets, nodes_n + met, end])
+    base = [one.replay.base_ns for _, one in rows]
+    zero = np.zeros(1, dtype=np.int64)
+    clock = [meetings.common_ns(rank, zero)[0] for rank, _ in rows] + [0]
+    return JobGraph(
+        rows=rows,
+        kept=tuple(kept),
+        base_ns=np.concatenate([*base, np.full(met_n, NEVER)]),
+        source=source,
+        target=target,
+        first_node=first_node,
+        clock_ns=np.repeat(clock, [*np.diff(first_node), met_n]),
+        back_ns=back,
+        transfer_ns=transfer,
+        rank_of=rank,
+        order=levels(nodes_n + met_n, source, target),
+    )

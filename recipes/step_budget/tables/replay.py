@@ -1,0 +1,121 @@
+"""Replays of the job: as it was, with usual lags, and with something different."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.replay.solve import Clamps, longest
+from nsys_llm.manifest.what_if import DEVICE, RANK, TRANSFER, Change
+from nsys_llm.numeric.intervals import IntArray
+
+from .job import Job
+from .job_graph import JobGraph, job_graph
+from .meetings import Meetings, RankRows
+
+#: Every lag at the median of its kind; no change, but what tells how far replays can be believed.
+USUAL: Final = "usual"
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Steps of the job under several changes, on the common clock.
+
+    Attributes:
+        names: Of the columns: "" for the run as it was, `USUAL`, then changes.
+        edge_ns: Shape (steps + 1, columns), as `Job.edge_ns`.
+        graph: Of the job.
+        ns: Shape (edges, columns).
+        at_ns: Shape (nodes, columns).
+        last: Shape (steps, columns), the node with which each step ends.
+    """
+
+    names: tuple[str, ...]
+    edge_ns: IntArray
+    graph: JobGraph
+    ns: IntArray
+    at_ns: IntArray
+    last: IntArray
+
+
+def replays(
+    rows: RankRows, meetings: Meetings, job: Job, changes: Sequence[Change]
+) -> Replays | str:
+    """Replay the job; return why that is not possible where it is not."""
+    reasons = {one.replay.reason for _, one in rows if one.replay.reason}
+    if reasons:
+        return sorted(reasons)[0]
+    graph = job_graph(rows, meetings)
+    if not graph.order.is_whole:
+        return "circle"
+    names = ["", USUAL, *(change.text for change in changes)]
+    columns, clamps = [], dict[int, Bools]()
+    for place, name in enumerate(names):
+        transfer = 1.0
+        if place > 1:
+            change = changes[place - 2]
+            if change.what in (DEVICE, TRANSFER):
+                transfer = change.factor
+            if change.what == RANK:
+                clamps[place] = _late_edges(graph, change.name)
+        columns.append(graph.weights(name, transfer))
+    ns = np.stack(columns, axis=1)
+    told = Clamps(tuple(clamps), tuple(clamps.values())) if clamps else None
+    at_ns = longest(graph.order, graph.base_ns, graph.source, ns, told)
+    late = {place: changes[place - 2].name for place in clamps}
+    edge_ns, last = _edges(rows, meetings, job, graph, at_ns, late)
+    return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)
+
+
+def _late_edges(graph: JobGraph, label: str) -> Bools:
+    """Return which edges lead from a rank to a collective, shape (edges,)."""
+    place = [rank.file for rank, _ in graph.rows].index(label)
+    chosen = np.zeros(graph.source.size, dtype=bool)
+    n = graph.back_ns.size
+    chosen[graph.source.size - 2 * n : graph.source.size - n] = graph.rank_of == place
+    return chosen
+
+
+def _edges(
+    rows: RankRows,
+    meetings: Meetings,
+    job: Job,
+    graph: JobGraph,
+    at_ns: IntArray,
+    late: Mapping[int, str],
+) -> tuple[IntArray, IntArray]:
+    """Return when steps of the job begin and end, and the node with which each ends."""
+    steps_n, columns_n = job.edge_ns.size - 1, at_ns.shape[1]
+    ends = np.full((len(rows), steps_n, columns_n), np.iinfo(np.int64).min)
+    nodes = np.full(ends.shape, -1, dtype=np.int64)
+    begins = []
+    for place, (rank, one) in enumerate(rows):
+        has = np.flatnonzero(job.step[place] >= 0)
+        step = job.step[place, has]
+        for index, device in enumerate(one.devices if has.size else ()):
+            back = meetings.common_ns(rank, device.edge_ns) - device.edge_ns
+            first = int(graph.first_node[place])
+            begins.append(at_ns[first + one.replay.begins_from + index] + back[0])
+            node = first + one.replay.ends_from + index * len(one.mark) + step
+            found = at_ns[node] + back[1:][step, None]
+            later = found > ends[place, has]
+            ends[place, has] = np.where(later, found, ends[place, has])
+            nodes[place, has] = np.where(later, node[:, None], nodes[place, has])
+    _clamp(ends, rows, late)
+    rank_of = ends.argmax(axis=0)
+    last = np.take_along_axis(nodes, rank_of[None], axis=0)[0]
+    edge_ns = np.concatenate((np.min(begins, axis=0)[None], ends.max(axis=0)))
+    return np.maximum.accumulate(edge_ns, axis=0), last
+
+
+def _clamp(ends: IntArray, rows: RankRows, late: Mapping[int, str]) -> None:
+    """Let ends of steps of a late rank be no later than the median rank's, in place."""
+    labels = [rank.file for rank, _ in rows]
+    for column, label in late.items():
+        median = np.sort(ends[:, :, column], axis=0)[(len(rows) - 1) // 2]
+        place = labels.index(label)
+        ends[place, :, column] = np.minimum(ends[place, :, column], median)

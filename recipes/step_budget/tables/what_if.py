@@ -1,0 +1,134 @@
+"""Tables of replays: how far they can be believed, and what each change would gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import CLASS_NAMES
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.what_if import RANK, TRANSFER, Change, parse_change
+from nsys_llm.report.columns import Columns
+
+from .ceilings import STRAGGLER
+from .job_tables import JobPaths
+from .meetings import Meetings
+from .new_path import new_path
+from .replay import USUAL, Replays, replays
+
+#: Share of the steps by which a replay with usual lags may be off; no change is told above it.
+MOST_RESIDUAL_PCT: Final = 3.0
+#: How much shorter transfer is tried; ours.
+_TRANSFER: Final = 0.5
+#: Ranks that are tried as the median one, and how late they have to be at least, percent; ours.
+_MOST_LATE: Final = 2
+_LEAST_LATE_PCT: Final = 1.0
+
+REASONS: Final[Mapping[str, str]] = {
+    "too_large": "a rank has too many waits and events to be replayed",
+    "circle": "by the recorded rows, some operations depend on each other in a circle",
+    "residual": "replayed with the usual lags, steps take other times than were recorded",
+}
+
+
+def replay_tables(
+    paths: JobPaths, meetings: Meetings, ceilings: Columns, options: Mapping[str, Any]
+) -> tuple[dict[str, Columns], str | None]:
+    """Return the tables replay and what_if, and why there is nothing in the latter."""
+    counted = paths.job.counted
+    rows: dict[str, list[dict[str, Any]]] = {"replay": [], "what_if": []}
+    reason: str | None = None
+    if counted.size:
+        changes = _changes(paths, ceilings, options)
+        found = replays(paths.rows, meetings, paths.job, changes)
+        if isinstance(found, str):
+            reason = REASONS[found]
+        else:
+            rows["replay"], off_pct = _residuals(paths, found)
+            if off_pct > MOST_RESIDUAL_PCT:
+                reason = REASONS["residual"]
+            else:
+                rows["what_if"] = _what_if(paths, found, changes)
+    return {name: _columns(name, some) for name, some in rows.items()}, reason
+
+
+def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> Columns:
+    names = [column.name for column in load_manifest("step_budget").table(table).columns]
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _changes(paths: JobPaths, ceilings: Columns, options: Mapping[str, Any]) -> list[Change]:
+    """Return what is tried: of ranks, what any of them has; of the job, transfer and late ranks."""
+    names = {
+        name for _, one in paths.rows for name in one.replay.columns if name not in ("", USUAL)
+    }
+    found = {parse_change(name) for name in names}
+    found |= {parse_change(text) for text in options["what_if"] or ()}
+    if len(paths.rows) > 1:
+        found.add(Change(TRANSFER, factor=_TRANSFER))
+        rows = zip(
+            ceilings["change"],
+            ceilings["name"],
+            ceilings["path_ns"],
+            ceilings["wall_ns"],
+            strict=True,
+        )
+        late = [
+            name
+            for change, name, path_ns, wall_ns in rows
+            if change == STRAGGLER and 100 * path_ns >= _LEAST_LATE_PCT * wall_ns
+        ]
+        found |= {Change(RANK, name) for name in late[:_MOST_LATE]}
+    return sorted(found)
+
+
+def _residuals(paths: JobPaths, found: Replays) -> tuple[list[dict[str, Any]], float]:
+    """Return the rows of the table replay, and by how much steps are off in all, percent."""
+    wall_ns = paths.wall_ns
+    replayed_ns = np.diff(found.edge_ns[:, found.names.index(USUAL)])
+    off_ns = replayed_ns - wall_ns
+    rows = [
+        {
+            "step": step,
+            "mark": paths.job.mark[step],
+            "wall_ns": wall,
+            "replayed_ns": replayed,
+            "residual_pct": 100.0 * (replayed - wall) / wall if wall else None,
+        }
+        for step, (wall, replayed) in enumerate(
+            zip(wall_ns.tolist(), replayed_ns.tolist(), strict=True)
+        )
+    ]
+    counted = paths.job.counted
+    total = int(wall_ns[counted].sum())
+    return rows, 100.0 * int(np.abs(off_ns[counted]).sum()) / total if total else 0.0
+
+
+def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list[dict[str, Any]]:
+    counted = paths.job.counted
+    now_ns = float(paths.wall_ns[counted].mean())
+    rows = []
+    for place, change in enumerate(changes, start=2):
+        then_ns = float(np.diff(found.edge_ns[:, place])[counted].mean())
+        path = new_path(
+            found, place, found.graph.codes(change.text), int(counted[0]), int(counted[-1])
+        )
+        total = int(path.time_ns.sum())
+        limit = int(path.time_ns.argmax())
+        rows.append(
+            {
+                "change": change.text,
+                "what": change.what,
+                "name": change.name or None,
+                "now_ns": now_ns,
+                "then_ns": then_ns,
+                "gain_ns": now_ns - then_ns,
+                "gain_pct": 100.0 * (now_ns - then_ns) / now_ns if now_ns else None,
+                "certain_pct": 100.0 * path.certain_ns / total if total else None,
+                "next_limit": CLASS_NAMES[limit] if total else None,
+                "next_limit_pct": 100.0 * int(path.time_ns[limit]) / total if total else None,
+            }
+        )
+    return sorted(rows, key=lambda row: (-row["gain_ns"], row["change"]))

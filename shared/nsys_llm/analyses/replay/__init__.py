@@ -1,0 +1,1 @@
+"""Runs a recorded job again with something changed."""

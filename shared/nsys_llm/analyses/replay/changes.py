@@ -1,0 +1,152 @@
+"""Weights of a rank with something different. Pure numpy.
+
+Operations keep their steps, and do not slow each other down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import CLASS_NAMES, CLASS_OF_CAUSE, COMPUTE, COPY
+from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.replay.links import driver_times
+from nsys_llm.analyses.replay.weights import RankGraph, Weights
+from nsys_llm.manifest.what_if import (
+    CATEGORY,
+    COPIES,
+    DEVICE,
+    HOST,
+    KERNEL,
+    LAUNCHES,
+    WAIT,
+    Change,
+)
+from nsys_llm.numeric.clock_lines import lower_median
+from nsys_llm.numeric.intervals import IntArray, covered_ns
+
+#: What a graph takes to launch one of its nodes, ns. Ours.
+GRAPH_NODE_NS: Final = 500
+
+_LAUNCH_API: Final = CLASS_NAMES.index("launch_api")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What operations and calls are called.
+
+    Attributes:
+        kernels: Of operations, by `PathOps.name`.
+        categories: Likewise, the category of each.
+        apis: Names of API functions.
+        api: Shape (calls,), which of them.
+    """
+
+    kernels: Sequence[str]
+    categories: Sequence[str]
+    apis: Sequence[str]
+    api: IntArray
+
+
+def changed(graph: RankGraph, names: Names, change: Change) -> Weights | None:
+    """Return the weights of a rank with something different; None where nothing is."""
+    ops = graph.edges.ops
+    every = np.ones(len(ops), dtype=bool)
+    kernels = [change.name if change.name in text else "" for text in names.kernels]
+    if change.what == CATEGORY:
+        return _scaled_ops(graph, _named(graph, names.categories, change.name), change.factor)
+    if change.what == KERNEL:
+        return _scaled_ops(graph, _named(graph, kernels, change.name), change.factor)
+    if change.what in (COPIES, DEVICE):
+        chosen = ops.kind == COPY if change.what == COPIES else every
+        return _scaled_ops(graph, chosen, change.factor)
+    if change.what == HOST:
+        return _scaled_host(graph, change.factor)
+    if change.what == LAUNCHES:
+        return _cheaper_launches(graph, round(change.factor))
+    return _without_waits(graph, names, change.name) if change.what == WAIT else None
+
+
+def _named(graph: RankGraph, texts: Sequence[str], name: str) -> Bools:
+    ops = graph.edges.ops
+    asked = np.array([text == name for text in texts], dtype=bool)
+    return (ops.kind == COMPUTE) & asked[ops.name] if asked.size else np.zeros(len(ops), bool)
+
+
+def _times(ns: IntArray, factor: float) -> IntArray:
+    return np.rint(ns * factor).astype(np.int64)
+
+
+def _scaled_ops(graph: RankGraph, chosen: Bools, factor: float) -> Weights | None:
+    if not chosen.any():
+        return None
+    op = graph.observed.op
+    return replace(graph.observed, op=np.where(chosen, _times(op, factor), op))
+
+
+def _latency_ns(graph: RankGraph) -> int:
+    """Return the usual way from the return of a launch to the start of its operation."""
+    known = (graph.edges.ops.place >= 0) & ~graph.in_call
+    lag = graph.usual.launch[known]
+    return max(lower_median(lag), 0) if lag.size else 0
+
+
+def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
+    """Return weights with a faster host; the profiler's work and launch latency stay."""
+    seen, host = graph.observed, graph.edges.host
+    if not seen.call.size:
+        return None
+    busy_ns = np.zeros(seen.gap.size, dtype=np.int64)
+    if len(host.profiler):
+        begun = host.calls.start_ns
+        busy_ns = covered_ns(begun, host.profiler) - covered_ns(begun - seen.gap, host.profiler)
+    in_call_ns = np.minimum(seen.launch, _latency_ns(graph))
+    shorter = in_call_ns + _times(seen.launch - in_call_ns, factor)
+    return replace(
+        seen,
+        call=_times(seen.call, factor),
+        gap=busy_ns + _times(seen.gap - busy_ns, factor),
+        own=_times(seen.own, factor),
+        wake=_times(seen.wake, factor),
+        hand=_times(seen.hand, factor),
+        launch=np.where(graph.in_call, shorter, seen.launch),
+    )
+
+
+def _cheaper_launches(graph: RankGraph, price_ns: int) -> Weights | None:
+    """Return weights where calls that launch one operation take no more than a price.
+
+    Loading code stays, and waiting for room in the launch queue.
+    """
+    seen, host = graph.observed, graph.edges.host
+    classes = np.array(CLASS_OF_CAUSE)[host.cause]
+    single = (classes == _LAUNCH_API) & ~host.graph_launch
+    if not (single & (seen.call > price_ns)).any():
+        return None
+    driver_ns = driver_times(graph.edges)
+    call = np.minimum(seen.call, price_ns + driver_ns)
+    own = np.where(single[graph.waiting], np.minimum(seen.own, price_ns), seen.own)
+    inside = graph.in_call & single[np.maximum(graph.edges.ops.place, 0)]
+    launch = np.minimum(seen.launch, price_ns + _latency_ns(graph))
+    return replace(
+        seen,
+        call=np.where(single, call, seen.call),
+        own=own,
+        launch=np.where(inside, launch, seen.launch),
+    )
+
+
+def _without_waits(graph: RankGraph, names: Names, name: str) -> Weights | None:
+    """Return weights without the waits of an API function; a blocking copy still is launched."""
+    seen = graph.observed
+    asked = np.array([text == name for text in names.apis], dtype=bool)
+    if not asked.any():
+        return None
+    gone = asked[names.api[graph.waiting]]
+    launches = np.zeros(seen.call.size, dtype=bool)
+    launches[graph.edges.ops.place[graph.edges.ops.place >= 0]] = True
+    own = np.where(gone & ~launches[graph.waiting], 0, seen.own)
+    return replace(seen, waits=seen.waits & ~gone[graph.waits.target], own=own)

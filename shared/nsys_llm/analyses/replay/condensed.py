@@ -1,0 +1,255 @@
+"""Weights of a rank's edges under some change, and what most of each edge's time is. Pure numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.path.classes import (
+    CLASS_NAMES,
+    CLASS_OF_CAUSE,
+    DEVICE_LATENCY,
+    HOST_NO_CUDA,
+    LAST_CERTAIN,
+    LAUNCH_LATENCY,
+    SYNC_LATENCY,
+)
+from nsys_llm.analyses.replay.skeleton import (
+    AFTER,
+    BEGIN,
+    HAND,
+    LAUNCH,
+    LENGTH,
+    LINK,
+    NEVER,
+    OWN,
+    RESUMED,
+    STREAM,
+    TAIL,
+    WAKE,
+    Marks,
+    Skeleton,
+)
+from nsys_llm.analyses.replay.weights import RankGraph, Weights
+from nsys_llm.numeric.intervals import IntArray
+
+#: Added to the class of an edge to which something inferred led.
+DOUBT: Final = 64
+
+Codes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Sums along threads and streams.
+
+    Attributes:
+        begun: Shape (calls,), from the begin of all threads' first call to the begin of each.
+        returned: Likewise, to its return.
+        ended: Shape (operations,), lags and lengths up to its end.
+    """
+
+    begun: IntArray
+    returned: IntArray
+    ended: IntArray
+
+    @classmethod
+    def of(cls, gap: IntArray, call: IntArray, stream: IntArray, op: IntArray) -> _Lines:
+        returned = np.cumsum(gap + call)
+        return cls(returned - call, returned, np.cumsum(stream + op))
+
+
+class Condenser:
+    """Gives the edges of one rank their weights."""
+
+    def __init__(self, graph: RankGraph, marks: Marks, found: Skeleton) -> None:
+        self.graph, self.marks, self.found = graph, marks, found
+        ops = graph.edges.ops
+        self._rows = [np.flatnonzero(found.kind == code) for code in range(BEGIN + 1)]
+        self._place = np.maximum(ops.place, 0)
+        member = np.zeros(len(ops), dtype=bool)
+        member[marks.members] = True
+        self._read = ~member  # the end of a member is a node of its own
+        doubtful = graph.edges.edge[: len(ops)] > LAST_CERTAIN
+        self._doubts: IntArray = np.cumsum(doubtful)
+
+    def weights(self, weights: Weights) -> tuple[IntArray, IntArray]:
+        """Return the weight of each edge, and of launch edges the operation that it leads through.
+
+        `NEVER` of an edge that is not there.
+        """
+        found, lines = self.found, _lines(weights)
+        ns = np.zeros(found.source.size, dtype=np.int64)
+        nodes = np.where(found.is_return, lines.returned[found.at_call], lines.begun[found.at_call])
+        ops_ns = weights.op * self._read
+        through = self._stream_weights(ns, weights, lines, nodes)
+        graph = self.graph
+        row, item = self._of(LINK)
+        ns[row] = weights.link + ops_ns[graph.links.source]
+        row, item = self._of(WAKE)
+        ns[row] = np.where(weights.waits, weights.wake + ops_ns[graph.waits.source], NEVER)
+        row, item = self._of(OWN)
+        begun = lines.begun[graph.waiting] - nodes[found.source[row]]
+        ns[row] = begun + weights.own
+        row, item = self._of(RESUMED)
+        ns[row] = lines.returned[item - 1] - nodes[found.source[row]] + weights.gap[item]
+        row, item = self._of(HAND)
+        returned = lines.returned[graph.hands.source] - nodes[found.source[row]]
+        ns[row] = returned + weights.hand
+        row, item = self._of(LENGTH)
+        ns[row] = weights.op[item]
+        row, item = self._of(TAIL)
+        ns[row] = ops_ns[item]
+        row, item = self._of(AFTER)
+        ns[row] = 0 if self.marks.begin_is_start else ops_ns[item]
+        row, item = self._of(BEGIN)
+        ns[row] = self._begins(item, weights, lines) - nodes[found.source[row]]
+        return ns, through
+
+    def _of(self, kind: int) -> tuple[IntArray, IntArray]:
+        rows = self._rows[kind]
+        return rows, self.found.item[rows]
+
+    def _stream_weights(
+        self, ns: IntArray, weights: Weights, lines: _Lines, nodes: IntArray
+    ) -> IntArray:
+        found, inner = self.found, self.found.inner
+        row, at = self._of(STREAM)
+        lower, upper = inner[at - 1], inner[at]
+        to_start = lines.ended - weights.op
+        ns[row] = to_start[upper] - lines.ended[lower] + (weights.op * self._read)[lower]
+        row, _ = self._of(LAUNCH)
+        if not row.size:
+            return np.empty(0, dtype=np.int64)
+        launched = np.where(
+            self.graph.in_call, lines.begun[self._place], lines.returned[self._place]
+        )
+        launched += weights.launch
+        launched -= to_start
+        latest = np.maximum.reduceat(launched, found.groups)
+        ns[row] = latest[found.group_of] - nodes[found.source[row]]
+        ns[row] += to_start[inner[found.group_target]]
+        sizes = np.diff(np.append(found.groups, launched.size))
+        equal = np.flatnonzero(launched == np.repeat(latest, sizes))
+        first = np.searchsorted(equal, found.groups[found.group_of])
+        return equal[first]
+
+    def _begins(self, call: IntArray, weights: Weights, lines: _Lines) -> IntArray:
+        """Return the way along a thread to the begin of the first step."""
+        at_ns, calls = self.marks.call_ns, self.graph.edges.host.calls
+        following = np.minimum(call + 1, calls.row.size - 1)
+        gap_ns = weights.gap[following]
+        unchanged = gap_ns == self.graph.observed.gap[following]
+        unchanged |= calls.thread[following] != calls.thread[call]
+        rest_ns = at_ns - calls.end_ns[call]
+        rest_ns = np.where(unchanged, rest_ns, np.minimum(rest_ns, gap_ns))
+        inside_ns = np.minimum(at_ns - calls.start_ns[call], weights.call[call])
+        after = at_ns >= calls.end_ns[call]
+        return np.where(after, lines.returned[call] + rest_ns, lines.begun[call] + inside_ns)
+
+    def codes(self, weights: Weights, through: IntArray) -> Codes:
+        """Return for each edge the class of most of its time, and `DOUBT` where it is not certain.
+
+        Args:
+            weights: As for `weights`.
+            through: From there.
+        """
+        found, graph = self.found, self.graph
+        code = np.zeros(found.source.size, dtype=np.int64)
+        kind = graph.edges.ops.kind.astype(np.int64)
+        for one, fixed in ((WAKE, SYNC_LATENCY), (RESUMED, HOST_NO_CUDA), (HAND, HOST_NO_CUDA)):
+            code[self._rows[one]] = fixed
+        code[self._rows[BEGIN]] = HOST_NO_CUDA
+        for one, sources in ((LINK, graph.links.source), (WAKE, graph.waits.source)):
+            lag = weights.link if one == LINK else weights.wake
+            longer = (weights.op * self._read)[sources] > lag
+            latency = DEVICE_LATENCY if one == LINK else SYNC_LATENCY
+            code[self._rows[one]] = np.where(longer, kind[sources], latency)
+        for one in (LENGTH, TAIL, AFTER):
+            rows, item = self._of(one)
+            code[rows] = kind[item]
+        self._along_streams(code, weights, through)
+        self._along_threads(code, weights)
+        code += DOUBT * self._doubtful(through)
+        return code.astype(np.uint8)
+
+    def _along_streams(self, code: IntArray, weights: Weights, through: IntArray) -> None:
+        """Set the classes of edges between streams' nodes, and of launches, in place."""
+        graph, found, inner = self.graph, self.found, self.found.inner
+        ops, calls = graph.edges.ops, graph.edges.host.calls
+        row, at = self._of(STREAM)
+        rows, _ = self._of(LAUNCH)
+        upper = np.concatenate((inner[at], inner[found.group_target]))
+        lower = np.concatenate((inner[at - 1], through))
+        read = np.concatenate((self._read[inner[at - 1]], np.ones(through.size, dtype=bool)))
+        sums = np.zeros((len(CLASS_NAMES), upper.size), dtype=np.int64)
+        for kind in np.unique(ops.kind).tolist():
+            own = np.where(ops.kind == kind, weights.op, 0)
+            total: IntArray = np.cumsum(own) - own
+            sums[kind] = total[upper] - total[lower] - own[lower] * ~read
+        lags: IntArray = np.cumsum(weights.stream)
+        sums[DEVICE_LATENCY] = lags[upper] - lags[lower]
+        launch = sums[:, row.size :]
+        if rows.size:
+            self._thread_sums(
+                launch, weights, found.source[rows], ops.place[through], ~graph.in_call[through]
+            )
+            launch[LAUNCH_LATENCY] += weights.launch[through]
+        code[row] = sums[:, : row.size].argmax(axis=0)
+        code[rows] = launch.argmax(axis=0)
+        del calls
+
+    def _along_threads(self, code: IntArray, weights: Weights) -> None:
+        """Set the classes of edges between threads' nodes, in place."""
+        found, graph = self.found, self.graph
+        row, _ = self._of(OWN)
+        sums = np.zeros((len(CLASS_NAMES), row.size), dtype=np.int64)
+        self._thread_sums(
+            sums, weights, found.source[row], graph.waiting, np.zeros(row.size, dtype=bool)
+        )
+        classes = np.array(CLASS_OF_CAUSE)[graph.edges.host.cause[graph.waiting]]
+        sums[classes, np.arange(row.size)] += weights.own
+        code[row] = sums.argmax(axis=0) if row.size else 0
+
+    def _thread_sums(
+        self,
+        sums: IntArray,
+        weights: Weights,
+        source: IntArray,
+        call: IntArray,
+        returned: npt.NDArray[np.bool_],
+    ) -> None:
+        """Add what threads did between nodes and the begins or returns of calls, in place."""
+        found, host = self.found, self.graph.edges.host
+        at, is_return = found.at_call[source], found.is_return[source]
+        classes = np.array(CLASS_OF_CAUSE)[host.cause]
+        for kind in np.unique(classes).tolist():
+            own = np.where(classes == kind, weights.call, 0)
+            total: IntArray = np.cumsum(own) - own
+            sums[kind] += total[call] + own[call] * returned - total[at] - own[at] * is_return
+        gaps: IntArray = np.cumsum(weights.gap)
+        sums[HOST_NO_CUDA] += gaps[call] - gaps[at]
+
+    def _doubtful(self, through: IntArray) -> npt.NDArray[np.bool_]:
+        """Return to which edges something inferred leads."""
+        found, graph, doubts = self.found, self.graph, self._doubts
+        doubtful = np.zeros(found.source.size, dtype=bool)
+        row, at = self._of(STREAM)
+        doubtful[row] = doubts[found.inner[at]] > doubts[found.inner[at - 1]]
+        row, _ = self._of(LAUNCH)
+        before = doubts[through] - self._is_doubtful(through)
+        doubtful[row] = doubts[found.inner[found.group_target]] > before
+        doubtful[self._rows[LINK]] = ~graph.links.is_certain
+        doubtful[self._rows[WAKE]] = ~graph.waits.is_certain
+        doubtful[self._rows[HAND]] = True
+        return doubtful
+
+    def _is_doubtful(self, op: IntArray) -> Any:
+        return self.graph.edges.edge[op] > LAST_CERTAIN
+
+
+def _lines(weights: Weights) -> _Lines:
+    return _Lines.of(weights.gap, weights.call, weights.stream, weights.op)
