@@ -638,8 +638,8 @@ _OVERVIEW: Final = (
         "llm_overview",
         "findings on one culprit stay several opportunities",
         "recipes/llm_overview/tables/opportunities.py",
-        "    if one.culprit is not None and one.culprit == other.culprit:\n",
-        "    if one.culprit is None and one.culprit == other.culprit:\n",
+        "    return one.culprit is not None and one.culprit == other.culprit\n",
+        "    return one.culprit is None and one.culprit == other.culprit\n",
         ("recipes/llm_overview/test_overview.py",),
     ),
     Bug(
