@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.taxonomy.names import normalize_range
 
 KINDS = ("KERNEL", "MEMCPY", "MEMSET")
 
@@ -32,7 +32,7 @@ class Range:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return (self.kind, self.domain, normalise_range(self.text))
+        return (self.kind, self.domain, normalize_range(self.text))
 
 
 @dataclass

@@ -137,6 +137,6 @@ def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return IdlePartial(
         {key: ranks[key] for key in sorted(ranks)},
-        few_longest(one for part in parts for one in part.timelines),
+        few_longest(timeline for part in parts for timeline in part.timelines),
         HistogramByName.merge([part.pattern_lengths for part in parts]),
     )

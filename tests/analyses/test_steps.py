@@ -22,7 +22,7 @@ from nsys_llm.analyses.steps.steps import (
     REPEATED,
     STEP_KERNEL,
 )
-from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.taxonomy.step_names import (
     GRAPH,
     LAYER,
@@ -405,7 +405,7 @@ def test_the_choice_does_not_depend_on_the_order_of_ranks():
     ],
 )
 def test_operators_are_told_by_their_names(text, told):
-    assert (has_sequence_number(text) or is_operator(normalise_range(text))) is told
+    assert (has_sequence_number(text) or is_operator(normalize_range(text))) is told
 
 
 @pytest.mark.traces

@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["nsys_llm"]):
         leaf_integers,
     )
     from nsys_llm.taxonomy.communication import operation_of
-    from nsys_llm.taxonomy.names import decode_nvjet, normalise_range, step_key
+    from nsys_llm.taxonomy.names import decode_nvjet, normalize_range, step_key
     from nsys_llm.taxonomy.secret_names import names_in, secret_names
     from nsys_llm.view.text import quoted, shortened, spans
 
@@ -51,7 +51,7 @@ def one_page(data: bytes) -> None:
 def one_text(data: bytes) -> None:
     """Give a text to everything that reads names and options."""
     text = atheris.FuzzedDataProvider(data).ConsumeUnicodeNoSurrogates(200)
-    for read in (operation_of, decode_nvjet, normalise_range, step_key, names_in, shortened):
+    for read in (operation_of, decode_nvjet, normalize_range, step_key, names_in, shortened):
         read(text)
     secret_names([text])
     if "`" in "".join(part for _, part in spans(quoted(text))):

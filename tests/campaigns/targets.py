@@ -45,7 +45,7 @@ from nsys_llm.report import report_files
 from nsys_llm.report.markdown import markdown_prose
 from nsys_llm.taxonomy.categories import ENGINES, load_rules
 from nsys_llm.taxonomy.communication import operation_of
-from nsys_llm.taxonomy.names import decode_nvjet, normalise_range, step_key, strip_api_version
+from nsys_llm.taxonomy.names import decode_nvjet, normalize_range, step_key, strip_api_version
 from nsys_llm.taxonomy.phase_maps import phase_map, read_phase_map
 from nsys_llm.view.text import quoted, shortened, spans
 
@@ -338,7 +338,7 @@ def fuzz_names(random: Random, folder: Path) -> Case:
     readers: dict[str, Callable[[], object]] = {
         "operation": lambda: operation_of(name),
         "nvjet": lambda: decode_nvjet(name),
-        "range": lambda: normalise_range(name),
+        "range": lambda: normalize_range(name),
         "step": lambda: step_key(name),
         "api": lambda: strip_api_version(name),
         "phase": lambda: phase_map(None).phase_of(name),

@@ -107,7 +107,7 @@ _ALL: Final = (
         "all",
         "rows of another process are joined, too",
         "shared/nsys_llm/trace/selection.py",
-        "    return table.take(np.broadcast_to(np.isin(processes, mine), (len(table),)))",
+        "    return table.take(np.broadcast_to(np.isin(processes, selected), (len(table),)))",
         "    return table",
         ("trace/test_selection.py", "recipes/llm_hotspots/test_llm_hotspots.py"),
     ),
@@ -298,8 +298,8 @@ _TAILS: Final = (
         "tail_stats",
         "the odd nanosecond of waiting that two ranks cause is lost",
         "shared/nsys_llm/analyses/collectives/waits.py",
-        "caused = each[mine] + np.where(waits.late[met][mine] == place, odd[mine], 0)",
-        "caused = each[mine]",
+        "caused = each[selected] + np.where(waits.late[met][selected] == place, odd[selected], 0)",
+        "caused = each[selected]",
         ("analyses/test_collective_waits.py",),
     ),
     Bug(
@@ -349,8 +349,9 @@ _GAPS: Final = (
         "idle_gaps",
         "only kernels keep a device busy",
         "shared/nsys_llm/trace/device_ops.py",
-        "        rows = {name: mine for name, mine in rows.items() if mine is None or mine.size}\n",
-        "        rows = {name: rows[name] for name in _COMPUTING if name in rows}\n",
+        "            name: selected for name, selected in rows.items() if selected is None or "
+        "selected.size\n",
+        "            name: rows[name] for name in _COMPUTING if name in rows\n",
         ("recipes/idle_gaps/test_idle_gaps.py",),
     ),
     Bug(
@@ -500,10 +501,11 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "percentiles of steps are medians of the ranks' medians",
         "recipes/nvtx_phase_attribution/tables/steps.py",
-        "    values = joined([values for one in groups for values in one])\n",
-        "    groups = [[np.sort(own)[own.size // 2 :][:1] for own in one] for one in groups]\n"
-        "    group = np.repeat(np.arange(len(groups)), [sum(map(len, one)) for one in groups])\n"
-        "    values = joined([values for one in groups for values in one])\n",
+        "    values = joined([values for group in groups for values in group])\n",
+        "    groups = [[np.sort(own)[own.size // 2 :][:1] for own in group] for group in groups]\n"
+        "    group = np.repeat(np.arange(len(groups)), "
+        "[sum(map(len, group)) for group in groups])\n"
+        "    values = joined([values for group in groups for values in group])\n",
         (
             "recipes/nvtx_phase_attribution/test_phases.py",
             "recipes/nvtx_phase_attribution/test_phase_runs.py",

@@ -12,7 +12,7 @@ import pytest
 from effort import nightly_but
 from results import assert_same, only_tables, read_frames, run, tables_of, under_nsys
 
-from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.taxonomy.names import normalize_range
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
@@ -86,7 +86,7 @@ def named(frame, column, kind="push_pop"):
 def test_spans_are_nvidia_s_projection(nsys, exported, ours, name):
     theirs = stats(nsys, "nvtx_gpu_proj_trace", exported[name], "Name,Projected")
     theirs = theirs[theirs["Style"] == "PushPop"]
-    keys = [normalise_range(str(text)) for text in theirs["Name"]]
+    keys = [normalize_range(str(text)) for text in theirs["Name"]]
     groups = theirs.groupby(keys)
     ranges = ours[name]["ranges"]
     assert groups["Projected Duration (ns)"].sum().to_dict() == {
@@ -123,7 +123,7 @@ _NESTED: dict = {}
 @pytest.mark.parametrize("name", TRACES)
 def test_ranges_are_as_many_and_as_long_as_nvidia_says(nsys, exported, ours, name):
     theirs = stats(nsys, "nvtx_pushpop_sum", exported[name], "Time (%)")
-    keys = [normalise_range(str(text)) for text in theirs["Range"]]
+    keys = [normalize_range(str(text)) for text in theirs["Range"]]
     groups = theirs.groupby(keys)
     ranges = ours[name]["ranges"]
     found = named(ranges, "instances_n")
@@ -140,7 +140,7 @@ def test_ranges_are_as_many_and_as_long_as_nvidia_says(nsys, exported, ours, nam
 def test_kernels_of_ranges_are_those_of_nvidia(nsys, exported, ours, name):
     theirs = stats(nsys, "nvtx_kern_sum", exported[name], "NVTX Range")
     theirs = theirs[theirs["Style"] == "PushPop"]
-    keys = [normalise_range(str(text)) for text in theirs["NVTX Range"]]
+    keys = [normalize_range(str(text)) for text in theirs["NVTX Range"]]
     # It counts a kernel for every range around it, twice for two of one name.
     alone = [key for key in dict.fromkeys(keys) if not nested(exported[name], key)]
     assert len(alone) > len(set(keys)) / 2

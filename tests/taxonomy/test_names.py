@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from nsys_llm.taxonomy.names import (
     NvjetFields,
     decode_nvjet,
-    normalise_range,
+    normalize_range,
     step_key,
     strip_api_version,
 )
@@ -63,7 +63,7 @@ RANGES = [
 
 @pytest.mark.parametrize(("name", "normalised"), RANGES)
 def test_only_what_pytorch_appends_is_removed_from_a_range(name, normalised):
-    assert normalise_range(name) == normalised
+    assert normalize_range(name) == normalised
 
 
 STEPS = [
@@ -199,10 +199,10 @@ RANGE_PARTS = st.lists(
 
 @given(RANGE_PARTS | st.text())
 def test_normalising_twice_changes_nothing(text):
-    assert normalise_range(normalise_range(text)) == normalise_range(text)
+    assert normalize_range(normalize_range(text)) == normalize_range(text)
     assert step_key(step_key(text)) == step_key(text)
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0))
 def test_ranges_that_differ_only_in_counters_are_one(first, second):
-    assert normalise_range(f"aten::mul, seq = {first}, op_id = {second}") == "aten::mul"
+    assert normalize_range(f"aten::mul, seq = {first}, op_id = {second}") == "aten::mul"

@@ -15,7 +15,7 @@ from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_profiles, merge_results
-from nsys_llm.taxonomy.names import normalise_range, step_key
+from nsys_llm.taxonomy.names import normalize_range, step_key
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.ranges import typed_name
 from nsys_llm.trace.rank_sets import entries_by_side
@@ -246,7 +246,7 @@ def test_the_placeholder_stands_for_numbers_alone(seed):
             continue
         choice = parse_choice(typed_name(typed))
         assert choice.names(raw)
-        other = re.sub(r"[0-9]+", "x", normalise_range(raw))
+        other = re.sub(r"[0-9]+", "x", normalize_range(raw))
         assert choice.names(other) == (other == typed or "x" not in other)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.ranges import DOMAIN_CREATED, Ranges, read_ranges
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
@@ -66,7 +66,7 @@ class Marks:
         own = np.flatnonzero(around & ~found.any_thread & (found.thread == thread))
         if not own.size:
             own = np.flatnonzero(around & found.any_thread)
-        return normalise_range(str(found.name[own[-1]])) if own.size else None
+        return normalize_range(str(found.name[own[-1]])) if own.size else None
 
     def os_call(self, thread: int, start_ns: int, end_ns: int) -> tuple[str | None, int]:
         """Return the function in which a thread was longest in a stretch, and for how many ns."""

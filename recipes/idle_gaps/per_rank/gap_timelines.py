@@ -152,17 +152,19 @@ def _call_bars(
     low, high = calls.bounds[code : code + 2].tolist()
     # Of a thread, begins and ends of calls both ascend.
     first = low + int(np.searchsorted(calls.end_ns[low:high], view[0], side="right"))
-    mine = slice(first, low + int(np.searchsorted(calls.start_ns[low:high], view[1])))
-    names = trace.tables["api_calls"]["name_id"][calls.row[mine]]
+    selected = slice(first, low + int(np.searchsorted(calls.start_ns[low:high], view[1])))
+    names = trace.tables["api_calls"]["name_id"][calls.row[selected]]
     return [
         Bar(
             lane=f"thread {thread_number(thread)}",
-            kind=CAUSE_NAMES[int(host.cause[mine][row])],
+            kind=CAUSE_NAMES[int(host.cause[selected][row])],
             name=strip_api_version(text_of(int(names[row]), trace.strings)),
             start_ns=start_ns,
             end_ns=end_ns,
         )
-        for row, start_ns, end_ns in _longest(calls.start_ns[mine], calls.end_ns[mine], view)
+        for row, start_ns, end_ns in _longest(
+            calls.start_ns[selected], calls.end_ns[selected], view
+        )
     ]
 
 

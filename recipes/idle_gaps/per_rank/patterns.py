@@ -56,10 +56,12 @@ def map_patterns(
     others_n, others_ns = int((~inside).sum()), int(length[~inside].sum())
     if others_n:
         at, length, cause = at[inside], length[inside], cause[inside]
-    pairs = [tuple(names.texts[one] for one in divmod(key, names_n)) for key in keys[kept].tolist()]
+    pairs = [
+        tuple(names.texts[item] for item in divmod(key, names_n)) for key in keys[kept].tolist()
+    ]
     of_cause = at * _CAUSES_N + cause
     found = RankPatterns(
-        pairs=tuple((one[0], one[1]) for one in pairs),
+        pairs=tuple((pair[0], pair[1]) for pair in pairs),
         gaps_n=np.bincount(at, minlength=kept.size).astype(np.int64),
         total_ns=total[kept],
         cause_ns=exact_sums(of_cause, length, kept.size * _CAUSES_N).reshape(-1, _CAUSES_N),

@@ -42,7 +42,9 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     sums, devices = concurrently(
         gaps_n,
         lambda: [sum_gaps(ops.gaps, ops.launch_row, host) for ops in lined_up if known],
-        lambda: [map_device(*one, names, host, known) for one in zip(lined_up, spans, strict=True)],
+        lambda: [
+            map_device(*item, names, host, known) for item in zip(lined_up, spans, strict=True)
+        ],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
     named = [(ops, one.named) for ops, one in zip(lined_up, sums, strict=False)]

@@ -130,7 +130,7 @@ _SHARES: Final = ("total_pct", "chance_pct", "chance_most_pct", "possible_pct")
 def _sum_columns(aligned: _AlignedRanks | None, kinds: Sequence[_Kind]) -> Columns:
     names = ("kind", "rank", "file", "clock", "ranks_n", "span_ns", "intervals_n", "total_ns")
     more = (*_SHARES, "longest_ns", "window_rank", "window_start_ns", "window_end_ns")
-    rows = [_sum_row(aligned, *one) for one in kinds] if aligned is not None else []
+    rows = [_sum_row(aligned, *kind) for kind in kinds] if aligned is not None else []
     # All ranks first, then those that the others wait for most.
     rows.sort(key=lambda row: (row["kind"] != ALL_IDLE, -row["total_ns"]))
     return {name: [row[name] for row in rows] for name in (*names, *more, "left_out_ns")}

@@ -66,8 +66,8 @@ def common_intervals(
         the state, by its position. The order of ranks changes nothing but the positions.
     """
     ranks_n = len(intervals)
-    clipped = [_clipped(one, span) for one in intervals]
-    rank = np.repeat(np.arange(ranks_n), [len(one) for one in clipped])
+    clipped = [_clipped(interval, span) for interval in intervals]
+    rank = np.repeat(np.arange(ranks_n), [len(item) for item in clipped])
     spans = np.concatenate([*clipped, np.empty((0, 2), dtype=np.int64)])
     at_ns = np.concatenate((spans[:, 0], spans[:, 1], span))
     step = np.repeat([1, -1], len(spans))
@@ -97,8 +97,8 @@ def intervals_by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) ->
         span: Likewise; not empty.
     """
     length = span[1] - span[0]
-    clipped = [_clipped(one, span) - span[0] for one in intervals]
-    shares = [total_length_ns(one) / length for one in clipped]
+    clipped = [_clipped(interval, span) - span[0] for interval in intervals]
+    shares = [total_length_ns(item) / length for item in clipped]
     every = math.prod(shares)
     alone = [
         math.prod([*shares[:rank], *shares[rank + 1 :], 1 - own]) for rank, own in enumerate(shares)
@@ -123,7 +123,7 @@ def _largest(intervals: Sequence[IntArray], length: int) -> tuple[float, float] 
     turns_n = min(_TURNS, _MOST_TURNED // max(sum(map(len, intervals)), 1))
     found = []
     for _ in range(turns_n):
-        turned = [_turned(one, int(rng.integers(length)), length) for one in intervals]
+        turned = [_turned(interval, int(rng.integers(length)), length) for interval in intervals]
         every, alone = common_intervals(turned, (0, length))
         most_ns = max((total_length_ns(spans) for spans in alone.values()), default=0)
         found.append((total_length_ns(every) / length, most_ns / length))

@@ -71,15 +71,17 @@ def _kinds(wall: pd.DataFrame) -> dict[str, float]:
 
 def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
     """Return the first shares that are worth a word, with their names."""
-    told = [f"{name} {format_percent(pct)}" for name, pct in shares.items() if pct >= _LEAST_PCT]
-    return told[:most_n]
+    reported = [
+        f"{name} {format_percent(pct)}" for name, pct in shares.items() if pct >= _LEAST_PCT
+    ]
+    return reported[:most_n]
 
 
 def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     """Return the largest gain, and where to look where idle time is more than that."""
-    told = findings(tables)
-    told = told if why_unrelated(tables) is None else without_comparisons(told)
-    found = opportunities(ranked(told))
+    reported = findings(tables)
+    reported = reported if why_unrelated(tables) is None else without_comparisons(reported)
+    found = opportunities(ranked(reported))
     gain = found[0].gain if found else None
     gain_pct, idle_pct = gain.gain_pct if gain else 0.0, shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(_LEAST_PCT)}"

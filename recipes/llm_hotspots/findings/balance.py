@@ -49,11 +49,11 @@ def balance_findings(tables: Tables) -> list[Finding]:
 
 def _transfers_n(kernels: pd.DataFrame) -> list[int]:
     """Return each rank's sends and receives if they are most of the communication, else nothing."""
-    mine = kernels[kernels["launches_n"] > 0]
-    operation = {name: operation_of(name) for name in mine["name"] if is_communication(name)}
-    mine = mine.assign(operation=mine["name"].map(operation))
-    total_ns = mine.groupby("operation")["total_ns"].sum()
-    p2p = mine[mine["operation"] == SEND_RECV]
+    selected = kernels[kernels["launches_n"] > 0]
+    operation = {name: operation_of(name) for name in selected["name"] if is_communication(name)}
+    selected = selected.assign(operation=selected["name"].map(operation))
+    total_ns = selected.groupby("operation")["total_ns"].sum()
+    p2p = selected[selected["operation"] == SEND_RECV]
     launches_n = p2p.groupby("rank")["launches_n"].sum().reindex(kernels["rank"].unique())
     mostly = 2 * int(total_ns.get(SEND_RECV, 0)) > int(total_ns.sum())
     return launches_n.fillna(0).astype(int).tolist() if mostly else []
@@ -123,7 +123,9 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     if row is None:
         return
     late = row["least_rank"]
-    p50_ns = median(one["communication_total_ns"] for one in ranks.processes if one["rank"] != late)
+    p50_ns = median(
+        process["communication_total_ns"] for process in ranks.processes if process["rank"] != late
+    )
     if p50_ns < LATE_RATIO * row["min_ns"]:
         return
     exposed_ns = _exposed_ns(ranks.walls)
@@ -131,7 +133,7 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     last = next(gpu for gpu in exposed_ns if gpu[0] == late)
     held_ns = ranks.walls.class_ns(*last, PROFILER)
     numbers, host = Numbers(), on_host(row["least_host"])
-    place = next(one for one in overlap if (one["rank"], one["device_id"]) == waiting)
+    place = next(item for item in overlap if (item["rank"], item["device_id"]) == waiting)
     yield RULES["late_rank"].finding(
         gain=ranks.walls.gain(
             *waiting,

@@ -28,9 +28,9 @@ def in_words_of(engine: str | None, findings: Iterable[Finding]) -> list[Finding
         engine: As `categories.engine` names it; None or generic adds nothing.
         findings: In any order, which is kept.
     """
-    told = []
+    reported = []
     for finding in findings:
         words = _BY_RULE.get(finding.rule, {}).get(engine or "")
         advice = f"{finding.recommendation} {words}" if words else finding.recommendation
-        told.append(replace(finding, recommendation=advice))
-    return told
+        reported.append(replace(finding, recommendation=advice))
+    return reported

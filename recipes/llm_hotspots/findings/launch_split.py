@@ -105,12 +105,14 @@ def median_rank(times: Mapping[int, int], without: Collection[int]) -> int:
     return others[(len(others) - 1) // 2][1]
 
 
-def _split(rows: pd.DataFrame, mine: Sequence[int], reference: int, compared_n: int) -> LaunchSplit:
+def _split(
+    rows: pd.DataFrame, selected: Sequence[int], reference: int, compared_n: int
+) -> LaunchSplit:
     """Split the kernels of some ranks against as many times those of the reference."""
-    names = sorted(set(rows.loc[rows["rank"].isin([*mine, reference]), "name"]))
+    names = sorted(set(rows.loc[rows["rank"].isin([*selected, reference]), "name"]))
     n0, t0, v0 = _by_name(rows[rows["rank"] == reference], names)
-    n1, t1, v1 = _by_name(rows[rows["rank"].isin(mine)], names)
-    times = len(mine)
+    n1, t1, v1 = _by_name(rows[rows["rank"].isin(selected)], names)
+    times = len(selected)
     effects = split_change(
         n0.astype(np.int64) * times,
         t0.astype(np.int64) * times,

@@ -51,7 +51,7 @@ def _bound(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     rank, device = gpu
     numbers = Numbers()
     by_kind = grouped(some, "kind").items()
-    told = "; ".join(
+    reported = "; ".join(
         f"{moved(copies, numbers, f'{kind}_')} take "
         f"{numbers.ns(f'{kind}_union_ns', summed(copies, 'union_ns'))}"
         for (kind,), copies in by_kind
@@ -63,9 +63,9 @@ def _bound(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     fields["fields"] |= {"moved": f"{size}{numbers.ns('copies_ns', gain.gain_ns)}"}
     yield RULES["link_bound"].finding(
         details=f"Copies fill {numbers.ns('copies_ns', gain.gain_ns)} of "
-        f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank}: {told}. The GPU "
-        f"computes for {numbers.ns('compute_ns', computes_ns)}, and overlapping copies with that "
-        "gains no more.",
+        f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank}: {reported}. "
+        f"The GPU computes for {numbers.ns('compute_ns', computes_ns)}, and overlapping copies "
+        "with that gains no more.",
         **fields,
     )
 

@@ -169,13 +169,13 @@ def moved(rows: Sequence[Record], numbers: Numbers, prefix: str = "") -> str:
     memories = {
         " to ".join(row[name] or "memory not recorded" for name in _MEMORIES) for row in rows
     }
-    told = [listed(sorted(memories))]
+    reported = [listed(sorted(memories))]
     if all(row["size_bytes"] is not None for row in rows):
-        told.append(numbers.bytes(f"{prefix}size_bytes", summed(rows, "size_bytes")))
+        reported.append(numbers.bytes(f"{prefix}size_bytes", summed(rows, "size_bytes")))
     largest = max(rows, key=lambda row: row["total_ns"])
     rate = largest["rate_gb_s"]
     at = "" if rate is None else f" at {numbers.value(f'{prefix}rate_gb_s', rate, 'GB/s')}"
-    return f"{ops} {kinds} copies ({', '.join(told)}{at})"
+    return f"{ops} {kinds} copies ({', '.join(reported)}{at})"
 
 
 def _cells(rows: Sequence[Record]) -> tuple[Evidence, ...]:
@@ -186,7 +186,9 @@ def _cells(rows: Sequence[Record]) -> tuple[Evidence, ...]:
 def _longest(rows: Sequence[Record]) -> tuple[int, int] | None:
     """Return the longest stretch of the rows without a kernel; None where there is none."""
     windows = [window_of(row, "exposed_start_ns", "exposed_end_ns") for row in rows]
-    return max((one for one in windows if one), key=lambda one: one[1] - one[0], default=None)
+    return max(
+        (window for window in windows if window), key=lambda one: one[1] - one[0], default=None
+    )
 
 
 def summed(rows: Sequence[Record], column: str) -> int:

@@ -95,7 +95,7 @@ def slow_findings(ranks: Ranks) -> list[Finding]:
     """
     machine, rank = _slow_host(ranks), _slow_rank(ranks)
     if machine is None or rank is None:
-        return [one for one in (machine, rank) if one is not None]
+        return [item for item in (machine, rank) if item is not None]
     here = [row for row in ranks.processes if row["host"] == machine.name]
     times = {row["rank"]: row["compute_total_ns"] for row in here}
     usual_ns = median(times.values())
@@ -218,10 +218,10 @@ def _slow_host(ranks: Ranks) -> Finding | None:
     """Return the finding on the machine whose ranks compute longest at as many launches."""
     processes = ranks.processes
     launches = {
-        host: median(one["launches_n"] for one in processes if one["host"] == host)
-        for host in {one["host"] for one in processes}
+        host: median(process["launches_n"] for process in processes if process["host"] == host)
+        for host in {process["host"] for process in processes}
     }
-    typical_n = median(one["launches_n"] for one in processes) if processes else 0
+    typical_n = median(process["launches_n"] for process in processes) if processes else 0
     compute = [row for row in ranks.hosts if (row["scope"], row["name"]) == ("total", COMPUTE)]
     # One rank says nothing of its machine.
     compared = [

@@ -59,7 +59,7 @@ def _mixed_configurations(tables: Tables) -> list[Finding]:
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
     found: list[Finding] = []
     for name, group in configs.groupby("name", sort=True):
-        low, high = (records(group.loc[[one]])[0] for one in _ends(group["p50_ns"]))
+        low, high = (records(group.loc[[end]])[0] for end in _ends(group["p50_ns"]))
         if len(group) < 2 or high["p50_ns"] < SHAPE_RATIO * low["p50_ns"]:
             continue
         numbers = Numbers()

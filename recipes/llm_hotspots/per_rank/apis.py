@@ -194,8 +194,8 @@ def _drained(
         found[:, kind] = 0
         if not (of_name == kind).any():
             continue
-        mine = (of_name == kind)[code]
-        spans = union_intervals(calls["start_ns"][mine], calls["end_ns"][mine])
+        selected = (of_name == kind)[code]
+        spans = union_intervals(calls["start_ns"][selected], calls["end_ns"][selected])
         found[:, kind] = drained_gaps(spans, trace.gpu_busy, trace.windows_ns)
     return found[0], found[1]
 
@@ -203,9 +203,9 @@ def _drained(
 def _profiler_ns(trace: RankTrace, calls: Table, kind: IntArray, held: HeldCalls) -> IntArray:
     """Return by class how long the profiler held calls with the GPU idle, inside the windows."""
     found, busy = np.zeros(len(CLASS_NAMES), dtype=np.int64), trace.gpu_busy
-    for one in np.unique(kind[held.row]).tolist():
-        spans = held_idle(held.spans_of(calls, kind == one), busy)
+    for value in np.unique(kind[held.row]).tolist():
+        spans = held_idle(held.spans_of(calls, kind == value), busy)
         if trace.windows_ns is not None:
             spans = intersect_intervals(spans, trace.windows_ns)
-        found[one] = total_length_ns(spans)
+        found[value] = total_length_ns(spans)
     return found

@@ -82,7 +82,7 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
     return BlockingRows(
         device_id=devices[device_of],
         rule=rule_of,
-        api=tuple(names[one] for one in call_of.tolist()),
+        api=tuple(names[value] for value in call_of.tolist()),
         kind=kinds[kind_of],
         ops_n=np.bincount(group, minlength=used.size).astype(np.int64),
         size_bytes=summed(group, found["size_bytes"], used.size),
@@ -95,7 +95,7 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
 def _call_names(trace: RankTrace, launch_row: IntArray) -> tuple[list[str], IntArray]:
     """Return the distinct names of API calls, sorted, and each call's position among them."""
     ids, code = distinct_codes(trace.tables["api_calls"]["name_id"][launch_row])
-    texts = [strip_api_version(trace.strings.get(one, "")) for one in ids.tolist()]
+    texts = [strip_api_version(trace.strings.get(value, "")) for value in ids.tolist()]
     names = sorted(set(texts))  # several versions of a function are one
     return names, np.array([names.index(text) for text in texts], dtype=np.int64)[code]
 
@@ -108,12 +108,14 @@ def _rules(moves: Table, call: IntArray, names: list[str]) -> IntArray:
     fills = _each([name.startswith(("cudamemset", "cumemset")) for name in folded], call)
     later = _each(["async" in name for name in folded], call)
     kinds, kind = distinct_codes(moves["kind"])
-    moved = [MoveKind.of(one) for one in kinds.tolist()]
-    pageable = _each([one.pageable is True for one in moved], kind)
-    staged = _each([one.kind == "HtoD" for one in moved], kind)
+    moved = [MoveKind.of(kind) for kind in kinds.tolist()]
+    pageable = _each([item.pageable is True for item in moved], kind)
+    staged = _each([item.kind == "HtoD" for item in moved], kind)
     staged &= moves["size_bytes"] <= _STAGED_BYTES
-    hosts = _each([one.kind == "memset" and one.target in _BLOCKING_FILLS for one in moved], kind)
-    copied = _each([one.kind != "memset" for one in moved], kind)
+    hosts = _each(
+        [item.kind == "memset" and item.target in _BLOCKING_FILLS for item in moved], kind
+    )
+    copied = _each([item.kind != "memset" for item in moved], kind)
     return np.select(
         [
             copied & copies & later & pageable,
@@ -125,5 +127,5 @@ def _rules(moves: Table, call: IntArray, names: list[str]) -> IntArray:
     )
 
 
-def _each(told: list[bool], code: IntArray) -> npt.NDArray[np.bool_]:
-    return np.array(told, dtype=bool)[code]
+def _each(reported: list[bool], code: IntArray) -> npt.NDArray[np.bool_]:
+    return np.array(reported, dtype=bool)[code]

@@ -66,7 +66,8 @@ def map_callstacks(
             names[code % len(names)], stacks[code // len(names)], count, total, longest, first
         )
         for code, count, total, longest, first in zip(
-            *(one.tolist() for one in (used, calls_n, total_ns, longest_ns, first_ns)), strict=True
+            *(item.tolist() for item in (used, calls_n, total_ns, longest_ns, first_ns)),
+            strict=True,
         )
     ]
     rows.sort(key=lambda row: (-row.total_ns, row.api, row.stack))
@@ -104,13 +105,13 @@ def _stacks(
             [
                 _frame(symbol_id, module_id, strings)
                 for symbol_id, module_id in zip(
-                    frames["symbol_id"][one].tolist(),
-                    frames["module_id"][one].tolist(),
+                    frames["symbol_id"][value].tolist(),
+                    frames["module_id"][value].tolist(),
                     strict=True,
                 )
             ]
         )
-        for one in (slice(bounds[row], bounds[row + 1]) for row in example.tolist())
+        for value in (slice(bounds[row], bounds[row + 1]) for row in example.tolist())
     ]
     names = tuple(sorted(set(texts)))
     position = {name: index for index, name in enumerate(names)}

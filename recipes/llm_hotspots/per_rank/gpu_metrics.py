@@ -106,10 +106,10 @@ def _metric_series(
     ):
         if text is None or not str(text).endswith(_PERCENT_END):
             continue
-        mine = (samples["type_id"] == type_id) & (samples["metric_id"] == metric_id)
-        times, first = np.unique(samples["time_ns"][mine], return_index=True)
+        selected = (samples["type_id"] == type_id) & (samples["metric_id"] == metric_id)
+        times, first = np.unique(samples["time_ns"][selected], return_index=True)
         if times.size:
-            found.append((str(text), times, samples["value"][mine][first]))
+            found.append((str(text), times, samples["value"][selected][first]))
     return sorted(found, key=lambda one: one[0])
 
 
@@ -121,8 +121,8 @@ def _device_sums(
     name: IntArray,
 ) -> tuple[MetricSums, ...]:
     kernels = trace.tables["kernels"]
-    mine = np.flatnonzero(kernels["device_id"] == device)
-    starts, ends, group = kernels["start_ns"][mine], kernels["end_ns"][mine], name[mine]
+    selected = np.flatnonzero(kernels["device_id"] == device)
+    starts, ends, group = kernels["start_ns"][selected], kernels["end_ns"][selected], name[selected]
     span = _window(trace, device)
     if trace.windows_ns is not None:
         owner, starts, ends = clip_to_windows(starts, ends, trace.windows_ns)

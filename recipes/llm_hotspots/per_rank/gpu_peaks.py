@@ -24,8 +24,8 @@ def peak_bandwidths(
     peaks = dict(zip(gpus["gpu_id"].tolist(), gpus["bandwidth_bytes_s"].tolist(), strict=True))
     common = _known(next(iter(peaks.values()))) if len(set(peaks.values())) == 1 else None
     devices = tables["cuda_devices"]
-    mine = devices.take(devices["pid"] == (pid_of(global_pid) or -1))
-    own = dict(zip(mine["device_id"].tolist(), mine["gpu_id"].tolist(), strict=True))
+    selected = devices.take(devices["pid"] == (pid_of(global_pid) or -1))
+    own = dict(zip(selected["device_id"].tolist(), selected["gpu_id"].tolist(), strict=True))
     return {
         device: _known(peaks[own[device]]) if own.get(device) in peaks else common
         for device in device_ids

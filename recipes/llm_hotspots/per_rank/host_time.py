@@ -114,7 +114,7 @@ class HostTime:
             coarse_n: Number of sets.
         """
         sums = self._sums(group, groups_n)
-        members = [np.flatnonzero(of_group == one) for one in range(coarse_n)]
+        members = [np.flatnonzero(of_group == index) for index in range(coarse_n)]
         coarse = np.stack([sums[:, rows].sum(axis=1) for rows in members], axis=1)
         return self._closer(sums, group), self._closer(coarse, group, of_group)
 
@@ -176,9 +176,9 @@ class HostTime:
         )
 
     def _rows(self, group: IntArray, of_group: IntArray | None, pairs_n: int) -> _Sorted:
-        mine = self._groups(group, slice(None))
-        mine = mine if of_group is None else of_group[mine]
-        return _Sorted(mine * len(self.nested) + self.thread, pairs_n)
+        selected = self._groups(group, slice(None))
+        selected = selected if of_group is None else of_group[selected]
+        return _Sorted(selected * len(self.nested) + self.thread, pairs_n)
 
     def _outside_ns(self, start_ns: IntArray, end_ns: IntArray) -> IntArray:
         """Return the part of each interval before the GPU's first and after its last operation."""
@@ -245,11 +245,11 @@ def _nested(
     """Return for each thread whether any of its calls starts before an earlier one ended."""
     nested = np.zeros(threads_n, dtype=bool)
     rows = _Sorted(thread, threads_n)
-    for one in range(threads_n):
-        mine = rows.between(one, one + 1) if threads_n > 1 else slice(None)
-        starts, ends = start_ns[mine], end_ns[mine]
+    for index in range(threads_n):
+        selected = rows.between(index, index + 1) if threads_n > 1 else slice(None)
+        starts, ends = start_ns[selected], end_ns[selected]
         if (np.diff(starts) < 0).any():
             order = np.lexsort((ends, starts))
             starts, ends = starts[order], ends[order]
-        nested[one] = bool((starts[1:] < ends[:-1]).any())
+        nested[index] = bool((starts[1:] < ends[:-1]).any())
     return nested

@@ -88,22 +88,22 @@ def map_kernels(trace: RankTrace, names: KernelNames) -> Census:
 
 def communication_kernels(names: KernelNames) -> npt.NDArray[np.bool_]:
     """Return which kernels are communication; their demangled names decide."""
-    told = [is_communication(full) for _, full in names.pairs]
-    return np.array(told, dtype=bool)[names.source]
+    reported = [is_communication(full) for _, full in names.pairs]
+    return np.array(reported, dtype=bool)[names.source]
 
 
 def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) -> IntArray:
     """Return each kernel's share of its device's busy time inside the windows."""
     shares = np.zeros(len(kernels), dtype=np.int64)
     for device in distinct(kernels["device_id"]):
-        mine = kernels["device_id"] == device
-        own, ties = kernels.take(mine), tie_break[mine]
+        selected = kernels["device_id"] == device
+        own, ties = kernels.take(selected), tie_break[selected]
         if windows is None:
-            shares[mine] = exclusive_ns(own["start_ns"], own["end_ns"], ties)
+            shares[selected] = exclusive_ns(own["start_ns"], own["end_ns"], ties)
         else:
             owner, starts, ends = clip_to_windows(own["start_ns"], own["end_ns"], windows)
             pieces_ns = exclusive_ns(starts, ends, ties[owner], own["start_ns"][owner])
-            shares[mine] = summed(owner, pieces_ns, len(own))
+            shares[selected] = summed(owner, pieces_ns, len(own))
     return shares
 
 

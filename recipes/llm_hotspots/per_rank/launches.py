@@ -136,17 +136,19 @@ def _launch_calls(trace: RankTrace, calls: Table, held: HeldCalls) -> Table:
 
 def _of_device(launched: Table, device: int, trace: RankTrace) -> Table:
     """Return the launch calls of one device; those without recorded work belong to the only one."""
-    mine = launched["device_id"] == device
-    used = {one for op in trace.unfiltered.values() for one in distinct(op["device_id"]).tolist()}
+    selected = launched["device_id"] == device
+    used = {
+        value for op in trace.unfiltered.values() for value in distinct(op["device_id"]).tolist()
+    }
     if len(used) == 1:
-        mine |= launched["device_id"] == NULL_INT
-    return launched.take(mine)
+        selected |= launched["device_id"] == NULL_INT
+    return launched.take(selected)
 
 
 def _only(counts: ValueCounts, group: int) -> ValueCounts:
     """Return the counts of one group, as group 0."""
-    mine = counts.group == group
-    return ValueCounts(counts.group[mine] * 0, counts.value[mine], counts.count[mine])
+    selected = counts.group == group
+    return ValueCounts(counts.group[selected] * 0, counts.value[selected], counts.count[selected])
 
 
 def _device(

@@ -118,11 +118,11 @@ def map_memops(
     used, group = distinct_codes(device * len(kinds) + kind)
     times = ValueCounts.from_values(group[inside], whole_ns[inside])
     sizes = ValueCounts.from_values(group[known], moves["size_bytes"][known])
-    own = [_spans_of(trace, moves.take(group == one)) for one in range(used.size)]
+    own = [_spans_of(trace, moves.take(group == index)) for index in range(used.size)]
     device_id = devices[used // max(len(kinds), 1)]
-    covers = (spans[one] for one in device_id.tolist())
+    covers = (spans[value] for value in device_id.tolist())
     exposed = [_exposed(one, cover) for one, cover in zip(own, covers, strict=True)]
-    longest = [longest_ns(one) or (NULL_INT, NULL_INT) for one in exposed]
+    longest = [longest_ns(item) or (NULL_INT, NULL_INT) for item in exposed]
     fastest = _fastest(group[known], moves["size_bytes"][known], whole_ns[known], used.size)
     rows = MemopRows(
         device_id=device_id,

@@ -157,7 +157,7 @@ def _apis(trace: RankTrace, correlation_id: IntArray) -> tuple[IntArray, tuple[s
         row = join_launches(correlation_id, calls["correlation_id"], starts)
         name_ids = np.where(row >= 0, calls["name_id"][row], NULL_INT)
     used, code = distinct_codes(name_ids)
-    texts = [trace.strings.get(one) for one in used.tolist()]
+    texts = [trace.strings.get(value) for value in used.tolist()]
     names = [None if text is None else strip_api_version(text) for text in texts]
     apis = tuple(sorted(set(names), key=lambda name: (name is not None, name or "")))
     return np.array([apis.index(name) for name in names], dtype=np.int64)[code], apis
@@ -181,19 +181,19 @@ def _series(
         np.concatenate((size, -size[ended])),
     )
     window = _window(trace, key[0], rows["start_ns"][own])
-    told_ns, told = _told(trace, times, level, window)
-    peak = int(np.argmax(told))
+    told_ns, reported = _told(trace, times, level, window)
+    peak = int(np.argmax(reported))
     begun = allocations[events.inside[allocations]]
     closing = events.ended_by[allocations[ended]]
     closing = closing[(rows["operation"][closing] == FREE) & events.inside[closing]]
-    kept = notable_steps(told_ns, told, MOST_BINS)
+    kept = notable_steps(told_ns, reported, MOST_BINS)
     pool = rows["pool_bytes"][own & events.inside]
     return MemorySeries(
         device_id=key[0],
         kind=key[1],
         time_ns=told_ns[kept],
-        used_bytes=told[kept],
-        peak_bytes=int(told[peak]),
+        used_bytes=reported[kept],
+        peak_bytes=int(reported[peak]),
         peak_ns=int(told_ns[peak]),
         # A quarter is half-open: what happens at its end belongs to the next.
         quarter_bytes=tuple(level_at(span_quarters(*window) - 1, times, level).tolist()),
@@ -218,7 +218,7 @@ def _window(trace: RankTrace, device: int, at_ns: IntArray) -> tuple[int, int]:
     own = [op.take(op["device_id"] == device) for op in ops]
     starts = [op["start_ns"] for op in own if len(op)] or [at_ns]
     ends = [op["end_ns"] for op in own if len(op)] or [at_ns]
-    return min(int(one.min()) for one in starts), max(int(one.max()) for one in ends)
+    return min(int(start.min()) for start in starts), max(int(end.max()) for end in ends)
 
 
 def _told(

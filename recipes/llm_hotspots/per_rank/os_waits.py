@@ -87,10 +87,10 @@ def _profiler_ns(
     if not len(spans):
         return found
     near = clipped_lengths(calls["start_ns"], calls["end_ns"], spans) > 0
-    for one in np.unique(code[near]).tolist():
-        rows = np.flatnonzero(near & (code == one))
+    for value in np.unique(code[near]).tolist():
+        rows = np.flatnonzero(near & (code == value))
         own = union_intervals(calls["start_ns"][rows], calls["end_ns"][rows])
-        found[one] = total_length_ns(intersect_intervals(own, spans))
+        found[value] = total_length_ns(intersect_intervals(own, spans))
     return found
 
 

@@ -49,9 +49,9 @@ def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
             continue
         rows = trace.tables[name]
         rows = rows.take(sane_times(rows["start_ns"], rows["end_ns"]))
-        for (owner, kind), mine in _kinds(name, rows, trace.strings).items():
+        for (owner, kind), selected in _kinds(name, rows, trace.strings).items():
             _, start_ns, end_ns = clip_to_windows(
-                rows["start_ns"][mine], rows["end_ns"][mine], window
+                rows["start_ns"][selected], rows["end_ns"][selected], window
             )
             if start_ns.size:
                 times = np.column_stack([start_ns, end_ns])

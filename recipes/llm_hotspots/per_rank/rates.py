@@ -53,12 +53,12 @@ class DeviceRates:
 def map_rates(trace: RankTrace) -> tuple[DeviceRates, ...]:
     """Return the bins of each device that has a window; their sums are those of `devices`."""
     rates = (_device_rates(trace, device) for device in trace.device_ids)
-    return tuple(one for one in rates if one is not None)
+    return tuple(rate for rate in rates if rate is not None)
 
 
 def rate_columns(parts: Sequence[tuple[Rank, Sequence[DeviceRates]]]) -> Columns:
     """Return the table launch_rate."""
-    rows = [(rank, one) for rank, rates in parts for one in rates]
+    rows = [(rank, rate) for rank, rates in parts for rate in rates]
     bins_n = [one.busy_ns.size for _, one in rows]
     window_ns = joined([one.window_ns for _, one in rows])
     launches_n = joined([one.launches_n for _, one in rows])

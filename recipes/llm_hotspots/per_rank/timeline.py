@@ -72,23 +72,26 @@ def timeline_columns(parts: Sequence[tuple[Rank, Sequence[TimelineRow]]]) -> Col
 def _device_rows(
     trace: RankTrace, device: int, most: int, shown: Sequence[str], name: IntArray
 ) -> list[TimelineRow]:
-    tables = [one for one in OP_TABLES if one in trace.tables]
+    tables = [item for item in OP_TABLES if item in trace.tables]
     found = []
     for position, table in enumerate(tables):
         rows = trace.tables[table]
-        mine = np.flatnonzero((rows["device_id"] == device) & trace.starts_inside(rows))
-        mine = mine[np.argsort(rows["start_ns"][mine], kind="stable")]
-        if mine.size > most:
+        selected = np.flatnonzero((rows["device_id"] == device) & trace.starts_inside(rows))
+        selected = selected[np.argsort(rows["start_ns"][selected], kind="stable")]
+        if selected.size > most:
             # All that start with the last one belong to the choice, which the ends decide.
-            last_ns = rows["start_ns"][mine[most - 1]]
-            mine = mine[: np.searchsorted(rows["start_ns"][mine], last_ns, side="right")]
-        found.append((np.full(mine.size, position), mine))
+            last_ns = rows["start_ns"][selected[most - 1]]
+            selected = selected[
+                : np.searchsorted(rows["start_ns"][selected], last_ns, side="right")
+            ]
+        found.append((np.full(selected.size, position), selected))
     code, row = (np.concatenate(parts) for parts in zip(*found, strict=True))
     chosen = [
-        trace.tables[table].take(mine) for table, (_, mine) in zip(tables, found, strict=True)
+        trace.tables[table].take(selected)
+        for table, (_, selected) in zip(tables, found, strict=True)
     ]
-    starts = np.concatenate([one["start_ns"] for one in chosen])
-    ends = np.concatenate([one["end_ns"] for one in chosen])
+    starts = np.concatenate([item["start_ns"] for item in chosen])
+    ends = np.concatenate([item["end_ns"] for item in chosen])
     order = np.lexsort((row, code, ends, starts))[:most]
     gaps = _gaps_before(trace, device, starts[order])
     return [

@@ -171,9 +171,14 @@ def _os_waits(rows: HostRows) -> Columns:
 
 def _callstacks(rows: HostRows, options: Mapping[str, Any]) -> Columns:
     found = [
-        {"rank": rank.number, "file": rank.file, "class": classify_api(one.api), **vars(one)}
+        {
+            "rank": rank.number,
+            "file": rank.file,
+            "class": classify_api(callstack.api),
+            **vars(callstack),
+        }
         for rank, host in rows
-        for one in host.callstacks
+        for callstack in host.callstacks
     ]
     found.sort(key=lambda row: (-row["total_ns"], row["rank"], row["api"], row["stack"]))
     names = ("rank", "file", "api", "class", "stack", "calls_n", "total_ns", "max_ns")

@@ -39,8 +39,8 @@ def imbalance_tables(sources: pd.DataFrame, ranks: Sequence[Rank]) -> dict[str, 
         ranks: Those with GPU work, in order of their numbers.
     """
     used = sources[(sources["launches_n"] > 0) | (sources["total_ns"] > 0)]
-    told = {name: is_communication(name) for name in used["full_name"].unique()}
-    communication = used["full_name"].map(told).to_numpy(dtype=bool)
+    reported = {name: is_communication(name) for name in used["full_name"].unique()}
+    communication = used["full_name"].map(reported).to_numpy(dtype=bool)
     part_of: dict[str, _Objects] = {
         "total": np.where(communication, COMMUNICATION, COMPUTE).astype(object),
         "category": used["category"].to_numpy(dtype=object),
@@ -172,14 +172,14 @@ def _twice_medians_elsewhere(times: RankSpread, host: IntArray, hosts_n: int) ->
     if hosts_n < 2:
         return times.twice_median()
     twice = np.zeros((times.parts_n, hosts_n), dtype=np.int64)
-    for one in range(hosts_n):
-        elsewhere = np.flatnonzero(host != one)
-        rows = np.flatnonzero(host[times.rank] != one)
+    for index in range(hosts_n):
+        elsewhere = np.flatnonzero(host != index)
+        rows = np.flatnonzero(host[times.rank] != index)
         spread = np.zeros((times.parts_n, elsewhere.size), dtype=np.int64)
         spread[times.part[rows], np.searchsorted(elsewhere, times.rank[rows])] = times.value[rows]
         spread.sort(axis=1)
         last = elsewhere.size - 1
-        twice[:, one] = spread[:, last // 2] + spread[:, (last + 1) // 2]
+        twice[:, index] = spread[:, last // 2] + spread[:, (last + 1) // 2]
     return twice.ravel()
 
 

@@ -97,16 +97,16 @@ def _example(
     position: int, owner: IntArray, names: Sequence[str], durations: ValueCounts
 ) -> str | None:
     """Return the kernel with the most time of those that a pattern fits."""
-    mine = np.flatnonzero(owner == position)
-    if not mine.size:
+    selected = np.flatnonzero(owner == position)
+    if not selected.size:
         return None
-    total_ns = durations.moments(len(names)).total[mine]
-    return names[mine[np.argmax(total_ns)]]
+    total_ns = durations.moments(len(names)).total[selected]
+    return names[selected[np.argmax(total_ns)]]
 
 
 def _peak_gb_s(memops: Iterable[RankMemops]) -> float:
     """Return the peak that all devices share; NaN where they differ or a report has none."""
-    peaks = {peak for one in memops for peak in one.peaks.values()}
+    peaks = {peak for memop in memops for peak in memop.peaks.values()}
     peak = next(iter(peaks)) if len(peaks) == 1 else None
     return np.nan if peak is None else peak / BYTES_PER_GB
 

@@ -61,10 +61,10 @@ def shown_classes(
 def class_columns(classes: Sequence[Classification]) -> Columns:
     """Return the columns category, rule_id, operation and flags."""
     return {
-        "category": [one.category for one in classes],
-        "rule_id": [one.rule_id for one in classes],
-        "operation": [one.operation for one in classes],
-        "flags": [", ".join(one.flags) or None for one in classes],
+        "category": [item.category for item in classes],
+        "rule_id": [item.rule_id for item in classes],
+        "operation": [item.operation for item in classes],
+        "flags": [", ".join(item.flags) or None for item in classes],
     }
 
 

@@ -45,6 +45,6 @@ def detail_columns(
         "timeline": timeline_columns([(rank, one.timeline) for rank, _, one in parts]),
         **memory_columns([(rank, one.memory) for rank, _, one in parts]),
         "gpu_metrics": gpu_metric_columns(
-            [(rank, mine, one.metrics) for rank, mine, one in parts], shown, top
+            [(rank, selected, one.metrics) for rank, selected, one in parts], shown, top
         ),
     }

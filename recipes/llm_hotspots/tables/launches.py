@@ -49,29 +49,29 @@ def launch_tables(
 
 
 def _launches(rows: HostRows, devices: Columns) -> Columns:
-    found = [one for _, host in rows for one in host.launches]
+    found = [launch for _, host in rows for launch in host.launches]
     window_ns = np.array(devices["window_ns"], dtype=np.int64)
-    active_ns = window_ns - np.array([one.long_gaps_ns for one in found], dtype=np.int64)
-    kernels_n = np.array([one.kernels_n for one in found], dtype=np.int64)
-    peak_n = np.array([one.peak_n for one in found], dtype=np.int64)
-    p50_ns = distribution_columns(*_joined([one.durations for one in found]))["p50_ns"]
+    active_ns = window_ns - np.array([item.long_gaps_ns for item in found], dtype=np.int64)
+    kernels_n = np.array([item.kernels_n for item in found], dtype=np.int64)
+    peak_n = np.array([item.peak_n for item in found], dtype=np.int64)
+    p50_ns = distribution_columns(*_joined([item.durations for item in found]))["p50_ns"]
     peak_rate = _per_second(peak_n, np.full(len(peak_n), PEAK_NS))
     copied = ("rank", "file", "device_id", "window_start_ns", "window_end_ns", "window_ns")
     return {
         **{name: devices[name] for name in copied},
         "active_ns": active_ns,
-        "long_gaps_n": [one.long_gaps_n for one in found],
+        "long_gaps_n": [item.long_gaps_n for item in found],
         "kernels_n": kernels_n,
-        "graph_nodes_n": [one.graph_nodes_n for one in found],
+        "graph_nodes_n": [item.graph_nodes_n for item in found],
         "rate_window": _per_second(kernels_n, window_ns),
         "rate_active": _per_second(kernels_n, active_ns),
         "rate_peak_100ms": peak_rate,
         "peak_kernels_n": peak_n,
-        "peak_start_ns": [one.peak_start_ns for one in found],
+        "peak_start_ns": [item.peak_start_ns for item in found],
         "p50_ns": p50_ns,
-        **_short_columns([one.short_n for one in found], kernels_n),
+        **_short_columns([item.short_n for item in found], kernels_n),
         "storm": _storms(peak_rate, p50_ns),
-        **_call_columns([one.calls for one in found]),
+        **_call_columns([item.calls for item in found]),
         **_stage_columns(rows, kernels_n),
     }
 
@@ -88,7 +88,7 @@ def _storms(rate: npt.NDArray[np.float64], p50_ns: Any) -> npt.NDArray[np.bool_]
 def _short_columns(counts: Sequence[tuple[int, ...]], kernels_n: IntArray) -> Columns:
     columns: Columns = {}
     for index, limit_ns in enumerate(SHORT_NS):
-        short_n = np.array([one[index] for one in counts], dtype=np.int64)
+        short_n = np.array([count[index] for count in counts], dtype=np.int64)
         columns[f"under_{limit_ns // 1000}us_n"] = short_n
         columns[f"under_{limit_ns // 1000}us_pct"] = percent(short_n, kernels_n)
     return columns
@@ -96,10 +96,10 @@ def _short_columns(counts: Sequence[tuple[int, ...]], kernels_n: IntArray) -> Co
 
 def _call_columns(calls: Sequence[CallTimes | None]) -> Columns:
     return {
-        one.name: pd.array(
-            [None if call is None else getattr(call, one.name) for call in calls], dtype="Int64"
+        field.name: pd.array(
+            [None if call is None else getattr(call, field.name) for call in calls], dtype="Int64"
         )
-        for one in fields(CallTimes)
+        for field in fields(CallTimes)
     }
 
 

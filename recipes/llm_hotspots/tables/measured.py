@@ -43,7 +43,7 @@ _SUMS: Final = ("samples_n", "sampled_ns", "own_ns", "weighted")
 
 def memory_columns(parts: Sequence[tuple[Rank, Sequence[MemorySeries]]]) -> dict[str, Columns]:
     """Return the tables memory, memory_watermarks and memory_allocators."""
-    series = [(rank, one) for rank, some in parts for one in some]
+    series = [(rank, item) for rank, some in parts for item in some]
     allocators = [(rank, one, who) for rank, one in series for who in one.allocators]
     fields = ("api", "allocations_n", "allocated_bytes", "peak_bytes", "end_bytes")
     return {
@@ -95,19 +95,19 @@ def gpu_metric_columns(
     }
     none = sums["own_ns"] == 0
     return {
-        "rank": [one[0].number for one in scopes],
-        "file": [one[0].file for one in scopes],
-        "device_id": [one[1].device_id for one in scopes],
-        "gpu_id": [one[1].link.gpu_id for one in scopes],
-        "gpu_source": [one[1].link.source for one in scopes],
-        "metric": [one[2].metric for one in scopes],
-        "scope": [one[3] for one in scopes],
-        "name": [one[4] for one in scopes],
+        "rank": [scope[0].number for scope in scopes],
+        "file": [scope[0].file for scope in scopes],
+        "device_id": [scope[1].device_id for scope in scopes],
+        "gpu_id": [scope[1].link.gpu_id for scope in scopes],
+        "gpu_source": [scope[1].link.source for scope in scopes],
+        "metric": [scope[2].metric for scope in scopes],
+        "scope": [scope[3] for scope in scopes],
+        "name": [scope[4] for scope in scopes],
         "mean_pct": np.where(none, np.nan, sums["weighted"] / np.where(none, 1, sums["own_ns"])),
         "samples_n": sums["samples_n"],
         "own_ns": sums["own_ns"],
         "own_pct": percent(sums["own_ns"], sums["sampled_ns"]),
-        "period_ns": [one[2].period_ns for one in scopes],
+        "period_ns": [scope[2].period_ns for scope in scopes],
     }
 
 
@@ -152,7 +152,7 @@ def _scoped(
     return [
         ("window", None, tuple(columns[-1].tolist())),
         *(
-            ("category", name, tuple(int(one[i]) for one in sums))
+            ("category", name, tuple(int(item[i]) for item in sums))
             for i, name in enumerate(categories)
         ),
         *(("kernel", name, tuple(columns[place[name]].tolist())) for name in top if name in place),

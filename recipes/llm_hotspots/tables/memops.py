@@ -79,7 +79,7 @@ def _all_memops(rows: _RankRows, counts: MemopCounts) -> Columns:
     """Return the kinds over all ranks, percentiles exact."""
     parts = [one.rows for _, one in rows]
     codes, code = distinct_codes(joined([part.kind for part in parts]))
-    kinds = [MoveKind.of(one) for one in codes.tolist()]
+    kinds = [MoveKind.of(code) for code in codes.tolist()]
     peaks_of: list[set[int | None]] = [set() for _ in kinds]
     ranks_of: list[set[int | None]] = [set() for _ in kinds]
     owners = [(rank, one.peaks[device]) for rank, one in rows for device in one.rows.device_id]
@@ -115,7 +115,7 @@ def _blocking(rows: _RankRows) -> Columns:
         "rank": [rank.number for rank, part in parts for _ in part.kind],
         "file": [rank.file for rank, part in parts for _ in part.kind],
         "device_id": joined([part.device_id for _, part in parts]),
-        "rule": [RULES[one] for _, part in parts for one in part.rule.tolist()],
+        "rule": [RULES[value] for _, part in parts for value in part.rule.tolist()],
         "api": [name for _, part in parts for name in part.api],
         **_kind_columns(kinds),
         "ops_n": joined([part.ops_n for _, part in parts]),
@@ -130,10 +130,10 @@ def _blocking(rows: _RankRows) -> Columns:
 
 def _kind_columns(kinds: Sequence[MoveKind]) -> Columns:
     return {
-        "kind": [one.kind for one in kinds],
-        "source_memory": [one.source for one in kinds],
-        "target_memory": [one.target for one in kinds],
-        "pageable": pd.array([one.pageable for one in kinds], dtype="boolean"),
+        "kind": [kind.kind for kind in kinds],
+        "source_memory": [kind.source for kind in kinds],
+        "target_memory": [kind.target for kind in kinds],
+        "pageable": pd.array([kind.pageable for kind in kinds], dtype="boolean"),
     }
 
 
@@ -170,7 +170,7 @@ def _rates(
     unknown = (sizes.n < times.n) | (times.total == 0)
     # Bytes a nanosecond are gigabytes a second.
     rate = np.where(unknown, np.nan, sizes.total / np.where(times.total == 0, 1, times.total))
-    traffic = _floats([one.device_traffic for one in kinds])
+    traffic = _floats([kind.device_traffic for kind in kinds])
     peak = np.where(np.isnan(traffic), np.nan, _floats(peaks) / BYTES_PER_GB)
     return {"rate_gb_s": rate, "peak_gb_s": peak, "peak_pct": 100.0 * rate * traffic / peak}
 

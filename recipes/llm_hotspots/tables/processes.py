@@ -32,9 +32,9 @@ def process_columns(
     moved = moved.groupby("rank").sum().reindex(numbers, fill_value=0)
     # --device may leave a rank none.
     sums = by_rank.sum(numeric_only=True).reindex(numbers, fill_value=0)
-    told = {name: is_communication(name) for name in sources["full_name"].unique()}
-    mine = sources["full_name"].map(told).to_numpy(dtype=bool)
-    communication = sources[mine].groupby("rank")["total_ns"].sum()
+    reported = {name: is_communication(name) for name in sources["full_name"].unique()}
+    selected = sources["full_name"].map(reported).to_numpy(dtype=bool)
+    communication = sources[selected].groupby("rank")["total_ns"].sum()
     communication_ns = communication.reindex(numbers, fill_value=0).to_numpy(np.int64)
     kernel_ns = sums["kernel_total_ns"].to_numpy(np.int64)
     window_ns, busy_ns = (sums[name].to_numpy(np.int64) for name in ("window_ns", "busy_ns"))

@@ -247,15 +247,17 @@ def _extreme_files(
     longest: list[list[str]] = [[] for _ in names]
     position = {name: index for index, name in enumerate(names)}
     for rank, one in rows:
-        mine = one.stats.moments
+        selected = one.stats.moments
         code = np.array([position[name] for name in one.names], dtype=np.int64)[one.stats.name]
         for files, extreme in (
-            (shortest, mine.minimum == moments.minimum[code]),
-            (longest, mine.maximum == moments.maximum[code]),
+            (shortest, selected.minimum == moments.minimum[code]),
+            (longest, selected.maximum == moments.maximum[code]),
         ):
-            for index in code[(mine.n > 0) & extreme]:
+            for index in code[(selected.n > 0) & extreme]:
                 files[index].append(rank.file)
-    return [", ".join(one) or None for one in shortest], [", ".join(one) or None for one in longest]
+    return [", ".join(item) or None for item in shortest], [
+        ", ".join(item) or None for item in longest
+    ]
 
 
 def _shown_names(rows: _RankRows, part: str) -> _Names:

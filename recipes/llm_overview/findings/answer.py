@@ -21,11 +21,11 @@ def findings(tables: Tables) -> list[Finding]:
     """Return a finding for each opportunity, and the recipes' remarks on the capture."""
     rows = records(tables["all_findings"])
     members = grouped((row for row in rows if row["opportunity"] is not None), "opportunity")
-    told = [
+    reported = [
         _opportunity(row, members[(row["opportunity"],)], step_unit(tables))
         for row in records(tables["opportunities"])
     ]
-    return [*told, *_remarks(rows)]
+    return [*reported, *_remarks(rows)]
 
 
 def answer(tables: Tables) -> str:
@@ -51,15 +51,17 @@ def caveats(tables: Tables) -> list[str]:
 
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
-    classes = [name for one in members for name in (one["wall_classes"] or "").split(", ") if name]
+    classes = [
+        name for member in members for name in (member["wall_classes"] or "").split(", ") if name
+    ]
     lead, *others = sorted(members, key=lambda one: one["account"] != LEAD)
-    more = f" Also seen: {'; '.join(_seen(one) for one in others)}." if others else ""
+    more = f" Also seen: {'; '.join(_seen(other) for other in others)}." if others else ""
     made = RULES["opportunity"].finding(
         gain=_gain(row, tuple(dict.fromkeys(classes)), step_unit),
         details=f"{row['details']}{more}",
         fields={"title": row["title"], "recommendation": row["recommendation"]},
         evidence=tuple(_evidence([lead, *others])),
-        numbers={name: value for one in members for name, value in _numbers(one).items()},
+        numbers={name: value for member in members for name, value in _numbers(member).items()},
         cause=row["cause"],
         cause_ns=row["cause_ns"],
         culprit=row["culprit"],
@@ -69,7 +71,7 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
         name=lead["name"],
         record=row["record"],
         window_ns=_window(row),
-        tables=tuple(dict.fromkeys(one["recipe"] for one in [lead, *others])),
+        tables=tuple(dict.fromkeys(item["recipe"] for item in [lead, *others])),
     )
     return replace(made, rule=row["rule"])
 
@@ -101,10 +103,12 @@ def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
 
 
 def _numbers(row: Record) -> dict[str, float]:
-    told = {f"{row['recipe']}.{row['rule']}.{name}": value for name, value in _json(row).items()}
+    reported = {
+        f"{row['recipe']}.{row['rule']}.{name}": value for name, value in _json(row).items()
+    }
     gains = ("gain_ns", "gain_pct", "gain_step_ns")
     gain = {f"{row['recipe']}.{row['rule']}.{name}": row[name] for name in gains}
-    return told | {name: value for name, value in gain.items() if value is not None}
+    return reported | {name: value for name, value in gain.items() if value is not None}
 
 
 def _json(row: Record) -> dict[str, float]:
@@ -126,11 +130,11 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
 
     Those that every run makes, the overview makes too.
     """
-    told: dict[tuple[str, str], Finding] = {}
+    reported: dict[tuple[str, str], Finding] = {}
     for row in rows:
         if row["kind"] != CAPTURE or row["rule"] in OF_EVERY_RUN:
             continue
-        if (row["rule"], row["title"]) not in told:
+        if (row["rule"], row["title"]) not in reported:
             made = RULES["remark"].finding(
                 details=row["details"],
                 fields={"title": row["title"], "recommendation": row["recommendation"]},
@@ -141,5 +145,5 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
                 device_id=row["device_id"],
                 record=row["record"],
             )
-            told[row["rule"], row["title"]] = replace(made, rule=row["rule"])
-    return list(told.values())
+            reported[row["rule"], row["title"]] = replace(made, rule=row["rule"])
+    return list(reported.values())

@@ -57,8 +57,8 @@ def marks_of(
     """
     marks = []
     for row in opportunities:
-        there = [one for one in shown if one[0].rank.number == _rank_of(row)]
-        exact = [one for one in there if one[0].device_id == row["device_id"]]
+        there = [item for item in shown if item[0].rank.number == _rank_of(row)]
+        exact = [item for item in there if item[0].device_id == row["device_id"]]
         if not there or clocks is None:
             continue
         gpu, lane = (exact or there)[0]

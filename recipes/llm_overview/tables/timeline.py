@@ -114,7 +114,7 @@ def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[Lane]]) -> dict[str, p
         marks = marks_of(view, shown, plan.opportunities, plan.clocks)
         rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
     table = load_manifest("llm_overview").table(_TABLE)
-    columns = {one.name: [row[one.name] for row in rows] for one in table.columns}
+    columns = {column.name: [row[column.name] for row in rows] for column in table.columns}
     return {_TABLE: declared_frame(table, columns)}
 
 
@@ -124,7 +124,7 @@ def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
         return engine
     profiles = next(iter(parts.values())).run.profiles
     return detect_engine(
-        {name for one in profiles for rank in one.ranks for name in rank.wall.kernel_names}
+        {name for profile in profiles for rank in profile.ranks for name in rank.wall.kernel_names}
     )
 
 

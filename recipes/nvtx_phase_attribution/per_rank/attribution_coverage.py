@@ -98,8 +98,8 @@ def range_missing(ops: RankOps) -> dict[str, tuple[int, int]]:
     time_ns = every.end_ns - every.start_ns
     found = {}
     for index, table in enumerate(ops.ranged.tables):
-        mine = lost & (code == index)
-        found[OP_TABLES[table]] = (int(mine.sum()), int(time_ns[mine].sum()))
+        selected = lost & (code == index)
+        found[OP_TABLES[table]] = (int(selected.sum()), int(time_ns[selected].sum()))
     return found
 
 
@@ -152,8 +152,8 @@ def _cut_until(ranged: RangedOps, begin_ns: int) -> IntArray:
     outermost = alone & ~np.isin(code, np.unique(code[~alone]))
     until_ns = np.full(tree.threads.size, begin_ns, dtype=np.int64)
     for thread in range(tree.threads.size):
-        mine = slice(tree.bounds[thread], tree.bounds[thread + 1])
-        rows = np.flatnonzero(outermost[mine]) + tree.bounds[thread]
+        selected = slice(tree.bounds[thread], tree.bounds[thread + 1])
+        rows = np.flatnonzero(outermost[selected]) + tree.bounds[thread]
         if rows.size:
             longest_ns = int((tree.end_ns[rows] - tree.start_ns[rows]).max())
             until_ns[thread] = min(int(tree.start_ns[rows[0]]), begin_ns + longest_ns)

@@ -94,13 +94,13 @@ class _Line:
 
 def _line(trace: RankTrace, ops: RankOps, device: int, device_id: IntArray) -> _Line:
     every = ops.ranged.every
-    mine = device_id == device
+    selected = device_id == device
     starts, ends, phase = every.start_ns, every.end_ns, ops.every_phase
-    if not mine.all():
-        starts, ends, phase = starts[mine], ends[mine], phase[mine]
+    if not selected.all():
+        starts, ends, phase = starts[selected], ends[selected], phase[selected]
     # Of operations that start together, which one ends a gap: the one launched first, then the
     # order of tables and rows.
-    launched = every.launched_ns if mine.all() else every.launched_ns[mine]
+    launched = every.launched_ns if selected.all() else every.launched_ns[selected]
     order = start_order(
         starts, lambda some: (np.where(launched[some] < 0, _NEVER, launched[some]), some)
     )

@@ -156,20 +156,20 @@ def _instance_rows(
     rows, instance = rows[among], instance[among]
     found = []
     for code in chosen.tolist():
-        mine = rows[instance == code]
+        selected = rows[instance == code]
         piece = int(first[event[code]])
-        steps = ops.step[mine]
+        steps = ops.step[selected]
         found.append(
             InstanceRow(
-                phase=ops.phase_names[int(ops.phase[mine[0]])],
+                phase=ops.phase_names[int(ops.phase[selected[0]])],
                 name=ops.ranged.raw_name(piece),
                 step=int(steps[0]),
                 start_ns=int(tree.start_ns[piece]),
                 end_ns=int(last_end[event[code]]),
-                ops_n=int(ops.inside[mine].sum()),
-                gpu_ns=int(ops.clipped_ns[mine].sum()),
-                gpu_start_ns=int(one.start_ns[mine].min()),
-                gpu_end_ns=int(one.end_ns[mine].max()),
+                ops_n=int(ops.inside[selected].sum()),
+                gpu_ns=int(ops.clipped_ns[selected].sum()),
+                gpu_start_ns=int(one.start_ns[selected].min()),
+                gpu_end_ns=int(one.end_ns[selected].max()),
             )
         )
     return tuple(found)
@@ -180,7 +180,7 @@ def _kernels(ops: RankOps) -> SumsByKey:
     used, code = distinct_codes(ops.pairs(ops.name, names_n))
     keys: list[Key] = [
         (ops.phase_names[phase], ops.kinds[name], ops.names[name], ops.full_names[name])
-        for phase, name in (divmod(one, names_n) for one in used.tolist())
+        for phase, name in (divmod(value, names_n) for value in used.tolist())
     ]
     counted = code[ops.inside]
     return SumsByKey.of(
@@ -207,7 +207,7 @@ def _collectives(trace: RankTrace, ops: RankOps) -> SumsByKey:
     used, code = distinct_codes(ops.pairs(ops.name, len(full_names))[rows])
     keys: list[Key] = [
         (ops.phase_names[phase], operation_of(full_names[name]))
-        for phase, name in (divmod(one, len(full_names)) for one in used.tolist())
+        for phase, name in (divmod(value, len(full_names)) for value in used.tolist())
     ]
     inside = ops.inside[rows]
     return SumsByKey.of(
@@ -230,12 +230,12 @@ def _exposed_ns(trace: RankTrace, ops: RankOps, rows: IntArray) -> IntArray:
     own_device = ranged.chosen(device)[rows]
     exposed = ops.clipped_ns[rows].copy()
     for own in np.unique(own_device).tolist():
-        mine = np.flatnonzero(own_device == own)
+        selected = np.flatnonzero(own_device == own)
         other = computes & (device == own)
         spans = union_intervals(ranged.every.start_ns[other], ranged.every.end_ns[other])
         if trace.windows_ns is not None:
             spans = intersect_intervals(spans, trace.windows_ns)
-        at = rows[mine]
+        at = rows[selected]
         hidden = covered_ns(one.end_ns[at], spans) - covered_ns(one.start_ns[at], spans)
-        exposed[mine] -= hidden
+        exposed[selected] -= hidden
     return exposed

@@ -48,10 +48,10 @@ class Paths:
         rows = np.flatnonzero(chosen)
         order = rows[np.argsort(depth[rows], kind="stable")]
         levels = np.split(order, np.cumsum(np.bincount(depth[rows], minlength=1))[:-1])
-        for level, mine in enumerate(levels):
-            above = of_piece[around[mine]]
-            used, code = distinct_codes((above + 1) * labels_n + label[mine])
-            of_piece[mine] = paths_n + code
+        for level, selected in enumerate(levels):
+            above = of_piece[around[selected]]
+            used, code = distinct_codes((above + 1) * labels_n + label[selected])
+            of_piece[selected] = paths_n + code
             parents.append(used // max(labels_n, 1) - 1)
             labels.append(used % max(labels_n, 1))
             depths.append(np.full(used.size, level, dtype=np.int64))
@@ -70,8 +70,8 @@ class Paths:
         """Return the sum over each path and all inside it; `own` has shape (paths,)."""
         total = own.copy()
         for level in range(int(self.depth.max(initial=0)), 0, -1):
-            mine = np.flatnonzero(self.depth == level)
-            np.add.at(total, self.parent[mine], total[mine])
+            selected = np.flatnonzero(self.depth == level)
+            np.add.at(total, self.parent[selected], total[selected])
         return total
 
     def outermost(self) -> _Mask:

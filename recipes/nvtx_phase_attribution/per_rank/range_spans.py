@@ -132,8 +132,8 @@ def free_inclusive(
     found = {name: np.zeros(labels_n, dtype=np.int64) for name in columns}
     free = np.flatnonzero(chosen[tree.pushed_n :]) + tree.pushed_n
     for code in np.unique(label[free]).tolist():
-        mine = free[label[free] == code]
-        spans = union_intervals(tree.start_ns[mine], tree.end_ns[mine])
+        selected = free[label[free] == code]
+        spans = union_intervals(tree.start_ns[selected], tree.end_ns[selected])
         low, high = (np.searchsorted(at_ns, edge, side="left") for edge in spans.T)
         for name, sums in until.items():
             found[name][code] = int((sums[high] - sums[low]).sum())

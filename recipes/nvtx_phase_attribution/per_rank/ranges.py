@@ -112,8 +112,8 @@ def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
     chosen = np.ones(len(tree), dtype=bool)
     if (domain := options["domain"]) is not None:
         wanted = "" if domain == "default" else domain
-        told = np.array([one == wanted for one in names.domains], dtype=bool)
-        chosen &= told[names.domain]
+        reported = np.array([domain == wanted for domain in names.domains], dtype=bool)
+        chosen &= reported[names.domain]
     if options["match"] is not None:
         pattern = parse_pattern(options["match"])
         chosen &= names.told(pattern.matches).astype(bool)
@@ -134,8 +134,8 @@ def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:
     keys: list[Key] = []
     examples: dict[Key, str] = {}
     phases: dict[Key, str] = {}
-    for one in used.tolist():
-        rest, text = divmod(one, texts_n)
+    for value in used.tolist():
+        rest, text = divmod(value, texts_n)
         kind, domain = divmod(rest, domains_n)
         key = (START_END if kind else PUSH_POP, names.domains[domain], shown[text])
         keys.append(key)

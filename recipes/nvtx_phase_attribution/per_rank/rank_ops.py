@@ -89,7 +89,9 @@ class RankOps:
     def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
         """Look at one rank."""
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
-        text_phase = np.array([phases.phase_of(one) for one in ranged.names.texts], dtype=np.int64)
+        text_phase = np.array(
+            [phases.phase_of(text) for text in ranged.names.texts], dtype=np.int64
+        )
         own = text_phase[ranged.names.code]
         owner = owners(ranged, own >= 0)
         every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
@@ -266,13 +268,13 @@ def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.in
     device = ranged.chosen(ranged.column("device_id"))
     shares = np.zeros(starts.shape, dtype=np.int64)
     devices = distinct(device).tolist()
-    for one in devices:
-        mine = slice(None) if len(devices) == 1 else np.flatnonzero(device == one)
-        low, high, ties = starts[mine], ends[mine], tie_break[mine].astype(np.int64)
+    for item in devices:
+        selected = slice(None) if len(devices) == 1 else np.flatnonzero(device == item)
+        low, high, ties = starts[selected], ends[selected], tie_break[selected].astype(np.int64)
         if trace.windows_ns is None:
-            shares[mine] = exclusive_ns(low, high, ties)
+            shares[selected] = exclusive_ns(low, high, ties)
         else:
             owner, begins, stops = clip_to_windows(low, high, trace.windows_ns)
             pieces_ns = exclusive_ns(begins, stops, ties[owner], low[owner])
-            shares[mine] = summed(owner, pieces_ns, low.size)
+            shares[selected] = summed(owner, pieces_ns, low.size)
     return shares

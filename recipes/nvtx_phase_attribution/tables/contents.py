@@ -177,11 +177,11 @@ def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
 def _instances(partial: PhasePartial, frames: PhaseFrames, parts: Parts) -> Columns:
     found = [(rank, row) for rank, one in parts for row in one.instances]
     found.sort(key=lambda one: (-one[1].gpu_ns, _number(one[0]), one[1].start_ns, one[1].name))
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     kept = []
     for rank, row in found:
-        told[row.phase] = told.get(row.phase, 0) + 1
-        if told[row.phase] <= _INSTANCES:
+        reported[row.phase] = reported.get(row.phase, 0) + 1
+        if reported[row.phase] <= _INSTANCES:
             kept.append((rank, row))
     medians = _medians(partial)
     names = ("phase", "name", "start_ns", "end_ns", "ops_n", "gpu_ns", "gpu_start_ns", "gpu_end_ns")

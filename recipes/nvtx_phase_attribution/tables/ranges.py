@@ -155,7 +155,7 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     sums = [_paths(one, path) for _, one in parts]
     total = SumsByKey.merge(sums)
     ranks_n = SumsByKey.merge(
-        [SumsByKey(one.keys, {"n": np.ones(len(one.keys), dtype=np.int64)}) for one in sums]
+        [SumsByKey(item.keys, {"n": np.ones(len(item.keys), dtype=np.int64)}) for item in sums]
     ).sums.get("n", np.empty(0, dtype=np.int64))
     place = {key: index for index, key in enumerate(total.keys)}
     parent = np.array([place.get(key[:-1], -1) for key in total.keys], dtype=np.int64)
@@ -209,13 +209,13 @@ def _paths(one: RankPhases, path: Any) -> SumsByKey:
 def _unique(texts: Sequence[str]) -> list[str]:
     """Return texts of which each occurs once: names may hold what stands between them."""
     used = set(texts)
-    told: set[str] = set()
+    reported: set[str] = set()
     found = []
     for text in texts:
         one, number = text, 2
-        while one in told or (one != text and one in used):
+        while one in reported or (one != text and one in used):
             one, number = f"{text} ({number})", number + 1
-        told.add(one)
+        reported.add(one)
         found.append(one)
     return found
 
@@ -223,8 +223,8 @@ def _unique(texts: Sequence[str]) -> list[str]:
 def _rolled_up(own: IntArray, parent: IntArray, depth: IntArray) -> IntArray:
     total = own.copy()
     for level in range(int(depth.max(initial=0)), 0, -1):
-        mine = np.flatnonzero(depth == level)
-        np.add.at(total, parent[mine], total[mine])
+        selected = np.flatnonzero(depth == level)
+        np.add.at(total, parent[selected], total[selected])
     return total
 
 

@@ -78,8 +78,8 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         "file": [rank.file for (rank, _), n in zip(steps, sizes, strict=True) for _ in range(n)],
         "step": every(lambda one: one.number),
         "name": [name for _, one in steps for name in one.names],
-        "warmup": [bool(one) for _, steps_of in steps for one in steps_of.warmup],
-        "full": [bool(one) for _, steps_of in steps for one in steps_of.full],
+        "warmup": [bool(item) for _, steps_of in steps for item in steps_of.warmup],
+        "full": [bool(item) for _, steps_of in steps for item in steps_of.full],
         "phase": [
             one.phases[code] if code >= 0 else None
             for _, one in steps
@@ -116,7 +116,7 @@ def _statistics(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Col
             continue
         for measure, of in _MEASURES.items():
             values = [of(one)[mask] for (_, one), mask in zip(steps, masks, strict=True)]
-            found.append((which, phase, measure, [one[one != NULL_INT] for one in values]))
+            found.append((which, phase, measure, [value[value != NULL_INT] for value in values]))
     return {
         "which": [row[0] for row in found],
         "phase": [row[1] for row in found],
@@ -147,16 +147,16 @@ def _distributions(
         tokens_n: Tokens of a step.
         work: Values that tell which rank is slow; None: the same.
     """
-    group = np.repeat(np.arange(len(groups)), [sum(map(len, one)) for one in groups])
-    values = joined([values for one in groups for values in one])
+    group = np.repeat(np.arange(len(groups)), [sum(map(len, group)) for group in groups])
+    values = joined([values for group in groups for values in group])
     counts = ValueCounts.from_values(group, values)
     moments = counts.moments(len(groups))
     columns = distribution_columns(moments, counts.order_statistics(len(groups)))
     medians = [
-        [float(np.median(own)) if own.size else -1.0 for own in one] for one in work or groups
+        [float(np.median(own)) if own.size else -1.0 for own in item] for item in work or groups
     ]
-    slow = [int(np.argmax(one)) if one else 0 for one in medians]
-    known = [[value for value in one if value >= 0] for one in medians]
+    slow = [int(np.argmax(median)) if median else 0 for median in medians]
+    known = [[value for value in median if value >= 0] for median in medians]
     return {
         "steps_n": moments.n,
         "total_ns": moments.total,
@@ -173,8 +173,8 @@ def _distributions(
 def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
     def statistics(of: Callable[[StepRows], IntArray], prefix: str) -> Columns:
         groups = [of(one)[one.steady] for _, one in steps]
-        groups = [one[one != NULL_INT] for one in groups]
-        group = np.repeat(np.arange(len(groups)), [one.size for one in groups])
+        groups = [group[group != NULL_INT] for group in groups]
+        group = np.repeat(np.arange(len(groups)), [group.size for group in groups])
         counts = ValueCounts.from_values(group, joined(groups))
         columns = distribution_columns(
             counts.moments(len(groups)), counts.order_statistics(len(groups))
@@ -217,8 +217,8 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[st
             some = one.steady & (one.phase_ns[:, code] > 0)
             by_phase.setdefault(phase, [nothing] * len(steps))[at] = one.phase_ns[some, code]
             work.setdefault(phase, [nothing] * len(steps))[at] = one.work_ns[some, code]
-    names = [name for name in frames.names if any(len(one) for one in by_phase.get(name, ()))]
-    sums = {name: sum(int(one.sum()) for one in by_phase[name]) for name in names}
+    names = [name for name in frames.names if any(len(item) for item in by_phase.get(name, ()))]
+    sums = {name: sum(int(item.sum()) for item in by_phase[name]) for name in names}
     names.sort(key=lambda name: -sums[name])
     rows = [
         (rank, name, by_phase[name][at], work[name][at])

@@ -61,13 +61,13 @@ def _attribution(parts: Parts) -> Columns:
     rows = rows.sort_values(["at", "place"], kind="stable", ignore_index=True)
     gpu_ns = rows["gpu_ns"].to_numpy(dtype=np.int64)
     whole = rows.groupby("at")["gpu_ns"].transform("sum").to_numpy(dtype=np.int64)
-    told = [PARTS[name] for name in rows["part"]]
+    reported = [PARTS[name] for name in rows["part"]]
     return {
         **{name: rows[name] for name in ("rank", "file", "part", *names)},
-        "attributed": [one.attributed for one in told],
+        "attributed": [item.attributed for item in reported],
         "gpu_pct": percent(gpu_ns, whole),
-        "meaning": [one.meaning for one in told],
-        "capture": [one.capture for one in told],
+        "meaning": [item.meaning for item in reported],
+        "capture": [item.capture for item in reported],
     }
 
 
@@ -92,8 +92,8 @@ def _marks(parts: Parts) -> Columns:
     return {
         "rank": [rank.number for rank, _ in parts],
         "file": [rank.file for rank, _ in parts],
-        **{name: [getattr(one, name) for one in marks] for name in names},
-        "domains": [", ".join(one or "(default)" for one in mark.domains) for mark in marks],
+        **{name: [getattr(mark, name) for mark in marks] for name in names},
+        "domains": [", ".join(domain or "(default)" for domain in mark.domains) for mark in marks],
         "steps": [None if one.steps is None else one.steps.kind.name for _, one in parts],
         "steps_n": [0 if one.steps is None else len(one.steps.names) for _, one in parts],
     }

@@ -178,10 +178,10 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
         (lever.about, "Most of it", "path_ns"),
         (lever.beside, "Most of a single step's path have the kernels", "worst_ns"),
     ):
-        top = [one for one in rows if one["change"] == change and one[column]]
+        top = [item for item in rows if item["change"] == change and item[column]]
         top = sorted(top, key=lambda one: -one[column])[:_TOP]
         if top:
-            parts = [f"{quoted(shortened(one['name']))} {format_ns(one[column])}" for one in top]
+            parts = [f"{quoted(shortened(item['name']))} {format_ns(item[column])}" for item in top]
             most += f" {words}: {', '.join(parts)}."
         for one in top:
             evidence += cells("ceilings", one, ("change", "name"), (column,))
@@ -227,12 +227,12 @@ def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     gpu = _gpu(tables, row["name"])
     replay = replayed(tables, f"rank:{row['name']}")
     gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n, replay)
-    told, cell = replay_words(replay)
+    reported, cell = replay_words(replay)
     return RULES["path_straggler"].finding(
         gain=gain,
         fields={"gain": gain_words(gain), "rank": gpu.rank},
         details=_details(row).replace("on the path", "later than the median rank, on the path")
-        + told,
+        + reported,
         evidence=cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
         + cell,
         culprit=f"rank:{gpu.rank}",
@@ -256,13 +256,13 @@ def _repeated(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
     copies = {**on_path[0], "path_ns": path_ns}
     gain = _gain(copies, gpu, (COPIES, IDLE), tables, n)
     size = format_bytes(edge["repeated_bytes"])
-    told = counted(edge["repeated_copies_n"], "copy", "copies")
+    reported = counted(edge["repeated_copies_n"], "copy", "copies")
     return [
         RULES["repeated_copies"].finding(
             gain=gain,
-            fields={"copies": told, "unit": edge["step_unit"], "size": size},
-            details=f"{told} of {format_bytes(LARGE_BYTES)} or more each, of the same sizes in all "
-            f"{n} {edge['step_unit']}s of rank {gpu.rank}; they take {format_ns(step_ns)} a "
+            fields={"copies": reported, "unit": edge["step_unit"], "size": size},
+            details=f"{reported} of {format_bytes(LARGE_BYTES)} or more each, of the same sizes in "
+            f"all {n} {edge['step_unit']}s of rank {gpu.rank}; they take {format_ns(step_ns)} a "
             f"{edge['step_unit']}, {format_ns(path_ns)} of it on the critical path.",
             evidence=cells(
                 "rank_edges", edge, ("rank", "file"), ("repeated_copies_n", "repeated_bytes")

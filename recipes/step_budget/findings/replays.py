@@ -16,9 +16,9 @@ def replay_words(row: Record | None) -> tuple[str, tuple[Evidence, ...]]:
     """Return what a replay says of a fix, as a sentence, and the cells with its numbers."""
     if row is None or row["gain_pct"] is None or row["certain_pct"] is None:
         return "", ()
-    told = (
+    reported = (
         f" Replayed with the fix, a step takes {format_ns(row['then_ns'])}, "
         f"{format_percent(row['gain_pct'])} less; {format_percent(row['certain_pct'])} of the path "
         "then is certain."
     )
-    return told, cells("what_if", row, ("change",), ("then_ns", "gain_pct", "certain_pct"))
+    return reported, cells("what_if", row, ("change",), ("then_ns", "gain_pct", "certain_pct"))

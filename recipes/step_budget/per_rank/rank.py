@@ -48,9 +48,9 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
     edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
     first = np.column_stack((edge_ns[:-1], edge_ns[1:]))
     edges = path_edges(trace, ops, host, pid_of(rank.global_pid))
-    tails = np.concatenate([np.empty(0, dtype=np.int64), *(one.tail for one in windows)])
+    tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     forest, segments = path_forest(trace, edges, names.texts, tails, steps.of_op)
-    bounds = np.cumsum([one.tail.size for one in windows])[:-1]
+    bounds = np.cumsum([window.tail.size for window in windows])[:-1]
     marks = step_marks(trace, ops, steps, first, options)
     budget = RankBudget(
         step=steps.kind,
@@ -88,7 +88,7 @@ def _device(forest: PathForest, windows: Windows, tail: IntArray) -> DeviceBudge
 
 def _cuts(forest: PathForest, windows: Sequence[Windows]) -> IntArray:
     """Return when steps of the job may end: from each end here to that of the next collective."""
-    ends = np.concatenate([np.empty(0, dtype=np.int64), *(one.edge_ns for one in windows)])
+    ends = np.concatenate([np.empty(0, dtype=np.int64), *(window.edge_ns for window in windows)])
     left_ns = np.sort(forest.member_end_ns)
     after = np.searchsorted(left_ns, ends, side="right")
     # Collectives of other devices and streams end about then, too.
@@ -101,10 +101,10 @@ def _shown(windows: Sequence[Windows], marks: Sequence[str]) -> IntArray:
     """Return the windows of a median and of the longest step of each device."""
     counted = np.flatnonzero([mark == COUNTED for mark in marks])
     spans = [np.empty((0, 2), dtype=np.int64)]
-    for one in windows:
-        order = counted[np.argsort(np.diff(one.edge_ns)[counted], kind="stable")]
+    for window in windows:
+        order = counted[np.argsort(np.diff(window.edge_ns)[counted], kind="stable")]
         some = order[[(order.size - 1) // 2, -1]] if order.size else order
-        spans.append(np.column_stack((one.edge_ns[some], one.edge_ns[some + 1])))
+        spans.append(np.column_stack((window.edge_ns[some], window.edge_ns[some + 1])))
     return np.concatenate(spans)
 
 

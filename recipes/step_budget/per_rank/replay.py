@@ -73,8 +73,10 @@ def rank_replay(
     weights = {"": graph.observed, "usual": graph.usual}
     asked = [parse_change(text) for text in options["what_if"] or ()]
     for change in dict.fromkeys([*_changes(graph, names), *asked]):
-        if (told := changed(graph, names, change)) is not None and told is not graph.observed:
-            weights[change.text] = told
+        if (
+            reported := changed(graph, names, change)
+        ) is not None and reported is not graph.observed:
+            weights[change.text] = reported
     condenser = Condenser(graph, marks, found)
     ns, codes = _columns(condenser, list(weights.values()))
     return RankReplay(
@@ -95,10 +97,10 @@ def rank_replay(
 def _columns(condenser: Condenser, weights: Sequence[Weights]) -> tuple[Any, Any]:
     """Return weights of edges and what they are, shape (edges, changes) each."""
     ns, codes = [], []
-    for told in weights:
-        column, through = condenser.weights(told)
+    for reported in weights:
+        column, through = condenser.weights(reported)
         ns.append(column)
-        codes.append(condenser.codes(told, through))
+        codes.append(condenser.codes(reported, through))
     table = np.stack(ns, axis=1)
     there = table[table != NEVER]
     narrow = np.iinfo(np.int32)
@@ -149,7 +151,7 @@ def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: R
         members=members,
         tails=np.concatenate(tails),
         ends_n=len(windows) * steps.n,
-        begin_ns=np.array([one.edge_ns[0] for one in windows], dtype=np.int64),
+        begin_ns=np.array([window.edge_ns[0] for window in windows], dtype=np.int64),
         begin_ops=np.concatenate(
             [
                 np.empty((0, 2), dtype=np.int64),

@@ -116,19 +116,21 @@ def _communicating(paths: JobPaths) -> list[int]:
 def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
     """Return what a person could change, and the time of each by walk."""
     charged, charges = paths.charged, paths.charged.charges
-    kinds = [CLASS_NAMES[one.kind] for one in charges]
-    rules = load_rules(detect_engine({one.detail for one in charges if one.kind == COMPUTE}))
+    kinds = [CLASS_NAMES[charge.kind] for charge in charges]
+    rules = load_rules(
+        detect_engine({charge.detail for charge in charges if charge.kind == COMPUTE})
+    )
     keys: list[tuple[str, Sequence[str | None]]] = [
         ("class", [None if kind in _NOBODYS else kind for kind in kinds]),
         (
             "category",
             [
-                rules.classify(one.detail).category if one.kind == COMPUTE else None
-                for one in charges
+                rules.classify(charge.detail).category if charge.kind == COMPUTE else None
+                for charge in charges
             ],
         ),
-        ("kernel", [one.detail if one.kind == COMPUTE else None for one in charges]),
-        ("copy", [one.detail if one.kind == COPY else None for one in charges]),
+        ("kernel", [charge.detail if charge.kind == COMPUTE else None for charge in charges]),
+        ("copy", [charge.detail if charge.kind == COPY else None for charge in charges]),
         (
             "api",
             [
@@ -136,7 +138,10 @@ def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
                 for one, kind in zip(charges, kinds, strict=True)
             ],
         ),
-        ("range", [one.detail or None if one.kind == HOST_NO_CUDA else None for one in charges]),
+        (
+            "range",
+            [charge.detail or None if charge.kind == HOST_NO_CUDA else None for charge in charges],
+        ),
     ]
     found = [(change, charged.by_charge.by_key(by_charge)) for change, by_charge in keys]
     if len(paths.rows) > 1:

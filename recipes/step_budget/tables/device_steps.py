@@ -63,21 +63,21 @@ def device_steps(rows: RankRows, meetings: Meetings) -> list[DeviceSteps]:
 
 def device_columns(steps: list[DeviceSteps], job: Job | None) -> Columns:
     """Return the table device_steps; `job` has the steps of the job, None where there are none."""
-    sizes = [len(one.mark) for one in steps]
-    edges = [one.device.edge_ns for one in steps]
-    window_ns = _joined([np.diff(one) for one in edges])
-    rungs = _stacked([one.device.rungs_ns for one in steps], 5)
-    time_ns = _stacked([one.time_ns for one in steps], len(CLASS_NAMES))
-    certain_ns = _stacked([one.certain_ns for one in steps], len(CLASS_NAMES)).sum(axis=1)
+    sizes = [len(step.mark) for step in steps]
+    edges = [step.device.edge_ns for step in steps]
+    window_ns = _joined([np.diff(edge) for edge in edges])
+    rungs = _stacked([step.device.rungs_ns for step in steps], 5)
+    time_ns = _stacked([step.time_ns for step in steps], len(CLASS_NAMES))
+    certain_ns = _stacked([step.certain_ns for step in steps], len(CLASS_NAMES)).sum(axis=1)
     return {
-        "rank": _repeated([one.rank.number for one in steps], sizes),
-        "file": _repeated([one.rank.file for one in steps], sizes),
-        "device_id": _repeated([one.device.device_id for one in steps], sizes),
+        "rank": _repeated([step.rank.number for step in steps], sizes),
+        "file": _repeated([step.rank.file for step in steps], sizes),
+        "device_id": _repeated([step.device.device_id for step in steps], sizes),
         "step": _joined([np.arange(n) for n in sizes]),
         "job_step": _of_job(steps, sizes, job),
-        "mark": [mark for one in steps for mark in one.mark],
-        "start_ns": _joined([one[:-1] for one in edges]),
-        "end_ns": _joined([one[1:] for one in edges]),
+        "mark": [mark for step in steps for mark in step.mark],
+        "start_ns": _joined([edge[:-1] for edge in edges]),
+        "end_ns": _joined([edge[1:] for edge in edges]),
         "window_ns": window_ns,
         "busy_compute_ns": rungs[:, 0],
         "busy_communication_ns": rungs[:, 1],

@@ -80,7 +80,7 @@ def _offsets(
     for place in working:
         if place in offsets:
             continue
-        if offsets and len({len(rows[one][1].mark) for one in working}) > 1:
+        if offsets and len({len(rows[item][1].mark) for item in working}) > 1:
             return None, "ranks have different numbers of steps, and no collective links them"
         offsets[place] = 0
         waiting = [place]

@@ -140,7 +140,7 @@ def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged
     charges = _charges(forests, trail)
     codes = _codes(forests, trail)
     by_charge, by_rank = (Sums.empty(n, walks_n) for n in (len(charges), len(forests)))
-    names = sorted({one.detail for one in charges if one.kind == SYNC_LATENCY})
+    names = sorted({charge.detail for charge in charges if charge.kind == SYNC_LATENCY})
     behind = Sums.empty(len(names), walks_n)
     visits, others = trail.arrays()
     for rows, more in _blocks(forests, visits, others):
@@ -160,7 +160,7 @@ def _codes(forests: Sequence[PathForest], trail: Trail) -> list[IntArray]:
     """Return the code of each charge of each forest, and last those of the trail."""
     place = {charge: code for code, charge in enumerate(_charges(forests, trail))}
     lists = [forest.charges for forest in forests] + [tuple(trail.charges)]
-    return [np.array([place[one] for one in some], dtype=np.int64) for some in lists]
+    return [np.array([place[item] for item in some], dtype=np.int64) for some in lists]
 
 
 def _blocks(
@@ -173,7 +173,7 @@ def _blocks(
         rows, forest = np.flatnonzero(visits[:, 1] == rank), forests[rank]
         segment = visits[rows, 2]
         sizes[rows] = np.diff(forest.first)[segment]
-        devices = np.array([one.device_id for one in forest.charges], dtype=np.int64)
+        devices = np.array([charge.device_id for charge in forest.charges], dtype=np.int64)
         of_device[rows] = devices[forest.code[forest.first[segment]]] != HOST
     starts = np.flatnonzero(of_device)
     reached = np.cumsum(sizes) - sizes
@@ -229,9 +229,9 @@ def _of_rank(forest: PathForest, codes: IntArray, order: IntArray, visits: IntAr
     begin = np.clip(forest.begin_ns[at], low[owner], upper)
     end = np.clip(end, begin, upper)
     # The end of a wait is kept even where the clocks leave it no time: it ends what it held back.
-    waits = np.array([one.kind == SYNC_LATENCY for one in forest.charges], dtype=bool)
+    waits = np.array([charge.kind == SYNC_LATENCY for charge in forest.charges], dtype=bool)
     kept = (end > begin) | (waits[forest.code[at]] & (end > low[owner]))
-    owner, nth, at, begin, end = (one[kept] for one in (owner, nth, at, begin, end))
+    owner, nth, at, begin, end = (item[kept] for item in (owner, nth, at, begin, end))
     return np.column_stack(
         (
             order[owner],
@@ -249,7 +249,7 @@ def _of_rank(forest: PathForest, codes: IntArray, order: IntArray, visits: IntAr
 
 def _idle_ns(forest: PathForest, segment: IntArray, at: IntArray, time_ns: IntArray) -> IntArray:
     """Return how much of stretches no device ran anything."""
-    devices = np.array([one.device_id for one in forest.charges], dtype=np.int64)
+    devices = np.array([charge.device_id for charge in forest.charges], dtype=np.int64)
     length_ns = np.maximum(forest.top_ns - forest.begin_ns[forest.first[1:] - 1], 1)
     part = (forest.idle_ns / length_ns)[segment]
     return np.where(devices[forest.code[at]] == HOST, np.rint(time_ns * part), time_ns).astype(
@@ -260,10 +260,10 @@ def _idle_ns(forest: PathForest, segment: IntArray, at: IntArray, time_ns: IntAr
 def _waits_before(pieces: Pieces, charges: Sequence[Charge], names: Sequence[str]) -> IntArray:
     """Return behind which wait each piece lies, -1 for none, shape (pieces,)."""
     of_host = [
-        one.kind != UNKNOWN and (one.device_id == HOST or one.kind == LAUNCH_LATENCY)
-        for one in charges
+        charge.kind != UNKNOWN and (charge.device_id == HOST or charge.kind == LAUNCH_LATENCY)
+        for charge in charges
     ]
-    waits = np.array([one.kind == SYNC_LATENCY for one in charges], dtype=bool)
+    waits = np.array([charge.kind == SYNC_LATENCY for charge in charges], dtype=bool)
     on_host = np.array(of_host, dtype=bool)[pieces.charge]
     ends = waits[pieces.charge]
     # A stretch ends where the device takes over, where a wait ended it, and with its walk.
@@ -271,7 +271,7 @@ def _waits_before(pieces: Pieces, charges: Sequence[Charge], names: Sequence[str
     changes[1:] = (on_host[1:] != on_host[:-1]) | ends[:-1] | (np.diff(pieces.walk) != 0)
     group = np.cumsum(changes) - 1
     place = {name: index for index, name in enumerate(names)}
-    of_charge = np.array([place.get(one.detail, -1) for one in charges], dtype=np.int64)
+    of_charge = np.array([place.get(charge.detail, -1) for charge in charges], dtype=np.int64)
     of_group = np.full(int(group[-1]) + 1 if group.size else 0, -1, dtype=np.int64)
     at = np.flatnonzero(ends)
     of_group[group[at]] = of_charge[pieces.charge[at]]

@@ -56,7 +56,7 @@ class JobPaths:
 def job_columns(paths: JobPaths) -> Columns:
     """Return the table job_steps."""
     job, steps_n = paths.job, len(paths.job.mark)
-    sums = paths.charged.by_charge.by_key([one.kind for one in paths.charged.charges])
+    sums = paths.charged.by_charge.by_key([charge.kind for charge in paths.charged.charges])
     none = np.zeros(len(paths.walks), dtype=np.int64)
     certain = paths.charged.by_charge.certain_ns[:, :steps_n].sum(axis=0)
     there = np.array([walk.rank >= 0 for walk in paths.walks[:steps_n]], dtype=bool)
@@ -116,7 +116,7 @@ def job_class_rows(paths: JobPaths) -> list[dict[str, Any]]:
     if not counted.size:
         return []
     wall_ns = paths.wall_ns[counted]
-    names = [(CLASS_NAMES[one.kind], one.detail or None) for one in paths.charged.charges]
+    names = [(CLASS_NAMES[charge.kind], charge.detail or None) for charge in paths.charged.charges]
     rows = []
     for keys in ([(kind, None) for kind, _ in names], names):
         for (kind, detail), (values, certain) in paths.charged.by_charge.by_key(keys).items():
@@ -175,7 +175,7 @@ def _path_rows(paths: JobPaths, which: str, step: int) -> list[dict[str, Any]]:
     charges = paths.charged.charges
     group = np.arange(pieces.walk.size)
     if group.size > _MOST_PARTS:
-        kind = np.array([one.kind for one in charges], dtype=np.int64)[pieces.charge]
+        kind = np.array([charge.kind for charge in charges], dtype=np.int64)[pieces.charge]
         changes = (kind[1:] != kind[:-1]) | (pieces.rank[1:] != pieces.rank[:-1])
         group = np.concatenate(([0], np.cumsum(changes)))
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if group.size else group

@@ -71,7 +71,7 @@ def meet(rows: RankRows, options: Mapping[str, Any]) -> Meetings:
     found = match_collectives(lanes, [rank for rank, _ in rows], options)
     place = {rank.key: index for index, (rank, _) in enumerate(rows)}
     of_member = [np.full(one.forest.member_start_ns.size, -1, np.int64) for _, one in rows]
-    starts = [np.zeros_like(one) for one in of_member]
+    starts = [np.zeros_like(item) for item in of_member]
     parts: list[IntArray] = []
     differences: dict[tuple[int, int], list[IntArray]] = {}
     begun = 0

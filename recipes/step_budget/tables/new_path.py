@@ -60,7 +60,7 @@ def new_path(found: Replays, column: int, codes: Any, first: int, last: int) -> 
 def _held_by(found: Replays, column: int) -> Any:
     """Return the edge that told the time of each node, -1 for none, shape (nodes,)."""
     graph, order = found.graph, found.graph.order
-    told = np.full(graph.base_ns.size, -1, dtype=np.int64)
+    reported = np.full(graph.base_ns.size, -1, dtype=np.int64)
     at_ns = found.at_ns[:, column]
     edges, sizes = order.edges, np.diff(order.first)
     ways = at_ns[graph.source[edges]] + found.ns[edges, column]
@@ -68,9 +68,9 @@ def _held_by(found: Replays, column: int) -> Any:
     ways[ways > at_ns[graph.target[edges]]] = NEVER
     some = np.flatnonzero(sizes)
     if not some.size:
-        return told.data
+        return reported.data
     begins = order.first[some]
     longest = np.repeat(np.maximum.reduceat(ways, begins), sizes[some])
     equal = np.flatnonzero(ways == longest)
-    told[order.nodes[some]] = edges[equal[np.searchsorted(equal, begins)]]
-    return told.data
+    reported[order.nodes[some]] = edges[equal[np.searchsorted(equal, begins)]]
+    return reported.data

@@ -64,8 +64,8 @@ def replays(
                 clamps[place] = _late_edges(graph, change.name)
         columns.append(graph.weights(name, transfer))
     ns = np.stack(columns, axis=1)
-    told = Clamps(tuple(clamps), tuple(clamps.values())) if clamps else None
-    at_ns = longest(graph.order, graph.base_ns, graph.source, ns, told)
+    reported = Clamps(tuple(clamps), tuple(clamps.values())) if clamps else None
+    at_ns = longest(graph.order, graph.base_ns, graph.source, ns, reported)
     late = {place: changes[place - 2].name for place in clamps}
     edge_ns, last = _edges(rows, meetings, job, graph, at_ns, late)
     return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)

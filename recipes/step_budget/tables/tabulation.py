@@ -108,21 +108,21 @@ def _edge_columns(
 
 def _device_class_rows(steps: Sequence[DeviceSteps]) -> list[dict[str, Any]]:
     rows = []
-    for one in steps:
-        counted = one.counted
-        wall_ns = np.diff(one.device.edge_ns)[counted]
+    for step in steps:
+        counted = step.counted
+        wall_ns = np.diff(step.device.edge_ns)[counted]
         for code, name in enumerate(CLASS_NAMES):
-            values = one.time_ns[counted, code]
+            values = step.time_ns[counted, code]
             if values.any():
                 rows.append(
                     {
                         "scope": "device",
-                        "rank": one.rank.number,
-                        "file": one.rank.file,
-                        "device_id": one.device.device_id,
+                        "rank": step.rank.number,
+                        "file": step.rank.file,
+                        "device_id": step.device.device_id,
                         "class": name,
                         "detail": None,
-                        **statistics(values, wall_ns, one.certain_ns[counted, code]),
+                        **statistics(values, wall_ns, step.certain_ns[counted, code]),
                     }
                 )
     return rows

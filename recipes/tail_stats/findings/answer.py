@@ -48,7 +48,7 @@ class Judged:
 def _judged(tables: Tables) -> Judged:
     walls, members = Walls(tables), sure_members(tables)
     blamed, late = late_ranks(members)
-    stages = frozenset(stage for one in find_pipelines(tables) for stage in one.stages)
+    stages = frozenset(stage for pipeline in find_pipelines(tables) for stage in pipeline.stages)
     waits = collective_waits(tables, walls, members, late)
     to_blame = frozenset(map(gpu_of, blamed))
     slow = slow_launches(tables, walls, to_blame)
@@ -98,9 +98,9 @@ def _wait_words(wait: Wait) -> str:
 
 def _bubbles(tables: Tables) -> list[str]:
     return [
-        f"the bubble of the pipeline of ranks {one.ranks} is {format_percent(one.bubble_pct)} of "
-        "its window"
-        for one in find_pipelines(tables)[:1]
+        f"the bubble of the pipeline of ranks {pipeline.ranks} is "
+        f"{format_percent(pipeline.bubble_pct)} of its window"
+        for pipeline in find_pipelines(tables)[:1]
     ]
 
 
@@ -136,18 +136,22 @@ def findings(tables: Tables) -> list[Finding]:
         *pipeline_findings(tables, walls),
         *slow_rank_findings(tables, walls, members, judged.late),
     ]
-    by_outliers = [one for one in ranks if one.rule == "outliers_on_one_rank"]
-    named = _gpus_at_fault([one for one in ranks if one not in by_outliers])
-    bursts = [one for one in burst_findings(tables, walls, named) if one.severity is not None]
+    by_outliers = [rank for rank in ranks if rank.rule == "outliers_on_one_rank"]
+    named = _gpus_at_fault([rank for rank in ranks if rank not in by_outliers])
+    bursts = [
+        burst_finding
+        for burst_finding in burst_findings(tables, walls, named)
+        if burst_finding.severity is not None
+    ]
     # A burst says more than how many there are, if it is most of it.
-    ranks = [one for one in ranks if one not in by_outliers or not _is_burst(one, bursts)]
+    ranks = [rank for rank in ranks if rank not in by_outliers or not _is_burst(rank, bursts)]
     named = _gpus_at_fault(ranks)
-    bursts = [one for one in bursts if (one.rank, one.device_id) not in named]
-    told = {(one.rank, one.name) for one in bursts}
+    bursts = [burst for burst in bursts if (burst.rank, burst.device_id) not in named]
+    reported = {(burst.rank, burst.name) for burst in bursts}
     slow = [
-        one
-        for one in judged.slow
-        if gpu_of(one.row) not in named and (one.row["rank"], one.row["name"]) not in told
+        item
+        for item in judged.slow
+        if gpu_of(item.row) not in named and (item.row["rank"], item.row["name"]) not in reported
     ]
     return [
         *ranks,
@@ -162,18 +166,20 @@ def findings(tables: Tables) -> list[Finding]:
 def _gpus_at_fault(findings: list[Finding]) -> frozenset[Gpu]:
     """Return the GPUs that findings with a severity are about, because of what they do."""
     return frozenset(
-        (one.rank, one.device_id)
-        for one in findings
-        if one.rank is not None
-        and one.device_id is not None
-        and one.severity is not None
-        and one.culprit == f"rank:{one.rank}"
+        (finding.rank, finding.device_id)
+        for finding in findings
+        if finding.rank is not None
+        and finding.device_id is not None
+        and finding.severity is not None
+        and finding.culprit == f"rank:{finding.rank}"
     )
 
 
 def _is_burst(finding: Finding, bursts: list[Finding]) -> bool:
     """Return whether bursts on the same GPU are most of what a finding is about."""
     alike = (
-        one for one in bursts if (one.rank, one.device_id) == (finding.rank, finding.device_id)
+        burst
+        for burst in bursts
+        if (burst.rank, burst.device_id) == (finding.rank, finding.device_id)
     )
-    return 2 * sum(one.impact_ns for one in alike) >= finding.impact_ns
+    return 2 * sum(item.impact_ns for item in alike) >= finding.impact_ns

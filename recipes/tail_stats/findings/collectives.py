@@ -92,7 +92,7 @@ def _longest(tables: Tables, walls: Walls, own: list[Record]) -> list[Wait]:
     for row in own:
         waiting_ns = int(row["suffered_wait_ns"]) - int(row["suffered_profiler_ns"])
         if waiting_ns > 2 * doubt_ns:
-            others = [one for one in own if one is not row]
+            others = [item for item in own if item is not row]
             worst = max(others, key=lambda one: one["caused_wait_ns"])
             gain = _gain(tables, walls, row, waiting_ns)
             waits.append(Wait(row, worst, waiting_ns, gain, _called(tables, row)))

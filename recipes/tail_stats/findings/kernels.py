@@ -16,7 +16,7 @@ from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, grouped, records
-from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
@@ -68,7 +68,7 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
         if lost_ns > 0
     ]
     every.sort(key=lambda one: -one.gain.gain_pct)
-    by_config = grouped([{**one.row, "slow": one} for one in every], "name", "config")
+    by_config = grouped([{**item.row, "slow": item} for item in every], "name", "config")
     return [alike[0]["slow"] for alike in by_config.values()]
 
 
@@ -86,7 +86,7 @@ def _gain(tables: Tables, walls: Walls, row: Record, lost_ns: float) -> Gain:
 
 def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]:
     """Return the findings on the costliest configurations."""
-    return [_tail(tables, one) for one in slow[:MOST]]
+    return [_tail(tables, item) for item in slow[:MOST]]
 
 
 def _tail(tables: Tables, one: SlowLaunches) -> Finding:
@@ -133,7 +133,7 @@ def _context(listed: Sequence[Record]) -> tuple[str, dict[str, float]]:
     cause, cause_n = causes.most_common(1)[0]
     words = f" Of the {format_count(len(listed))} listed, {format_count(cause_n)}: {cause}."
     numbers: dict[str, float] = {"listed_n": len(listed), "cause_n": cause_n}
-    ranges = Counter(normalise_range(row["range"]) for row in listed if row["range"] is not None)
+    ranges = Counter(normalize_range(row["range"]) for row in listed if row["range"] is not None)
     if ranges:
         name, range_n = ranges.most_common(1)[0]
         words += f" NVTX range of {format_count(range_n)}: {quoted(shortened(name))}."

@@ -76,9 +76,9 @@ def _longest_communication_ns(tables: Tables, walls: Walls, row: Record) -> int:
     members = tables["stragglers"]
     members = members[members["communicator"] == row["communicator"]]
     return max(
-        walls.class_ns(one["rank"], one["device_id"], COMMUNICATION)
-        for one in records(members)
-        if (one["rank"], one["device_id"]) != (row["rank"], row["device_id"])
+        walls.class_ns(record["rank"], record["device_id"], COMMUNICATION)
+        for record in records(members)
+        if (record["rank"], record["device_id"]) != (row["rank"], row["device_id"])
     )
 
 
@@ -132,9 +132,9 @@ def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
     own, others = _devices(tables, row)
     if own is None or not others or not own["window_ns"]:
         return None
-    usual = median(one["idle_ns"] / one["window_ns"] for one in others)
+    usual = median(other["idle_ns"] / other["window_ns"] for other in others)
     more_ns = own["idle_ns"] - usual * own["window_ns"]
-    work_ns = median(one["total_ns"] for one in others)
+    work_ns = median(other["total_ns"] for other in others)
     late_ns = int(row["late_by_ns"])
     if own["total_ns"] - work_ns >= _EXPLAINS * late_ns or more_ns < _EXPLAINS * late_ns:
         return None
@@ -156,7 +156,7 @@ def _more_work(tables: Tables, walls: Walls, row: Record, most_ns: int) -> Reaso
     own, others = _devices(tables, row)
     if own is None or not others:
         return None
-    usual_ns = median(one["total_ns"] for one in others)
+    usual_ns = median(other["total_ns"] for other in others)
     more_ns = own["total_ns"] - usual_ns
     if more_ns < _EXPLAINS * int(row["late_by_ns"]) or more_ns <= 0:
         return None
@@ -188,5 +188,7 @@ def _devices(tables: Tables, row: Record) -> tuple[Record | None, list[Record]]:
     """Return the row of tail_ranks of a device, and those of the others that ran anything."""
     devices = records(tables["tail_ranks"])
     place = (row["rank"], row["device_id"])
-    own = next((one for one in devices if (one["rank"], one["device_id"]) == place), None)
-    return own, [one for one in devices if one is not own and one["window_ns"]]
+    own = next(
+        (device for device in devices if (device["rank"], device["device_id"]) == place), None
+    )
+    return own, [device for device in devices if device is not own and device["window_ns"]]

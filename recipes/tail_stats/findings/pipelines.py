@@ -79,7 +79,7 @@ def stage_pairs(tables: Tables) -> frozenset[str]:
     pairs = _pairs(tables)
     inside = {stage for stages in chains for stage in stages}
     open_pairs = {name for name, ends in pairs.items() if inside.issuperset(ends)}
-    return frozenset(open_pairs).union(*(one.pairs for one in find_pipelines(tables)))
+    return frozenset(open_pairs).union(*(pipeline.pairs for pipeline in find_pipelines(tables)))
 
 
 def find_pipelines(tables: Tables) -> list[Pipeline]:
@@ -99,9 +99,9 @@ def find_pipelines(tables: Tables) -> list[Pipeline]:
 def _couples(tables: Tables) -> list[Pipeline]:
     """Return the pipelines of two stages: devices that exchange data with each other only."""
     sequences = tables["communicators"]
-    mine = sequences[(sequences["operation"] == SEND_RECV) & (sequences["ranks_n"] == 2)]
-    turns = mine.groupby("communicator", sort=True)["turns_pct"].max()
-    pairs = _ends(set(mine["communicator"]), tables)
+    selected = sequences[(sequences["operation"] == SEND_RECV) & (sequences["ranks_n"] == 2)]
+    turns = selected.groupby("communicator", sort=True)["turns_pct"].max()
+    pairs = _ends(set(selected["communicator"]), tables)
     times = Counter(stage for two in pairs.values() for stage in two)
     return [
         _pipeline(two, {name: two}, tables, turns_pct=float(turns[name]))
@@ -113,9 +113,9 @@ def _couples(tables: Tables) -> list[Pipeline]:
 def _pairs(tables: Tables) -> dict[str, tuple[Stage, Stage]]:
     """Return the communicators of two devices that do nothing but send and receive."""
     sequences = tables["communicators"]
-    mine = sequences[(sequences["ranks_n"] == 2) & (sequences["collectives_n"] > 0)]
-    others = set(mine.loc[mine["operation"] != SEND_RECV, "communicator"])
-    return _ends(set(mine["communicator"]) - others, tables)
+    selected = sequences[(sequences["ranks_n"] == 2) & (sequences["collectives_n"] > 0)]
+    others = set(selected.loc[selected["operation"] != SEND_RECV, "communicator"])
+    return _ends(set(selected["communicator"]) - others, tables)
 
 
 def _ends(names: set[str], tables: Tables) -> dict[str, tuple[Stage, Stage]]:
@@ -220,9 +220,9 @@ def _transfers(
     transfer_ns: dict[Stage, int] = {}
     transfers_n = 0
     for name, ends in pairs.items():
-        mine = sequences[sequences["communicator"] == name]
-        transfers_n += int(mine["collectives_n"].sum())
+        selected = sequences[sequences["communicator"] == name]
+        transfers_n += int(selected["collectives_n"].sum())
         for stage in ends:
             before = transfer_ns.get(stage, 0)
-            transfer_ns[stage] = before + int(mine["transfer_ns"].sum())
+            transfer_ns[stage] = before + int(selected["transfer_ns"].sum())
     return transfer_ns, transfers_n

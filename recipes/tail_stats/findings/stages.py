@@ -27,11 +27,11 @@ def pipeline_findings(tables: Tables, walls: Walls) -> list[Finding]:
     """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
     return [
         finding
-        for one in find_pipelines(tables)
+        for pipeline in find_pipelines(tables)
         for finding in (
-            _bubble(tables, walls, one),
-            *_slow_stage(tables, walls, one),
-            *_late_hosts(tables, walls, one),
+            _bubble(tables, walls, pipeline),
+            *_slow_stage(tables, walls, pipeline),
+            *_late_hosts(tables, walls, pipeline),
         )
     ]
 

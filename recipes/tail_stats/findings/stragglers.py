@@ -47,9 +47,9 @@ def sure_members(tables: Tables) -> pd.DataFrame:
     sure = every["confidence"] != LOW_CONFIDENCE
     by_name = every["total_ns"].where(sure, 0).groupby(every["communicator"]).sum()
     total_ns = every["total_ns"].groupby(every["communicator"]).sum()
-    told = 2 * by_name >= total_ns
+    reported = 2 * by_name >= total_ns
     ranks = tables["stragglers"]
-    return ranks[ranks["communicator"].isin(told[told].index)]
+    return ranks[ranks["communicator"].isin(reported[reported].index)]
 
 
 def late_ranks(members: pd.DataFrame) -> tuple[list[Record], frozenset[Gpu]]:
@@ -81,7 +81,9 @@ def _passes_on(
     """Return whether a late rank waited as long for another late one in another communicator."""
     for other in own:
         blamed = [
-            one for one in late_in.get((other["communicator"],), ()) if gpu_of(one) != gpu_of(row)
+            item
+            for item in late_in.get((other["communicator"],), ())
+            if gpu_of(item) != gpu_of(row)
         ]
         waited_ns = int(other["suffered_wait_ns"]) - int(other["suffered_profiler_ns"])
         if other["communicator"] == row["communicator"] or not blamed:
@@ -139,9 +141,9 @@ def _longest_wait(tables: Tables, walls: Walls, row: Record) -> Record:
     """Return the row of the other rank of a communicator that waits for the largest share."""
     members = tables["stragglers"]
     others = [
-        one
-        for one in records(members[members["communicator"] == row["communicator"]])
-        if gpu_of(one) != gpu_of(row)
+        record
+        for record in records(members[members["communicator"] == row["communicator"]])
+        if gpu_of(record) != gpu_of(row)
     ]
     return max(
         others, key=lambda one: one["suffered_wait_ns"] / max(walls.span_ns(*gpu_of(one)), 1)

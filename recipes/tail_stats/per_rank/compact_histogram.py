@@ -23,11 +23,13 @@ class CompactHistogram:
     @classmethod
     def of(cls, counts: ValueCounts) -> CompactHistogram:
         """Narrow; no value is negative."""
-        return cls(*(narrowed(one) for one in (counts.group, counts.value, counts.count)))
+        return cls(*(narrowed(item) for item in (counts.group, counts.value, counts.count)))
 
     def widened(self) -> ValueCounts:
         """Return the counts again."""
-        group, value, count = (one.astype(np.int64) for one in (self.group, self.value, self.count))
+        group, value, count = (
+            item.astype(np.int64) for item in (self.group, self.value, self.count)
+        )
         return ValueCounts(group, value, count)
 
 

@@ -175,12 +175,12 @@ class Timeline:
         for lane in np.unique(self.lane[place]).tolist():
             rows = np.flatnonzero(self.lane == lane)
             starts, reach = self.start_ns[rows], np.maximum.accumulate(self.end_ns[rows])
-            mine = np.flatnonzero(self.lane[place] == lane)
-            own_ns = self.start_ns[place[mine]]
+            selected = np.flatnonzero(self.lane[place] == lane)
+            own_ns = self.start_ns[place[selected]]
             before_n = np.searchsorted(starts, own_ns, side="left")
             known = before_n > 0
             gaps_ns = own_ns[known] - reach[before_n[known] - 1]
-            gaps[mine[known]] = np.maximum(gaps_ns, 0)
+            gaps[selected[known]] = np.maximum(gaps_ns, 0)
         return gaps
 
     def _before(self, place: IntArray) -> tuple[IntArray, IntArray]:

@@ -135,7 +135,7 @@ def map_kernels(
     place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
     # A filter leaves some keys without a launch: they stay behind.
     own, key = distinct_codes(place)
-    keys = tuple(launches.keys[one] for one in own.tolist())
+    keys = tuple(launches.keys[value] for value in own.tolist())
     groups = _Groups(devices[used // max(keys_n, 1)], key, row, counts)
     instances, tails = concurrently(
         len(launches.rows),
@@ -173,7 +173,7 @@ def _tails(
     row, counts, groups_n = groups.row, groups.counts, groups.key.size
     starts, durations = launches.rows["start_ns"], launches.duration_ns
     moments = counts.moments(groups_n)
-    spans = tuple(_span(trace, one) for one in trace.device_ids)
+    spans = tuple(_span(trace, device_id) for device_id in trace.device_ids)
     return RankTails(
         keys=keys,
         device_id=groups.device_id,
@@ -269,9 +269,9 @@ def _busy_ns(trace: RankTrace, device: int, windows: IntArray) -> int:
     """Return how much of the windows the device is busy; what a filter leaves out ran as well."""
     starts, ends = [], []
     for op in _ops(trace.unfiltered):
-        mine = op["device_id"] == device
-        starts.append(_chosen(op["start_ns"], mine))
-        ends.append(_chosen(op["end_ns"], mine))
+        selected = op["device_id"] == device
+        starts.append(_chosen(op["start_ns"], selected))
+        ends.append(_chosen(op["end_ns"], selected))
     _, start_ns, end_ns = clip_to_windows(joined(starts), joined(ends), windows)
     return union_length_ns(start_ns, end_ns)
 

@@ -107,8 +107,8 @@ def _by_start(kernels: Table) -> Table:
 def _coded(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]) -> Launches:
     names, name = coded_names(shown_name_ids(kernels, options), strings)
     used, full = distinct_codes(kernels["demangled_name_id"])
-    told = [is_communication(text_of(key, strings)) for key in used.tolist()]
-    talks = np.array(told, dtype=np.int64)[full]
+    reported = [is_communication(text_of(key, strings)) for key in used.tolist()]
+    talks = np.array(reported, dtype=np.int64)[full]
     columns = [name, talks, *(kernels[column] for column in CONFIG)]
     first, key = distinct_rows(columns)
     values = zip(*(column[first].tolist() for column in columns), strict=True)

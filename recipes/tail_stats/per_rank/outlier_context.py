@@ -80,16 +80,16 @@ def _before_n(every: Launches, chosen: Launches) -> Numbers:
     own_name, own_ns = name_of_key[chosen.key], chosen.rows["start_ns"]
     before = {name: np.zeros(own_ns.shape, dtype=np.int64) for name in ("launch", "config_launch")}
     by_name = _rows_by_code(own_device * keys_n + own_name, devices.size * keys_n)
-    for one in range(devices.size):
+    for index in range(devices.size):
         for key in range(keys_n):
-            mine = by_name[one * keys_n + int(name_of_key[key])]
-            first, last = bounds[one * keys_n + key : one * keys_n + key + 2].tolist()
-            if not mine.size or first == last:
+            selected = by_name[index * keys_n + int(name_of_key[key])]
+            first, last = bounds[index * keys_n + key : index * keys_n + key + 2].tolist()
+            if not selected.size or first == last:
                 continue
-            before_n = np.searchsorted(starts[first:last], own_ns[mine])
-            before["launch"][mine] += before_n
-            same = chosen.key[mine] == key
-            before["config_launch"][mine[same]] = before_n[same]
+            before_n = np.searchsorted(starts[first:last], own_ns[selected])
+            before["launch"][selected] += before_n
+            same = chosen.key[selected] == key
+            before["config_launch"][selected[same]] = before_n[same]
     return before
 
 
@@ -128,19 +128,19 @@ def _beside(trace: RankTrace, every: Launches, chosen: Launches) -> tuple[Number
     numbers = {name: np.zeros(len(chosen.rows), dtype=np.int64) for name in names}
     beside = np.full(len(chosen.rows), None, dtype=object)
     for device in np.unique(chosen.rows["device_id"]).tolist():
-        mine = np.flatnonzero(chosen.rows["device_id"] == device)
-        rows, key = chosen.rows.take(mine), chosen.key[mine]
+        selected = np.flatnonzero(chosen.rows["device_id"] == device)
+        rows, key = chosen.rows.take(selected), chosen.key[selected]
         timeline, classes, labels = _timeline(trace, every, device)
         place = timeline.places(rows["start_ns"], rows["end_ns"], rows["stream_id"], key)
-        numbers["gap_before_ns"][mine] = timeline.gaps_before_ns(place, NULL_INT)
+        numbers["gap_before_ns"][selected] = timeline.gaps_before_ns(place, NULL_INT)
         if not timeline.overlaps:
             continue
         for name, wanted in _CLASSES.items():
             member = np.isin(classes, wanted)[timeline.label]
-            numbers[name][mine] = timeline.others_ns(place, member)
-        other, numbers["beside_ns"][mine] = timeline.longest_beside(place)
-        beside[mine] = [None if at < 0 else labels[at] for at in timeline.label[other].tolist()]
-        beside[mine[other < 0]] = None
+            numbers[name][selected] = timeline.others_ns(place, member)
+        other, numbers["beside_ns"][selected] = timeline.longest_beside(place)
+        beside[selected] = [None if at < 0 else labels[at] for at in timeline.label[other].tolist()]
+        beside[selected[other < 0]] = None
     return numbers, {"beside": beside}
 
 
@@ -161,8 +161,8 @@ def _timeline(
     """
     labels = [str(key[0]) for key in every.keys]
     classes = np.where(every.communicates(), _COMMUNICATION, _COMPUTE).tolist()
-    mine = every.rows["device_id"] == device
-    parts = [(every.rows.take(mine), every.key if mine.all() else every.key[mine])]
+    selected = every.rows["device_id"] == device
+    parts = [(every.rows.take(selected), every.key if selected.all() else every.key[selected])]
     for name in OP_TABLES:
         if name == "kernels" or name not in trace.unfiltered:
             continue
@@ -172,7 +172,7 @@ def _timeline(
         kinds = [OP_TABLES[name]]
         if name == "memcpys":
             codes, kind = distinct_codes(op["copy_kind"])
-            code, kinds = code + kind, [f"memcpy {copy_kind_name(max(one, 0))}" for one in codes]
+            code, kinds = code + kind, [f"memcpy {copy_kind_name(max(code, 0))}" for code in codes]
         labels += kinds
         classes += [_GRAPH if name == "graph_traces" else _COPY] * len(kinds)
         parts.append((op, code))

@@ -52,7 +52,9 @@ class TimeParts:
 
     def take(self, rows: npt.NDArray[Any]) -> dict[str, IntArray]:
         """Return some of them by column, in full width."""
-        return {one.name: getattr(self, one.name)[rows].astype(np.int64) for one in fields(self)}
+        return {
+            field.name: getattr(self, field.name)[rows].astype(np.int64) for field in fields(self)
+        }
 
 
 def part_edges(window_ns: tuple[int, int]) -> IntArray:

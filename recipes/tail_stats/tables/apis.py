@@ -109,7 +109,7 @@ def _over_all(
         "profiler_ns": summed(code, joined([one.profiler_ns for _, one in parts]), n),
         "net_max_ns": _longest(judged[0]),
         "usual_p50_ns": usual,
-        **_loading_columns(*(summed(code, one, n) for one in loads)),
+        **_loading_columns(*(summed(code, load, n) for load in loads)),
     }
     return sorted_columns(columns, "-excess_ns", "-total_ns", "api")
 
@@ -169,9 +169,9 @@ def _loading(parts: _Parts, beyond: Sequence[Beyond]) -> tuple[IntArray, IntArra
     """Return number, time, and twice the time beyond the median of loading calls, by row."""
     moments = [one.loading.widened().moments(len(one.names)) for _, one in parts]
     return (
-        joined([one.n for one in moments]),
-        joined([one.total for one in moments]),
-        joined([one.twice for one in beyond]),
+        joined([moment.n for moment in moments]),
+        joined([moment.total for moment in moments]),
+        joined([item.twice for item in beyond]),
     )
 
 

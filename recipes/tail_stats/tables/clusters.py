@@ -111,9 +111,9 @@ def cluster_columns(
     busy_ns = [int(busy.get(rank.number, 0)) for rank in ranks]
     events = _events(chosen, owner, medians, parts)
     clusters = _clusters(events, owner, busy_ns, offsets_ns)
-    cells = [_row(one, rows, owner, ranks) for one in clusters]
+    cells = [_row(cluster, rows, owner, ranks) for cluster in clusters]
     cells.sort(key=lambda one: (-one["excess_ns"], one["rank"], one["window_start_ns"]))
-    return {name: [one[name] for one in cells[:most]] for name in _COLUMNS}
+    return {name: [cell[name] for cell in cells[:most]] for name in _COLUMNS}
 
 
 def _events(chosen: Instances, owner: IntArray, medians: Medians, parts: RankParts) -> _Events:
@@ -151,7 +151,7 @@ def _clusters(
     offsets_ns: Sequence[int | None],
 ) -> list[_Found]:
     together: list[_Found] = []
-    known = all(one is not None for one in offsets_ns)
+    known = all(item is not None for item in offsets_ns)
     if known and len(busy_ns) > 1 and len(owner):
         aligned = replace(
             events, start_ns=events.start_ns + np.array(offsets_ns, dtype=np.int64)[owner]
@@ -159,14 +159,16 @@ def _clusters(
         busy = sum(busy_ns) // len(busy_ns)
         every = np.arange(owner.size)
         together = [
-            one for one in _bursts(every, aligned, busy) if np.unique(owner[one.rows]).size > 1
+            burst
+            for burst in _bursts(every, aligned, busy)
+            if np.unique(owner[burst.rows]).size > 1
         ]
-    told = {row for one in together for row in one.rows.tolist()}
+    reported = {row for item in together for row in item.rows.tolist()}
     alone = [
-        one
+        burst
         for rank in np.unique(owner).tolist()
-        for one in _bursts(np.flatnonzero(owner == rank), events, busy_ns[rank])
-        if not told.issuperset(one.rows.tolist())
+        for burst in _bursts(np.flatnonzero(owner == rank), events, busy_ns[rank])
+        if not reported.issuperset(burst.rows.tolist())
     ]
     return [*together, *alone]
 
@@ -175,16 +177,16 @@ def _bursts(rows: IntArray, events: _Events, busy_ns: int) -> list[_Found]:
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     starts = events.start_ns[rows]
     found = []
-    for one in find_bursts(starts, starts + events.duration_ns[rows], busy_ns):
-        mine = rows[one.first : one.first + one.events_n]
-        chance = max(one.chance, _chance_among_launches(mine, rows, events, one, busy_ns))
+    for burst in find_bursts(starts, starts + events.duration_ns[rows], busy_ns):
+        selected = rows[burst.first : burst.first + burst.events_n]
+        chance = max(burst.chance, _chance_among_launches(selected, rows, events, burst, busy_ns))
         if chance < LARGEST_CHANCE:
-            found.append(_Found(mine, replace(one, chance=chance)))
+            found.append(_Found(selected, replace(burst, chance=chance)))
     return found
 
 
 def _chance_among_launches(
-    mine: IntArray, rows: IntArray, events: _Events, burst: Burst, busy_ns: int
+    selected: IntArray, rows: IntArray, events: _Events, burst: Burst, busy_ns: int
 ) -> float:
     """Return how many such bursts there would be if any launch were as likely to be an outlier.
 
@@ -192,16 +194,16 @@ def _chance_among_launches(
     launches: so many of its other outliers are expected there. One that is alone there says nothing
     of that, and time stands for launches. Chernoff's bound of Poisson's distribution.
     """
-    group, place, own_n = np.unique(events.group[mine], return_inverse=True, return_counts=True)
+    group, place, own_n = np.unique(events.group[selected], return_inverse=True, return_counts=True)
     low = np.full(group.size, np.iinfo(np.int64).max)
     high = np.zeros(group.size, dtype=np.int64)
-    np.minimum.at(low, place, events.launch[mine])
-    np.maximum.at(high, place, events.launch[mine])
+    np.minimum.at(low, place, events.launch[selected])
+    np.maximum.at(high, place, events.launch[selected])
     several = own_n > 1
     every = np.sort(events.group[rows])
     all_n = np.searchsorted(every, group, side="right") - np.searchsorted(every, group)
     launches_n = np.zeros(group.size, dtype=np.int64)
-    launches_n[place] = events.launches_n[mine]
+    launches_n[place] = events.launches_n[selected]
     part = np.minimum((high - low) / np.maximum(launches_n, 1), 1.0)
     expected = float(((all_n - 1) * part)[several].sum())
     # The burst's own first event is given, once.

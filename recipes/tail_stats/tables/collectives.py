@@ -89,7 +89,7 @@ def coverage_columns(found: MatchedCollectives) -> Columns:
 
 def clock_columns(found: MatchedCollectives) -> Columns:
     """Return one row a rank that communicates: its clock against that of the root."""
-    devices = list({one.rank.key: one for one in found.devices}.values())
+    devices = list({device.rank.key: device for device in found.devices}.values())
     first_of = {
         clock: rank for rank, clock in reversed([(d.rank.number, d.clock) for d in devices])
     }
@@ -149,8 +149,8 @@ def _turns(one: Sequenced, turns: Mapping[tuple[int, ...], float]) -> float | No
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
     return {
-        f"{name}_p{one}_ns": float(np.percentile(values, one)) if values.size else None
-        for one in _SKEW_PERCENTS
+        f"{name}_p{item}_ns": float(np.percentile(values, item)) if values.size else None
+        for item in _SKEW_PERCENTS
     }
 
 
@@ -200,9 +200,9 @@ def _own_times(one: Sequenced) -> tuple[IntArray, IntArray]:
     """Return when the late rank was in each collective, in the clock of its own report."""
     start, end = np.zeros_like(one.waits.late), np.zeros_like(one.waits.late)
     for place, ahead_ns in enumerate(one.ahead_ns):
-        mine = one.waits.late == place
-        start[mine] = (one.start_ns[place] + ahead_ns)[mine]
-        end[mine] = (one.end_ns[place] + ahead_ns)[mine]
+        selected = one.waits.late == place
+        start[selected] = (one.start_ns[place] + ahead_ns)[selected]
+        end[selected] = (one.end_ns[place] + ahead_ns)[selected]
     return start, end
 
 
@@ -211,10 +211,10 @@ def _by_device_and_operation(
 ) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
     matched_n: dict[tuple[int, str], int] = {}
     cut_n: dict[tuple[int, str], int] = {}
-    for one in found.sequences:
-        for owner, cut in zip(one.owners, one.matched.cut_n, strict=True):
-            key = owner, one.operation
-            matched_n[key] = matched_n.get(key, 0) + len(one)
+    for sequence in found.sequences:
+        for owner, cut in zip(sequence.owners, sequence.matched.cut_n, strict=True):
+            key = owner, sequence.operation
+            matched_n[key] = matched_n.get(key, 0) + len(sequence)
             cut_n[key] = cut_n.get(key, 0) + cut
     return matched_n, cut_n
 

@@ -255,8 +255,8 @@ def _pooled_columns(kernels: KernelTails, medians: Medians) -> Columns:
 
 def _mixed(kernel: IntArray, medians: Medians) -> npt.NDArray[np.bool_]:
     """Return which kernels have configurations whose medians lie `SHAPE_RATIO` or more apart."""
-    told = medians.moments.n >= _LEAST_LAUNCHES
-    halves = pd.Series(medians.twice[told]).groupby(kernel[told])
+    reported = medians.moments.n >= _LEAST_LAUNCHES
+    halves = pd.Series(medians.twice[reported]).groupby(kernel[reported])
     ends = pd.DataFrame({"low": halves.min(), "high": halves.max()})
     ends = ends.reindex(np.arange(int(kernel.max()) + 1), fill_value=0)
     apart = ends["high"].to_numpy() >= SHAPE_RATIO * ends["low"].to_numpy()

@@ -157,7 +157,9 @@ def _burst(lasts: Lasts, rank: int, levels: Sequence[_Bools]) -> tuple[int, int]
     all, over R. The probability of as many as there are, times the windows looked at, is the bound.
     """
     n = lasts.rank.size
-    lengths = [one << by for one in _LENGTHS for by in range(n.bit_length()) if one << by <= n // 2]
+    lengths = [
+        item << by for item in _LENGTHS for by in range(n.bit_length()) if item << by <= n // 2
+    ]
     best, found = _LOG_LARGEST, None
     for long in levels:
         late = np.flatnonzero(long & (lasts.rank == rank))

@@ -64,8 +64,8 @@ def outlier_columns(
     aligned = aligned_ns(numbers["start_ns"], owner, offsets_ns)
     states = states_of(found)
     columns = {
-        "rank": [ranks[one].number for one in owner.tolist()],
-        "file": [ranks[one].file for one in owner.tolist()],
+        "rank": [ranks[value].number for value in owner.tolist()],
+        "file": [ranks[value].file for value in owner.tolist()],
         "device_id": numbers["device_id"],
         "stream_id": nullable(numbers["stream_id"]),
         "start_ns": numbers["start_ns"],

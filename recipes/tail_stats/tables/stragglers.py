@@ -74,10 +74,10 @@ def straggler_columns(found: MatchedCollectives, delays: Sequence[tuple[IntArray
 
 def wait_map_columns(found: MatchedCollectives) -> Columns:
     """Return waiting by device, communicator and part of the run."""
-    still = [tuple(map(np.zeros_like, one.start_ns)) for one in found.sequences]
+    still = [tuple(map(np.zeros_like, sequence.start_ns)) for sequence in found.sequences]
     groups = list(_groups(found, still))
     waits = [group.waits for group in groups]
-    met = [one.first_start_ns[one.met] for one in waits]
+    met = [wait.first_start_ns[wait.met] for wait in waits]
     every = np.concatenate(met) if met else np.empty(0, dtype=np.int64)
     if not every.size:
         return {name: [] for name in declared("wait_map")}
@@ -125,15 +125,19 @@ def _groups(found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]) -
             by_owners.setdefault(one.owners, []).append((one, late))
     for owners, both in sorted(by_owners.items(), key=lambda item: item[0]):
         own = [one for one, _ in both]
-        firsts = np.concatenate([one.waits.first_start_ns for one in own])
+        firsts = np.concatenate([item.waits.first_start_ns for item in own])
         order = np.argsort(firsts, kind="stable")
         places = range(len(owners))
         yield _Group(
             owners,
-            tuple(np.concatenate([one.start_ns[place] for one in own])[order] for place in places),
-            tuple(np.concatenate([one.end_ns[place] for one in own])[order] for place in places),
-            tuple(np.concatenate([one.ahead_ns[place] for one in own])[order] for place in places),
-            np.concatenate([np.full(len(one), one.residual_ns) for one in own])[order],
+            tuple(
+                np.concatenate([item.start_ns[place] for item in own])[order] for place in places
+            ),
+            tuple(np.concatenate([item.end_ns[place] for item in own])[order] for place in places),
+            tuple(
+                np.concatenate([item.ahead_ns[place] for item in own])[order] for place in places
+            ),
+            np.concatenate([np.full(len(item), item.residual_ns) for item in own])[order],
             tuple(np.concatenate([late[place] for _, late in both])[order] for place in places),
         )
 
@@ -146,7 +150,7 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
     patterns = lateness_patterns(_lasts(net, judged, group.residual_ns))
     profiler_ns = profiler_waits_ns(waits, net)
     met = waits.met
-    wait_ns = sum((one.caused_ns for one in members), np.zeros(THIRDS, dtype=np.int64))
+    wait_ns = sum((member.caused_ns for member in members), np.zeros(THIRDS, dtype=np.int64))
     common = {
         "communicator": communicator(found.devices, group.owners),
         "ranks_n": len(group.owners),
@@ -156,7 +160,9 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
         "residual_ns": int(group.residual_ns.max()),
     }
     # Where most latenesses are noise, it cannot be said of the others that they are none.
-    untold = sum(one.unclear_n for one in members) > sum(int(one.late_n.sum()) for one in members)
+    untold = sum(member.unclear_n for member in members) > sum(
+        int(member.late_n.sum()) for member in members
+    )
     untold &= bool(group.residual_ns.any())
     rows = [
         {
@@ -167,13 +173,13 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
             **_member(one, common, wait_ns),
             "pattern": INCONCLUSIVE if untold and how.pattern == NONE else how.pattern,
             "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
-            "late_by_ns": mine.avoidable_ns // (len(group.owners) - 1),
-            "suffered_profiler_ns": max(one.suffered_ns - mine.suffered_ns, 0),
-            **_worst(mine, net, group, place),
+            "late_by_ns": selected.avoidable_ns // (len(group.owners) - 1),
+            "suffered_profiler_ns": max(one.suffered_ns - selected.suffered_ns, 0),
+            **_worst(selected, net, group, place),
             "burst_start_ns": None,
             "burst_end_ns": None,
         }
-        for place, (owner, one, mine, how) in enumerate(
+        for place, (owner, one, selected, how) in enumerate(
             zip(group.owners, members, judged, patterns, strict=True)
         )
     ]
@@ -190,8 +196,8 @@ def _lasts(waits: Waits, members: Sequence[MemberWaits], residual_ns: IntArray) 
     return Lasts(
         np.where(clear, waits.late[met], -1),
         waits.wait_ns[met],
-        [one.unclear_n for one in members],
-        [int(one.caused_ns.sum()) for one in members],
+        [member.unclear_n for member in members],
+        [int(member.caused_ns.sum()) for member in members],
     )
 
 

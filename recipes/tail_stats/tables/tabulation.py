@@ -84,7 +84,7 @@ def _kernel_columns(
             medians, parts, worst[:WORST_OVER_TIME], (tails, rank_tails), shown_ns
         ),
         "tail_durations": duration_columns(
-            kernels, worst, [str(one) for one in tails["label"][: len(worst)]]
+            kernels, worst, [str(label) for label in tails["label"][: len(worst)]]
         ),
     }
 

@@ -56,9 +56,9 @@ def time_columns(
     rows = rows.sort_values([*_PLACE, "start_ns"], kind="stable", ignore_index=True)
     owner, index = rows["owner"].to_numpy(), rows["worst"].tolist()
     return {
-        **{name: [tails[name][one] for one in index] for name in ("label", "communication")},
+        **{name: [tails[name][item] for item in index] for name in ("label", "communication")},
         "rank": rows["rank"],
-        "file": [parts[one][0].file for one in owner.tolist()],
+        "file": [parts[value][0].file for value in owner.tolist()],
         **{name: rows[name] for name in ("device_id", "start_ns", "end_ns")},
         "aligned_start_ns": nullable(aligned_ns(rows["start_ns"].to_numpy(), owner, offsets_ns)),
         **{name: rows[name] for name in ("launches_n", "min_ns")},
@@ -79,7 +79,7 @@ def aligned_ns(start_ns: IntArray, owner: IntArray, offsets_ns: Sequence[int | N
         owner: Shape (n,), position of that rank.
         offsets_ns: For each rank, what to add to its clock; None: not known.
     """
-    offset = np.array([NULL_INT if one is None else one for one in offsets_ns], dtype=np.int64)
+    offset = np.array([NULL_INT if item is None else item for item in offsets_ns], dtype=np.int64)
     offset = offset[owner] if offset.size else owner
     return np.where(offset == NULL_INT, NULL_INT, start_ns + offset)
 
@@ -97,9 +97,12 @@ def _shown(one: RankTails, place: IntArray) -> dict[str, IntArray]:
     device_id = one.device_id[sent["row"]]
     start_ns, end_ns = np.zeros_like(rows), np.zeros_like(rows)
     for span in one.devices:
-        mine = np.flatnonzero(device_id == span.device_id)
+        selected = np.flatnonzero(device_id == span.device_id)
         edges = part_edges(span.ends_ns)
-        start_ns[mine], end_ns[mine] = edges[sent["part"][mine]], edges[sent["part"][mine] + 1]
+        start_ns[selected], end_ns[selected] = (
+            edges[sent["part"][selected]],
+            edges[sent["part"][selected] + 1],
+        )
     times = {"worst": worst[rows], "device_id": device_id, "start_ns": start_ns, "end_ns": end_ns}
     return {**times, **{name: sent[name] for name in _COUNTED}}
 

@@ -45,15 +45,15 @@ def turns_pct(found: MatchedCollectives) -> dict[tuple[int, ...], float]:
         100 where one computes while the other never does, 0 for equals.
     """
     pairs: dict[tuple[int, ...], list[Sequenced]] = {}
-    for one in found.sequences:
-        if one.operation == SEND_RECV and len(one.owners) == 2 and len(one):
-            pairs.setdefault(one.owners, []).append(one)
+    for sequence in found.sequences:
+        if sequence.operation == SEND_RECV and len(sequence.owners) == 2 and len(sequence):
+            pairs.setdefault(sequence.owners, []).append(sequence)
     return {owners: _turns_pct(own, found.devices) for owners, own in pairs.items()}
 
 
 def _turns_pct(own: Sequence[Sequenced], devices: Sequence[Device]) -> float:
     work = np.stack(
-        [np.concatenate([_before_n(one, devices, place) for one in own]) for place in (0, 1)]
+        [np.concatenate([_before_n(item, devices, place) for item in own]) for place in (0, 1)]
     )
     # As the programs have them: transfers under way at once end in any order.
     work = work[:, np.lexsort((work[0], work.sum(axis=0)))]
@@ -62,8 +62,8 @@ def _turns_pct(own: Sequence[Sequenced], devices: Sequence[Device]) -> float:
     least = max(_LEAST_PART * float(np.percentile(most, _MOST_PCT)), 1.0) if most.size else 1.0
     lopsided = (more >= least) & (most >= _TIMES * np.minimum(left, right))
     alone = [lopsided & (left > right), lopsided & (right > left)]
-    ahead_n = [int(more[one].sum()) for one in alone]
-    often = min(int(one.sum()) for one in alone) >= _LEAST_TURNS
+    ahead_n = [int(more[item].sum()) for item in alone]
+    often = min(int(item.sum()) for item in alone) >= _LEAST_TURNS
     if (
         not often
         or not _is_repeated(left, right, lopsided)

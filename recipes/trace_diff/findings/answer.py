@@ -83,7 +83,11 @@ def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
     host = slower_host(tables)
     if host is not None and host_finding(tables, costs) is not None:
         return f"the host: {host_words(host, _MOST_CALLS)}"
-    worse = [one for one in findings(tables) if one.gain is not None and one.severity is not None]
+    worse = [
+        finding
+        for finding in findings(tables)
+        if finding.gain is not None and finding.severity is not None
+    ]
     # What others wait for before the waiting.
     worse.sort(key=lambda one: (one.rule in _WAITING, -one.gain.gain_ns if one.gain else 0))
     for one in worse:
@@ -102,10 +106,10 @@ def _changes(tables: Tables, basis: Basis, verdict: Record) -> str:
     if verdict["word"] == OTHER_WORK or _is_blocked(tables):
         return ""
     clues = _known(find_clues(tables, basis), verdict, basis)
-    told = _told(clues, basis)
-    if not told:
+    reported = _told(clues, basis)
+    if not reported:
         return "" if alike_ratio(basis) is not None else "No kernel changed beyond chance."
-    kinds = "; ".join(clue.brief or clue.text for clue in told)
+    kinds = "; ".join(clue.brief or clue.text for clue in reported)
     return f"{_reason(tables, basis, clues) or 'What changed most'}: {kinds}."
 
 
@@ -121,13 +125,13 @@ def _known(clues: Sequence[Clue], verdict: Record, basis: Basis) -> list[Clue]:
 
 def _reason(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> str:
     """Return what the clues point to, in words; empty where they point nowhere."""
-    rules = {one.rule: one.text for one in conclusive(tables, basis, clues)}
-    told = (
+    rules = {item.rule: item.text for item in conclusive(tables, basis, clues)}
+    reported = (
         words.format(rules[rule].partition(":")[0])
         for rule, words in _REASONS.items()
         if rule in rules
     )
-    return next(told, "")
+    return next(reported, "")
 
 
 def _is_blocked(tables: Tables) -> bool:
@@ -145,8 +149,8 @@ def _blocked(tables: Tables, basis: Basis) -> str:
     for status, what in BLOCKING.items():
         own = rows[rows["status"] == status]
         if len(own):
-            told = [_check(row) for row in own.to_dict("records")]
-            return f"{what} are not comparable: {'; '.join(told)}. "
+            reported = [_check(row) for row in own.to_dict("records")]
+            return f"{what} are not comparable: {'; '.join(reported)}. "
     return ""
 
 
@@ -194,4 +198,4 @@ def _nothing_changed(tables: Tables) -> bool:
     others = (tables[name]["change_ns"].fillna(0) == 0 for name in _SUMS)
     runs = tables["runs"].set_index("run").loc[list(COMPARED), ["window_ns", "busy_ns"]]
     alike = bool((runs.nunique() == 1).all())
-    return alike and bool(same.all()) and all(bool(one.all()) for one in others)
+    return alike and bool(same.all()) and all(bool(other.all()) for other in others)

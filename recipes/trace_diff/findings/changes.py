@@ -62,7 +62,7 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     whole = rows[rows["communicator"] == "all"]
     text = f"communication takes {changed(change_ns)}"
     metrics, a_step = tables["metrics"].set_index("metric")["change"], basis.per_step
-    changes = metrics[[f"{one}_per_step" if a_step else one for one in _COMMUNICATION]]
+    changes = metrics[[f"{item}_per_step" if a_step else item for item in _COMMUNICATION]]
     # Where one of the runs has no collective that was matched, there is nothing to compare.
     if whole.empty or changes.isna().any():
         yield Clue("communication", change_ns, text, tables=("kernels",), category="communication")
@@ -72,7 +72,7 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     waits, late = abs(wait_ns) > abs(transfer_ns), ""
     most_ns = wait_ns if waits else transfer_ns
     # What is not matched is neither, as far as anyone knows.
-    told = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
+    reported = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
     pairs = waits and _is_of_pairs(rows, one)
     whom = "waiting between ranks that send and receive" if pairs else "waiting for late ranks"
     brief = f"{whom if waits else 'transfer'} {changed(most_ns)}"
@@ -80,13 +80,13 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     if 100 * abs(profiler_ns) >= _PROFILER_PCT * abs(most_ns) and profiler_ns:
         of_it = f", {changed(profiler_ns)} of it the profiler's own work"
     brief += of_it
-    if told and waits and not pairs and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
+    if reported and waits and not pairs and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
         brief += f", most for rank {one['input_late_rank']}"
         late = f"; most of the waiting is for rank {one['input_late_rank']}"
         if not pd.isna(one["baseline_late_rank"]):
             same = one["baseline_late_rank"] == one["input_late_rank"]
             late += ", as before" if same else f", and was for rank {one['baseline_late_rank']}"
-    rule = ("waiting" if waits else "transfer") if told else "communication"
+    rule = ("waiting" if waits else "transfer") if reported else "communication"
     if rule == "waiting" and 2 * profiler_ns / wait_ns >= 1:
         rule = "profiler_wait"
     elif rule == "waiting" and pairs:
@@ -116,8 +116,8 @@ def _is_of_pairs(rows: pd.DataFrame, whole: Any) -> bool:
     Stages of a pipeline wait for each other by schedule, so who comes last there is not late.
     """
     pair = [_devices_n(str(name)) == 2 for name in rows["communicator"]]
-    mine = rows[(rows["operation"] == SEND_RECV) & np.array(pair, dtype=bool)]
-    own_ns, whole_ns = int(mine["wait_change_ns"].sum()), int(whole["wait_change_ns"])
+    selected = rows[(rows["operation"] == SEND_RECV) & np.array(pair, dtype=bool)]
+    own_ns, whole_ns = int(selected["wait_change_ns"].sum()), int(whole["wait_change_ns"])
     return own_ns * whole_ns > 0 and 2 * abs(own_ns) >= abs(whole_ns)
 
 

@@ -114,11 +114,11 @@ class HostGroup:
         some = "" if self.slower_n == self.tested_n else f"{self.slower_n} of {self.tested_n} "
         low, high = _ratio(min(self.ratios)), _ratio(max(self.ratios))
         times = low if low == high else f"{low} to {high}"
-        told = ", ".join(
+        reported = ", ".join(
             f"{quoted(row['name'])} {median_words(row['baseline_p50_ns'], row['input_p50_ns'])}"
             for row in self.named[:most]
         )
-        return f"{some}{self.name} take {times} times as long (medians: {told})"
+        return f"{some}{self.name} take {times} times as long (medians: {reported})"
 
 
 def slower_host(tables: Tables) -> HostChange | None:

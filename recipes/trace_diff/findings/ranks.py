@@ -39,10 +39,10 @@ def with_rank(clues: Sequence[Clue], tables: Tables, basis: Basis) -> list[Clue]
     if not joined:
         return [*others, rank]
     joined.sort(key=lambda clue: (-abs(clue.impact_ns), clue.name or ""))
-    told = [f"{quoted(clue.name)} {changed(clue.impact_ns)}" for clue in joined[:_MOST_NAMES]]
+    reported = [f"{quoted(clue.name)} {changed(clue.impact_ns)}" for clue in joined[:_MOST_NAMES]]
     if len(joined) > _MOST_NAMES:
-        told.append(f"{counted(len(joined) - _MOST_NAMES, 'other kernel')}")
-    text = f"{rank.text}, by longer or shorter calls of {', '.join(told)} on this rank alone"
+        reported.append(f"{counted(len(joined) - _MOST_NAMES, 'other kernel')}")
+    text = f"{rank.text}, by longer or shorter calls of {', '.join(reported)} on this rank alone"
     numbers = {f"kernel{place}_ns": clue.impact_ns for place, clue in enumerate(joined)}
     numbers = {**rank.numbers, **numbers, "others_n": len(joined) - _MOST_NAMES}
     return [*others, replace(rank, text=text, name=joined[0].name, numbers=numbers)]

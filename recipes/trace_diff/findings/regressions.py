@@ -39,20 +39,22 @@ def findings(tables: Tables) -> list[Finding]:
     if basis.kernels.empty:
         return []
     clues, costs = find_clues(tables, basis), Costs(tables, basis)
-    concluded = {one.rule: one for one in conclusive(tables, basis, clues)}
+    concluded = {item.rule: item for item in conclusive(tables, basis, clues)}
     host = host_finding(tables, costs)
-    told = [clue for clue in clues if clue.rule in RULES and clue.sure]
-    told = [clue for clue in told if not (basis.other_work and clue.rule in OF_COUNTS)]
+    reported = [clue for clue in clues if clue.rule in RULES and clue.sure]
+    reported = [clue for clue in reported if not (basis.other_work and clue.rule in OF_COUNTS)]
     if "slower_throughout" in concluded:
-        told = [clue for clue in told if not _is_alike(clue, concluded["slower_throughout"])]
+        reported = [
+            clue for clue in reported if not _is_alike(clue, concluded["slower_throughout"])
+        ]
     if host is not None and _explains_idle(host, costs):
-        told = [clue for clue in told if clue.rule != "more_idle"]
+        reported = [clue for clue in reported if clue.rule != "more_idle"]
     found = [
-        *(_finding(clue, basis, costs, concluded) for clue in told),
+        *(_finding(clue, basis, costs, concluded) for clue in reported),
         *_conclusions(costs, concluded),
         host,
     ]
-    return [*_not_comparable(tables), *(one for one in found if one is not None)]
+    return [*_not_comparable(tables), *(item for item in found if item is not None)]
 
 
 def _finding(

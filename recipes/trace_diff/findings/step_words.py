@@ -103,12 +103,12 @@ def _classes(tables: Tables, verdict: Record) -> str:
     scale, _ = _scale(max(verdict["baseline_ns"], verdict["input_ns"]))
     digits = _digits(max(verdict["baseline_ns"], verdict["input_ns"]) / scale)
     by_class = {row["wall_class"]: row["change_ns"] for row in rows if row["detail"] is None}
-    told = []
+    reported = []
     for name, ns in sorted(by_class.items(), key=lambda item: -abs(item[1])):
         if round(abs(ns) / scale, digits):
             inside = _inside(rows, name, ns) if name == COMMUNICATION else ""
-            told.append(f"{name} {ns / scale:+.{digits}f}{inside}")
-    return " | ".join(told)
+            reported.append(f"{name} {ns / scale:+.{digits}f}{inside}")
+    return " | ".join(reported)
 
 
 def _inside(rows: list[Record], name: str, ns: float) -> str:

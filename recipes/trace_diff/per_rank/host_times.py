@@ -84,10 +84,10 @@ def _calls_inside(events: Table, rows: IntArray, calls: Table | None) -> npt.NDA
         return inside
     thread, call_thread = events["global_tid"][rows], calls["global_tid"]
     for key in distinct(thread).tolist():
-        mine = np.flatnonzero(thread == key)
+        selected = np.flatnonzero(thread == key)
         at_ns = np.sort(calls["start_ns"][call_thread == key])
         first, last = (
-            np.searchsorted(at_ns, events[name][rows[mine]]) for name in ("start_ns", "end_ns")
+            np.searchsorted(at_ns, events[name][rows[selected]]) for name in ("start_ns", "end_ns")
         )
-        inside[mine] = last > first
+        inside[selected] = last > first
     return inside

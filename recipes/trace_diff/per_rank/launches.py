@@ -48,8 +48,8 @@ class Launches:
 
     def communicates(self) -> npt.NDArray[np.bool_]:
         """Tell which kernels are communication, shape (kernels,); demangled names decide."""
-        told = [is_communication(key[1]) for key in self.keys]
-        return np.array(told, dtype=bool)[self.key] if told else np.zeros(0, dtype=bool)
+        reported = [is_communication(key[1]) for key in self.keys]
+        return np.array(reported, dtype=bool)[self.key] if reported else np.zeros(0, dtype=bool)
 
 
 def coded_launches(

@@ -104,7 +104,7 @@ def _devices(
     trace: RankTrace, launches: Launches, idle: Mapping[int, IntArray]
 ) -> tuple[DeviceSums, ...]:
     overlap = map_overlap(map_spans(trace, launches.communicates()))
-    return tuple(_device(trace, one, idle.get(one.device_id)) for one in overlap)
+    return tuple(_device(trace, item, idle.get(item.device_id)) for item in overlap)
 
 
 def _device(trace: RankTrace, overlap: DeviceOverlap, idle_ns: IntArray | None) -> DeviceSums:

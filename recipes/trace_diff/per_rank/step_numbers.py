@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from nsys_llm.taxonomy.names import normalise_range, step_key
+from nsys_llm.taxonomy.names import normalize_range, step_key
 
 #: Label, steps that have it, and the sum of its values.
 StepNumber = tuple[str, int, int]
@@ -67,7 +67,7 @@ _LEAST_COUNTED: Final = 3
 @lru_cache(maxsize=1 << 14)
 def named_numbers(name: str) -> tuple[tuple[str, int], ...]:
     """Return the amounts that a name tells, as (label, number), in the order of the name."""
-    text = normalise_range(name)
+    text = normalize_range(name)
     if vllm := _VLLM.search(text):
         return tuple(zip(_VLLM_LABELS, map(int, vllm.groups()), strict=True))
     found: dict[str, int] = {}
@@ -82,14 +82,14 @@ def named_numbers(name: str) -> tuple[tuple[str, int], ...]:
 def step_tokens(name: str) -> int | None:
     """Return the tokens of a step, by its name; None where it does not tell."""
     numbers = dict(named_numbers(name))
-    told = {label: n for label, n in numbers.items() if _is_tokens(label)}
-    whole = [n for label, n in told.items() if not _PART.match(label)]
+    reported = {label: n for label, n in numbers.items() if _is_tokens(label)}
+    whole = [n for label, n in reported.items() if not _PART.match(label)]
     if whole:
         return max(whole)
     generated = next((n for label, n in numbers.items() if _GENERATED.fullmatch(label)), None)
-    if told:
-        decoded = not any(_DECODE.match(label) for label in told)
-        return sum(told.values()) + (generated or 0) * decoded
+    if reported:
+        decoded = not any(_DECODE.match(label) for label in reported)
+        return sum(reported.values()) + (generated or 0) * decoded
     batch = next((n for label, n in numbers.items() if label in _BATCH), generated)
     if _DECODE.search(name):
         return batch
@@ -134,8 +134,8 @@ def works_of(names: Sequence[str]) -> list[str]:
 
 
 def _work(name: str, amounts: set[str]) -> str:
-    told = [f"{label} {n}" for label, n in named_numbers(name) if label in amounts]
-    return ": ".join(part for part in (step_key(name), ", ".join(told)) if part)
+    reported = [f"{label} {n}" for label, n in named_numbers(name) if label in amounts]
+    return ": ".join(part for part in (step_key(name), ", ".join(reported)) if part)
 
 
 def _label(text: str) -> str:

@@ -224,8 +224,8 @@ def _idle_by_work(
     work[inside] = chosen.work[spans.place[place[inside]]]
     for first in range(0, len(gaps), _BLOCK):
         block = slice(first, first + _BLOCK)
-        mine = gaps.take(block)
-        split = split_gaps(mine, situate(mine, device.launch_row, host), host)
+        selected = gaps.take(block)
+        split = split_gaps(selected, situate(selected, device.launch_row, host), host)
         for cause in np.flatnonzero(split.time_ns.any(axis=1)).tolist():
             sums[:, cause] += exact_sums(work[block], split.time_ns[cause], works_n + 1)
     return sums

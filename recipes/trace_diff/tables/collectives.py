@@ -133,18 +133,18 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
         "operation": [key[1] for key in keys],
     }
     for name, rows in zip(("baseline", "input"), sides, strict=True):
-        late = [one.late for one in rows]
+        late = [row.late for row in rows]
         columns |= {
-            f"{name}_collectives_n": [one.collectives_n for one in rows],
+            f"{name}_collectives_n": [row.collectives_n for row in rows],
             f"{name}_late_rank": pd.array([rank for rank, _ in late], dtype="Int64"),
             f"{name}_late_wait_ns": [ns for _, ns in late],
         }
         for part in ("total", "wait", "transfer", "leaving"):
-            values = [getattr(one, f"{part}_ns") for one in rows]
+            values = [getattr(row, f"{part}_ns") for row in rows]
             columns[f"{name}_{part}_ns"] = np.array(values, dtype=np.int64)
     for name, rows in zip(("baseline", "input"), sides, strict=True):
-        columns[f"{name}_unsure_ns"] = np.array([one.unsure_ns for one in rows], np.int64)
-        columns[f"{name}_profiler_ns"] = np.array([one.profiler_ns for one in rows], np.int64)
+        columns[f"{name}_unsure_ns"] = np.array([row.unsure_ns for row in rows], np.int64)
+        columns[f"{name}_profiler_ns"] = np.array([row.profiler_ns for row in rows], np.int64)
     for part in ("total", "wait", "transfer", "leaving"):
         change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
         columns["change_ns" if part == "total" else f"{part}_change_ns"] = change

@@ -100,12 +100,12 @@ def _ranks(runs: Runs) -> Row:
         )
     rules = [{rank.source for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
     if rules[0] != rules[1]:
-        told = [
-            f"{numbers}, by {', '.join(sorted(str(one) for one in rule))}"
+        reported = [
+            f"{numbers}, by {', '.join(sorted(str(item) for item in rule))}"
             for numbers, rule in zip(shown, rules, strict=True)
         ]
         return check_row(
-            "ranks", told, DIFFERS, "numbered by other rules: what is by rank may be off"
+            "ranks", reported, DIFFERS, "numbered by other rules: what is by rank may be off"
         )
     if sides[0] != sides[1]:
         return check_row(
@@ -205,7 +205,7 @@ def _names(runs: Runs) -> Row:
 
 def _repeats(runs: Runs) -> Iterable[Row]:
     for run in runs.repeats:
-        counts = [counted(len(one.ranks), "rank") for one in (runs.baseline, run)]
+        counts = [counted(len(item.ranks), "rank") for item in (runs.baseline, run)]
         check = f"{run.side}, for noise"
         if run not in runs.noise:
             yield check_row(

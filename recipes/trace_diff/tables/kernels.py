@@ -110,8 +110,8 @@ def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) ->
     status = kernels.status
     columns = {
         "name": list(kernels.names),
-        "category": [one.category for one in kernels.classes],
-        "operation": [one.operation for one in kernels.classes],
+        "category": [item.category for item in kernels.classes],
+        "operation": [item.operation for item in kernels.classes],
         "communication": kernels.communication,
         "status": status,
         **change_columns(kernels.before, kernels.after, kernels.effects),

@@ -229,10 +229,10 @@ def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
         "metric": [metric.name for metric in plain],
         "unit": units,
         **_value_columns(found, units),
-        "noise": [_shown(one.noise) for one in found],
-        "real": [_real(one) for one in found],
-        "comparable": [one.reason is None for one in found],
-        "reason": [one.reason for one in found],
+        "noise": [_shown(item.noise) for item in found],
+        "real": [_real(item) for item in found],
+        "comparable": [item.reason is None for item in found],
+        "reason": [item.reason for item in found],
     }
 
 
@@ -244,16 +244,16 @@ def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Me
     judged = [_judged(gate, one) for gate, one in zip(gates, found, strict=True)]
     return {
         "gate": [gate.text for gate in gates],
-        "result": [one.result for one in judged],
+        "result": [item.result for item in judged],
         "metric": [
             gate.metric if gate.argument is None else f"{gate.metric}({gate.argument})"
             for gate in gates
         ],
         "unit": units,
         **_value_columns(found, units),
-        "allowed": [_shown(one.allowed) for one in judged],
-        "noise": [_shown(one.noise) for one in found],
-        "reason": [one.reason for one in judged],
+        "allowed": [_shown(item.allowed) for item in judged],
+        "noise": [_shown(item.noise) for item in found],
+        "reason": [item.reason for item in judged],
     }
 
 
@@ -264,7 +264,7 @@ def matches(name: str, glob: str) -> bool:
     begins with it.
     """
     wanted = glob.lower()
-    return any(fnmatchcase(one.lower(), wanted) for one in {name, kernel_label(name)})
+    return any(fnmatchcase(item.lower(), wanted) for item in {name, kernel_label(name)})
 
 
 def _judged(gate: Gate, one: Measured) -> Judgement:
@@ -275,10 +275,10 @@ def _judged(gate: Gate, one: Measured) -> Judgement:
 
 def _value_columns(found: Sequence[Measured], units: Sequence[str]) -> Columns:
     return {
-        "baseline": [_shown(one.before) for one in found],
-        "input": [_shown(one.after) for one in found],
-        "change": [_shown(one.change) for one in found],
-        "change_pct": [_percent(one) for one in found],
+        "baseline": [_shown(item.before) for item in found],
+        "input": [_shown(item.after) for item in found],
+        "change": [_shown(item.change) for item in found],
+        "change_pct": [_percent(item) for item in found],
         "told": [_told(one, unit) for one, unit in zip(found, units, strict=True)],
     }
 
@@ -290,9 +290,9 @@ def _told(one: Measured, unit: str) -> str | None:
     before, after, change = float(one.before), float(one.after), float(one.after - one.before)
     amount = f"{change:.2f} pp" if unit == "%" else _amount(change, unit)
     share = _percent(one)
-    told = "" if share is None else f", {format_change(share)}"
+    reported = "" if share is None else f", {format_change(share)}"
     sign = "+" if change > 0 else ""
-    return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{told})"
+    return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{reported})"
 
 
 def _amount(value: float, unit: str) -> str:

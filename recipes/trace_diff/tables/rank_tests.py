@@ -49,12 +49,12 @@ def compare_ranks(first: ValueCounts, second: ValueCounts, groups_n: int) -> Ran
     first_at = np.searchsorted(first.group, bounds)
     second_at = np.searchsorted(second.group, bounds)
     for group in range(groups_n):
-        mine = slice(first_at[group], first_at[group + 1])
+        selected = slice(first_at[group], first_at[group + 1])
         other = slice(second_at[group], second_at[group + 1])
-        if mine.start == mine.stop or other.start == other.stop:
+        if selected.start == selected.stop or other.start == other.stop:
             continue
         p_value[group], shift[group] = _compared(
-            first.value[mine], first.count[mine], second.value[other], second.count[other]
+            first.value[selected], first.count[selected], second.value[other], second.count[other]
         )
     return RankTest(p_value, shift)
 

@@ -128,7 +128,7 @@ def _idle(ranks: Sequence[RankSums]) -> IntArray:
 
 
 def _idle_ns(devices: Sequence[DeviceSums]) -> int:
-    known = [one.idle_ns for one in devices if one.idle_ns is not None]
+    known = [device.idle_ns for device in devices if device.idle_ns is not None]
     if len(known) < len(devices):
         return NULL_INT
     return sum(int(idle_ns[:IDLE_CAUSES_N].sum()) for idle_ns in known)
@@ -136,6 +136,6 @@ def _idle_ns(devices: Sequence[DeviceSums]) -> int:
 
 def _exposed(runs: Runs) -> list[int]:
     def exposed(sums: RankSums) -> int:
-        return sum(one.exposed_ns for one in sums.devices)
+        return sum(device.exposed_ns for device in sums.devices)
 
     return [exposed(new) - exposed(old) for _, (_, old), (_, new) in runs.pairs]

@@ -71,7 +71,7 @@ class Run:
     def gpus(self) -> frozenset[str]:
         """Names of the GPUs that its reports tell of."""
         facts = (rank.facts for rank, _ in self.ranks)
-        return frozenset(gpu for one in facts if one is not None for gpu in one.gpus)
+        return frozenset(gpu for fact in facts if fact is not None for gpu in fact.gpus)
 
     @cached_property
     def gpu_ns(self) -> int:

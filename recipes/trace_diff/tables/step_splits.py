@@ -209,7 +209,7 @@ def _parts(
     yield from _communication(device, communication, found, owner)
     yield (COPIES, None), copies
     yield (PROFILER, None), profiler
-    known = sums.devices and all(one.idle_ns is not None for one in sums.devices)
+    known = sums.devices and all(item.idle_ns is not None for item in sums.devices)
     yield from _idle(device, idle, known=bool(known))
 
 
@@ -251,8 +251,8 @@ def _idle(device: DeviceSteps, whole: IntArray, *, known: bool) -> Iterator[tupl
         return
     rest = whole.copy()
     by_work = [idle_details(device.idle_ns[place])[IDLE] for place in range(len(whole))]
-    for cause in dict.fromkeys(cause for one in by_work for cause in one):
-        ns = np.array([one.get(cause, 0) for one in by_work], dtype=np.int64)
+    for cause in dict.fromkeys(cause for item in by_work for cause in item):
+        ns = np.array([item.get(cause, 0) for item in by_work], dtype=np.int64)
         rest -= ns
         yield (IDLE, cause), ns
     yield (IDLE, None), rest

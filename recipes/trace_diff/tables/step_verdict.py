@@ -122,18 +122,20 @@ def step_verdict(runs: Runs, steps: Mapping[str, RunSteps], blocked: Sequence[st
     counts = before.steps_n, after.steps_n
     if stick.basis is None:
         return StepVerdict(stick.word or NOT_COMPARABLE, stick, steps_n=counts)
-    sides = [mean_split(one.splits(stick.basis)) for one in (before, after)]
+    sides = [mean_split(item.splits(stick.basis)) for item in (before, after)]
     walls = [total(side) for side in sides]
     program = [total(side) - total(side, PROFILER) for side in sides]
     noise_ns = _noise_ns(runs, steps, stick.basis, program[0])
-    tested = [_values(one, stick.basis, before, program=True) for one in (before, after)]
+    tested = [_values(item, stick.basis, before, program=True) for item in (before, after)]
     p_value, interval_ns, medians_ns, is_chance = None, None, None, False
     if stick.basis.kind != SPAN and min(map(len, tested)) >= LEAST_STEPS:
         p_value = _p_value(*tested)
         # The test tells small shifts of many steps, the interval means that a few steps make.
         low_ns, high_ns = _interval(*tested)
         is_chance = p_value >= ALPHA or low_ns <= 0 <= high_ns
-        low_ns, high_ns = _interval(*(_values(one, stick.basis, before) for one in (before, after)))
+        low_ns, high_ns = _interval(
+            *(_values(item, stick.basis, before) for item in (before, after))
+        )
         scale = _TOKENS if stick.basis.kind == TOKEN else 1
         interval_ns = low_ns / scale, high_ns / scale
         medians_ns = median(tested[0]) / scale, median(tested[1]) / scale
@@ -172,8 +174,10 @@ def _yardstick(runs: Runs, before: RunSteps, after: RunSteps) -> Yardstick:
     if {before.unit, after.unit} <= _NAMELESS:
         return _of_periods(runs, before, after)
     if (before.name, before.unit) != (after.name, after.unit):
-        told = f"a {before.unit} is {quoted(before.name)}, then a {after.unit} {quoted(after.name)}"
-        return Yardstick(None, OTHER_WORK, told, f"{told}; give --step")
+        reported = (
+            f"a {before.unit} is {quoted(before.name)}, then a {after.unit} {quoted(after.name)}"
+        )
+        return Yardstick(None, OTHER_WORK, reported, f"{reported}; give --step")
     return _of_works(runs, before, after)
 
 
@@ -195,25 +199,25 @@ def _of_works(runs: Runs, before: RunSteps, after: RunSteps) -> Yardstick:
     """Compare what the names of the steps say that they do."""
     counts = before.work_counts(), after.work_counts()
     common = counts[0].keys() & counts[1].keys()
-    if not common and all(len(one) == 1 and ": " not in next(iter(one)) for one in counts):
+    if not common and all(len(count) == 1 and ": " not in next(iter(count)) for count in counts):
         # A pattern of --step says that two names are one.
         return _checked(runs, StepBasis(STEP, before.unit), None)
-    held = [Fraction(sum(one[work] for work in common), one.total()) for one in counts]
-    amounts = any(": " in work for one in counts for work in one)
+    held = [Fraction(sum(count[work] for work in common), count.total()) for count in counts]
+    amounts = any(": " in work for count in counts for work in count)
     if min(held) >= _LEAST_COMMON:
         weights = _weights(counts, common)
         basis = StepBasis(STEP, before.unit, weights)
         mix = _mix(counts)
         return Yardstick(basis, None, mix) if amounts else _checked(runs, basis, mix)
-    tokens = [_tokens(one) for one in (before, after)]
-    told = f"the work of a {before.unit} changed: {_listed(counts[0])} -> {_listed(counts[1])}"
+    tokens = [_tokens(item) for item in (before, after)]
+    reported = f"the work of a {before.unit} changed: {_listed(counts[0])} -> {_listed(counts[1])}"
     if tokens[0] is None or tokens[1] is None:
-        return Yardstick(None, OTHER_WORK, told, told)
+        return Yardstick(None, OTHER_WORK, reported, reported)
     if apart_pct(round(1000 * tokens[0]), round(1000 * tokens[1])) <= SAME_WORK_PCT:
         return Yardstick(StepBasis(STEP, before.unit), None, None)
-    means = " -> ".join(f"{float(one):,.4g}" for one in tokens if one is not None)
-    told = f"a {before.unit} does {means} tokens in the mean"
-    return Yardstick(StepBasis(TOKEN, TOKEN), None, told)
+    means = " -> ".join(f"{float(token):,.4g}" for token in tokens if token is not None)
+    reported = f"a {before.unit} does {means} tokens in the mean"
+    return Yardstick(StepBasis(TOKEN, TOKEN), None, reported)
 
 
 def _checked(runs: Runs, basis: StepBasis, mix: str | None) -> Yardstick:
@@ -229,9 +233,9 @@ def _weights(
     counts: tuple[Counter[str], Counter[str]], common: set[str]
 ) -> Mapping[str, Fraction] | None:
     """Return the mean share of each work in the steps of both runs; None where there is one."""
-    if len(common) == 1 and all(len(one) == 1 for one in counts):
+    if len(common) == 1 and all(len(count) == 1 for count in counts):
         return None
-    wholes = [sum(one[work] for work in common) for one in counts]
+    wholes = [sum(count[work] for work in common) for count in counts]
     return {
         work: sum(
             (Fraction(one[work], whole) for one, whole in zip(counts, wholes, strict=True)),
@@ -244,35 +248,35 @@ def _weights(
 
 def _mix(counts: tuple[Counter[str], Counter[str]]) -> str | None:
     """Say how the mix of steps changed; None where it hardly did."""
-    shares = [{work: Fraction(n, one.total()) for work, n in one.items()} for one in counts]
+    shares = [{work: Fraction(n, count.total()) for work, n in count.items()} for count in counts]
     works = sorted(set(shares[0]) | set(shares[1]))
     none = Fraction(0)
     moved = {work: shares[1].get(work, none) - shares[0].get(work, none) for work in works}
     if sum(map(abs, moved.values()), none) <= 2 * _MIX_POINTS:
         return None
     most = sorted(works, key=lambda work: (-abs(moved[work]), work))[:_MOST_WORKS]
-    told = [
+    reported = [
         f"{quoted(work)} {100 * float(shares[0].get(work, 0)):.0f} -> "
         f"{100 * float(shares[1].get(work, 0)):.0f} % of the steps"
         for work in most
     ]
-    return f"the mix of steps changed ({'; '.join(told)}); steps of equal work are compared"
+    return f"the mix of steps changed ({'; '.join(reported)}); steps of equal work are compared"
 
 
 def _listed(counts: Counter[str]) -> str:
-    told = [quoted(work) for work, _ in counts.most_common(_MOST_WORKS)]
-    more = len(counts) - len(told)
-    return ", ".join(told) + (f" and {counted(more, 'other')}" if more else "")
+    reported = [quoted(work) for work, _ in counts.most_common(_MOST_WORKS)]
+    more = len(counts) - len(reported)
+    return ", ".join(reported) + (f" and {counted(more, 'other')}" if more else "")
 
 
 def _tokens(steps: RunSteps) -> Fraction | None:
     """Return tokens a step, the mean of GPUs; None where one tells none."""
-    told = [
+    reported = [
         None if gpu.tokens_n is None else Fraction(gpu.tokens_n, int(gpu.steps_n.sum()))
         for gpu in steps.gpus.values()
     ]
-    known = [one for one in told if one is not None]
-    return sum(known, Fraction(0)) / len(known) if known and len(known) == len(told) else None
+    known = [item for item in reported if item is not None]
+    return sum(known, Fraction(0)) / len(known) if known and len(known) == len(reported) else None
 
 
 def _noise_ns(
@@ -343,16 +347,16 @@ def _scales(before: RunSteps, basis: StepBasis) -> dict[str, float]:
 
 def _p_value(before: Sequence[int], after: Sequence[int]) -> float:
     first, second = (
-        ValueCounts.from_values(np.zeros(len(one), dtype=np.int64), np.array(one, dtype=np.int64))
-        for one in (before, after)
+        ValueCounts.from_values(np.zeros(len(item), dtype=np.int64), np.array(item, dtype=np.int64))
+        for item in (before, after)
     )
     return float(compare_ranks(first, second, 1).p_value[0])
 
 
 def _interval(before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
     """Return Welch's interval of the difference of two means; both have 2 values or more."""
-    means = [float(np.mean(one)) for one in (before, after)]
-    parts = [float(np.var(one, ddof=1)) / len(one) for one in (before, after)]
+    means = [float(np.mean(item)) for item in (before, after)]
+    parts = [float(np.var(item, ddof=1)) / len(item) for item in (before, after)]
     change, spread = means[1] - means[0], sum(parts)
     if not spread:
         return change, change

@@ -40,7 +40,7 @@ def work_rows(runs: Runs) -> Iterator[Row]:
         yield check_row(WORK, shown, SAME, "about as much in a step")
         return
     apart = sorted(amounts, key=lambda one: (-one.apart_pct, one.label))
-    shown = _shown([one for one in apart if one.apart_pct > SAME_WORK_PCT] or apart)
+    shown = _shown([item for item in apart if item.apart_pct > SAME_WORK_PCT] or apart)
     yield check_row(WORK, shown, STEP_TIMES, "a step does another amount of work")
     if runs.steps is not None and runs.steps[0] == runs.steps[1]:
         meaning = "as many steps with another amount of work each"
@@ -64,23 +64,23 @@ def _changed(runs: Runs, amounts: list[_Amount]) -> bool:
         return False
     tokens = runs.baseline.tokens_n, runs.input.tokens_n
     if tokens[0] is None or tokens[1] is None:
-        return any(one.apart_pct > SAME_WORK_PCT for one in amounts)
+        return any(amount.apart_pct > SAME_WORK_PCT for amount in amounts)
     a_step = tokens[0] / runs.steps[0], tokens[1] / runs.steps[1]
     if 100 * abs(a_step[1] - a_step[0]) > SAME_WORK_PCT * max(a_step):
         return True
     # As many tokens, of another kind: a part of them moved by so much of them all.
     return any(
-        100 * abs(one.after - one.before) > SAME_WORK_PCT * max(a_step)
-        for one in amounts
-        if one.label.endswith("tokens")
+        100 * abs(amount.after - amount.before) > SAME_WORK_PCT * max(a_step)
+        for amount in amounts
+        if amount.label.endswith("tokens")
     )
 
 
 def _shown(amounts: list[_Amount]) -> list[str | None]:
     some = amounts[:_MOST_LABELS]
     return [
-        ", ".join(f"{one.label} {_number(one.before)}" for one in some),
-        ", ".join(f"{one.label} {_number(one.after)}" for one in some),
+        ", ".join(f"{item.label} {_number(item.before)}" for item in some),
+        ", ".join(f"{item.label} {_number(item.after)}" for item in some),
     ]
 
 

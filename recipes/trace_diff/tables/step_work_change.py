@@ -50,7 +50,7 @@ def other_sizes(before: Run, after: Run, weights: Mapping[str, Fraction] | None)
     both = (n0 > 0) & (n1 > 0) & ~np.isnan(threads0 + threads1)
     talks = {key[0] for run in (before, after) for key in run.part.keys if is_communication(key[1])}
     both &= np.array([name not in talks for name in names], dtype=bool)
-    n0, n1, threads0, threads1, t0 = (one[both] for one in (n0, n1, threads0, threads1, t0))
+    n0, n1, threads0, threads1, t0 = (item[both] for item in (n0, n1, threads0, threads1, t0))
     if not t0.sum():
         return None
     more_calls = _apart_pct(n0, n1) > SAME_WORK_PCT
@@ -129,7 +129,7 @@ def _factors(walls: StepWalls, weights: Mapping[str, Fraction] | None) -> FloatA
     """Return what a launch in a step of each work counts for."""
     works_n = len(walls.works)
     counts = np.max(
-        [np.bincount(one.work, minlength=works_n) for one in walls.devices], axis=0
+        [np.bincount(device.work, minlength=works_n) for device in walls.devices], axis=0
     ).astype(np.float64)
     if weights is None:
         return np.full(works_n, 1 / max(counts.sum(), 1))

@@ -24,9 +24,9 @@ from .runs import Run, Runs
 
 def category_columns(kernels: NamedKernels) -> Columns:
     """Return the table categories: sums over the kernels of each."""
-    categories = sorted({one.category for one in kernels.classes})
+    categories = sorted({item.category for item in kernels.classes})
     place = {name: index for index, name in enumerate(categories)}
-    code = np.array([place[one.category] for one in kernels.classes], dtype=np.int64)
+    code = np.array([place[item.category] for item in kernels.classes], dtype=np.int64)
     status, effects = kernels.status, kernels.effects
 
     def total(values: IntArray) -> IntArray:
@@ -66,9 +66,9 @@ def memop_columns(runs: Runs) -> Columns:
     effects = split_change(n0, t0, n1, t1)
     kinds = [MoveKind.of(code) for code in codes]
     columns = {
-        "kind": [one.kind for one in kinds],
-        "source_memory": [one.source for one in kinds],
-        "target_memory": [one.target for one in kinds],
+        "kind": [kind.kind for kind in kinds],
+        "source_memory": [kind.source for kind in kinds],
+        "target_memory": [kind.target for kind in kinds],
         "baseline_operations_n": n0,
         "input_operations_n": n1,
         "operations_change_pct": percent(n1 - n0, n0),
@@ -233,8 +233,8 @@ def _step_columns(runs: Runs, names: list[str], before: IntArray, after: IntArra
     mean = (nothing, nothing) if steps is None else (before / steps[0], after / steps[1])
     columns: Columns = {"baseline_step_ns": mean[0], "input_step_ns": mean[1]}
     for side, run in (("baseline", runs.baseline), ("input", runs.input)):
-        for one in (50, 99):
-            found = [run.phase_percentile(name, one) for name in names]
+        for item in (50, 99):
+            found = [run.phase_percentile(name, item) for name in names]
             values = [math.nan if value is None else float(value) for value in found]
-            columns[f"{side}_p{one}_ns"] = np.array(values, dtype=np.float64)
+            columns[f"{side}_p{item}_ns"] = np.array(values, dtype=np.float64)
     return columns

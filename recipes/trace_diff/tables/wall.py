@@ -26,8 +26,8 @@ def wall_details(
                 known = {} if device.idle_ns is None else idle_details(device.idle_ns)
                 details[key, device.device_id] = dict(known)
         lanes = CollectivesPartial({key: sums.lanes for key, sums in part.ranks.items()})
-        mine = [rank for rank in ranks if rank.key.side == side]
-        found = match_collectives(lanes, mine, options)
+        selected = [rank for rank in ranks if rank.key.side == side]
+        found = match_collectives(lanes, selected, options)
         for place, parts in communication_details(found, walls).items():
             details[place].update(parts)
     return details

@@ -65,7 +65,7 @@ def wall_change_columns(verdict: StepVerdict, before: RunSteps, after: RunSteps)
     basis = verdict.yardstick.basis
     rows: list[tuple[Any, ...]] = []
     if basis is not None:
-        splits = [one.splits(basis) for one in (before, after)]
+        splits = [item.splits(basis) for item in (before, after)]
         rows += _rows((None, None), *map(mean_split, splits))
         for key in sorted(splits[0].keys() & splits[1].keys()):
             rows += _rows(key, splits[0][key], splits[1][key])
@@ -97,7 +97,7 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
             found.append((view, "baseline", _TOTAL, float(verdict.before_ns or 0)))
             for place in places:
                 ns = changes["change_ns"][place]
-                part = ": ".join(one for one in rows[place][1:] if one is not None)
+                part = ": ".join(row for row in rows[place][1:] if row is not None)
                 if ns:
                     found.append((view, part, _CHANGE, ns))
             found.append((view, "input", _TOTAL, float(verdict.after_ns or 0)))
@@ -137,7 +137,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
                 "verdict": tests["verdict"],
             }
         )
-    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    joined = {name: np.concatenate([item[name] for item in found]) for name in found[0]}
     return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
 
 
@@ -157,7 +157,7 @@ def _rows(
                 for detail in details
             }
             for detail in sorted(
-                (one for one in sides if any(sides[one])),
+                (side for side in sides if any(sides[side])),
                 key=lambda one: (-abs(sides[one][1] - sides[one][0]), one or ""),
             ):
                 yield (*key, name, detail or "not known", *_values(*sides[detail]))

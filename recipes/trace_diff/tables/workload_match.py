@@ -78,7 +78,7 @@ def work_ratio(before: Run, after: Run) -> float | None:
     first, second = before.kernels(names), after.kernels(names)
     both = (first.launches_n > 0) & (second.launches_n > 0)
     n0, n1 = first.launches_n[both], second.launches_n[both]
-    t0, t1 = (one.total_ns[both].astype(np.float64) for one in (first, second))
+    t0, t1 = (item.total_ns[both].astype(np.float64) for item in (first, second))
     if 100 * t0.sum() < COMMON_PCT * before.kernel_ns or (
         100 * t1.sum() < COMMON_PCT * after.kernel_ns
     ):

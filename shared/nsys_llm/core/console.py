@@ -83,7 +83,7 @@ class Console:
         if sys.stderr is None:
             return
         # A file name may hold a newline, or bytes that are no text: a message stays one line.
-        line = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+        line = "".join(item if item.isprintable() else repr(item)[1:-1] for item in text)
         from tqdm import tqdm  # 0.03 s, which a run without a word does not spend
 
         # tqdm.write keeps a line from tearing a bar that is being drawn.

@@ -169,8 +169,8 @@ def discard(folder: Path, name: str) -> None:
     with suppress(OSError):
         doomed = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=folder.parent))
         folder.rename(doomed)
-    for one in (doomed, folder):
-        shutil.rmtree(one, ignore_errors=True)
+    for item in (doomed, folder):
+        shutil.rmtree(item, ignore_errors=True)
 
 
 def _prefix(name: str, kind: str) -> str:

@@ -57,14 +57,14 @@ class _Report:
 
     place: str
     lines: list[str] = field(default_factory=list)
-    mend: list[str] = field(default_factory=list)
+    fixes: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
         self.lines.append(line)
 
     def needs(self, command: str) -> None:
-        if command not in self.mend:
-            self.mend.append(command)
+        if command not in self.fixes:
+            self.fixes.append(command)
 
 
 def check(root: Path, given: str | None) -> tuple[list[str], bool]:
@@ -162,16 +162,16 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
         newer_python = "with a python3 that is 3.10 or newer: "
         report.needs(f"{newer_python * (sys.version_info[:2] == version[:2])}{anew}")
         return
-    mend = f"{python} install.py --current" if found["takes"] else anew
-    _check_packages(report, needed, found["packages"], mend)
-    _check_ours(report, checkout_version(root), found["ours"], script, mend)
+    fixes = f"{python} install.py --current" if found["takes"] else anew
+    _check_packages(report, needed, found["packages"], fixes)
+    _check_ours(report, checkout_version(root), found["ours"], script, fixes)
 
 
 def _check_packages(
     report: _Report,
     needed: dict[str, tuple[str, str | None]],
     found: dict[str, str | None],
-    mend: str,
+    fixes: str,
 ) -> None:
     for name, (oldest, below) in needed.items():
         version, note = found[name], ""
@@ -181,24 +181,24 @@ def _check_packages(
             note = f", needs a version below {below}"
         report.say(f"  {name}: {version or 'missing'}{note}")
         if version is None or note:
-            report.needs(mend)
+            report.needs(fixes)
 
 
 def _check_ours(
-    report: _Report, checkout: str, ours: list[str] | None, script: str | None, mend: str
+    report: _Report, checkout: str, ours: list[str] | None, script: str | None, fixes: str
 ) -> None:
     """Compare the package that would be imported with the script that would import it."""
     if ours is None:
         report.say(f"  {PACKAGE}: missing")
-        if report.place not in report.mend:
-            report.needs(mend)
+        if report.place not in report.fixes:
+            report.needs(fixes)
         return
     version, folder = ours
     report.say(f"  {PACKAGE}: {version} in {folder}")
     if script is not None and script != version:
         report.say(f"the recipe that nsys finds is of {script}, which {version} refuses")
         placed = Path(folder).parent.joinpath("nsys_recipe").is_dir()
-        report.needs(report.place if placed or version == checkout else mend)
+        report.needs(report.place if placed or version == checkout else fixes)
 
 
 def _probe(python: str, nsight: NsightSystems, names: list[str]) -> dict[str, Any] | None:
@@ -220,6 +220,6 @@ def _probe(python: str, nsight: NsightSystems, names: list[str]) -> dict[str, An
 
 
 def _closed(report: _Report) -> tuple[list[str], bool]:
-    works = not report.mend
+    works = not report.fixes
     last = ["ready: nsys recipe llm_hotspots --help"] if works else []
-    return [*report.lines, *(f"to fix it: {command}" for command in report.mend), *last], works
+    return [*report.lines, *(f"to fix it: {command}" for command in report.fixes), *last], works

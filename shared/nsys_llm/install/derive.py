@@ -94,7 +94,7 @@ def tables_glossary(tables: Sequence[TableWrite]) -> str:
 
 def metrics_table(metrics: Sequence[Metric]) -> str:
     """Return what a gate can be put on as a Markdown table."""
-    rows = [f"| `{one.typed}` | {one.unit} | {_cell(one.meaning)} |" for one in metrics]
+    rows = [f"| `{metric.typed}` | {metric.unit} | {_cell(metric.meaning)} |" for metric in metrics]
     return _table(("metric", "unit", "meaning"), rows)
 
 
@@ -107,8 +107,8 @@ def verdict_table(verdict: Mapping[str, str]) -> str:
 def versions_table() -> str:
     """Return what is known of each release of Nsight Systems, and how it is tested, as Markdown."""
     titles = ("Nsight Systems", "export schema", "tables known from", "exports tested")
-    tested = {release: one for one in frameworks() for release in one.covers}
-    schemas = {one.product_date: one for one in map(ExportSchema.load, schema_versions())}
+    tested = {release: framework for framework in frameworks() for release in framework.covers}
+    schemas = {item.product_date: item for item in map(ExportSchema.load, schema_versions())}
     rows = [_version_row(name, schemas.get(name), tested[name]) for name in sorted(tested)]
     unknown = "nothing; columns are found by name, and a note says so"
     rows.append(f"| newer | any | {unknown} | generated, with columns and tables added | - |")
@@ -132,7 +132,7 @@ def derived_files(root: Path) -> Iterator[tuple[Path, str]]:
     findings = root / "docs" / "findings.md"
     yield findings, findings_page()
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    for page in (one for one in pages if one != findings):
+    for page in (page for page in pages if page != findings):
         text = page.read_text("utf-8")
         yield page, _with_section(text, "versions", versions_table())
 
@@ -177,7 +177,7 @@ def _version_row(release: str, schema: ExportSchema | None, framework: Framework
     runs = _FRAMEWORKS[framework.tested].format(framework.release)
     if schema is None:
         return f"| {release} | not seen | nothing; columns are found by name | - | {runs} |"
-    exports = ", ".join(_EXPORTS[one] for one in schema.tested)
+    exports = ", ".join(_EXPORTS[item] for item in schema.tested)
     return f"| {release} | {schema.version} | {schema.known_from} | {exports} | {runs} |"
 
 

@@ -151,7 +151,7 @@ def _parsed(text: str, metrics: Sequence[Metric]) -> Gate:
             f"exposed_comm:+10ms or kernel(flash*):+2%. {_legal(metrics)}"
         )
     name, argument = match["name"], match["argument"]
-    metric = next((one for one in metrics if one.name == name), None)
+    metric = next((metric for metric in metrics if metric.name == name), None)
     if metric is None:
         raise UsageError(f"gate '{text}': there is no metric '{name}'. {_legal(metrics)}")
     if (match["sign"] == "-") != metric.falls:
@@ -167,7 +167,7 @@ def _parsed(text: str, metrics: Sequence[Metric]) -> Gate:
         return Gate(text, name, argument, limit, True, metric.falls)
     known = _UNITS[metric.unit]
     if unit not in known:
-        amounts = ", ".join(one or "a plain number" for one in known)
+        amounts = ", ".join(item or "a plain number" for item in known)
         raise UsageError(
             f"gate '{text}': the limit of {metric.typed} is in % or {amounts}, not '{unit}'."
         )

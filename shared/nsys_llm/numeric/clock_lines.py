@@ -92,8 +92,8 @@ def fitted_line(times_ns: IntArray, apart_ns: IntArray) -> tuple[ClockLine, int]
     left_ns = lower_median(np.abs(turned - line.offset_ns))
     change_ns = abs(rate) * float(times_ns[-1] - times_ns[0])
     error_ns = _ERROR * left_ns / times_ns.size**0.5
-    told = left_ns < spread_ns and change_ns > max(_SURE * error_ns, left_ns, _LEAST_NS)
-    return (line, left_ns) if told else level
+    reported = left_ns < spread_ns and change_ns > max(_SURE * error_ns, left_ns, _LEAST_NS)
+    return (line, left_ns) if reported else level
 
 
 def lower_median(values: IntArray) -> int:

@@ -201,7 +201,9 @@ def _joined(kind: type[Moments] | type[OrderStatistics], parts: Sequence[Any]) -
     if not parts:
         empty = ValueCounts.empty()
         parts = [empty.moments(0) if kind is Moments else empty.order_statistics(0)]
-    return [np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(kind)]
+    return [
+        np.concatenate([getattr(part, member.name) for part in parts]) for member in fields(kind)
+    ]
 
 
 def _counted(group: IntArray, value: IntArray, count: IntArray | None) -> ValueCounts:
@@ -235,8 +237,8 @@ def _sums_of_squares(value: IntArray, count: IntArray, first: IntArray) -> Any:
         # Half of the bits at a time, so that the sums stay below 2^63 up to some million rows.
         high, low = value >> _HALF_BITS, value & ((1 << _HALF_BITS) - 1)
         products = (high * high, 2 * high * low, low * low)
-        if max(int(one.max()) for one in products) * int(count.sum()) < 1 << 63:
-            sums = [np.add.reduceat(one * count, first).astype(object) for one in products]
+        if max(int(product.max()) for product in products) * int(count.sum()) < 1 << 63:
+            sums = [np.add.reduceat(product * count, first).astype(object) for product in products]
             return ((sums[0] << _HALF_BITS) + sums[1] << _HALF_BITS) + sums[2]
     big = value.astype(object)
     return np.add.reduceat(big * big * count, first)

@@ -38,7 +38,7 @@ class Gaps:
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Gaps:
         """Return the gaps that a mask, an index array or a slice selects."""
-        return Gaps(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return Gaps(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def start_order(
@@ -121,7 +121,7 @@ def _with_edges(
         last = _last_ended(end_ns, reach, np.array([end_ns.size - 1]))
         parts.append(_one(int(reach[-1]), high, int(last[0]), -1))
     return Gaps(
-        *(np.concatenate([getattr(one, name.name) for one in parts]) for name in fields(Gaps))
+        *(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(Gaps))
     )
 
 

@@ -39,9 +39,9 @@ def longest_starts(
     found = np.full(len(longest_ns), _NEVER, dtype=np.int64)
     for first in range(0, group.size, _BLOCK):
         block = slice(first, first + _BLOCK)
-        mine = group[block]
-        rows = np.flatnonzero(counted[block] & (duration_ns[block] == longest_ns[mine]))
-        np.minimum.at(found, mine[rows], start_ns[block][rows])
+        selected = group[block]
+        rows = np.flatnonzero(counted[block] & (duration_ns[block] == longest_ns[selected]))
+        np.minimum.at(found, selected[rows], start_ns[block][rows])
     return np.where(found == _NEVER, NULL_INT, found)
 
 

@@ -69,7 +69,7 @@ class Beyond:
     def joined(cls, parts: Sequence[Beyond]) -> Beyond:
         """Put the groups of several parts one after the other."""
         nothing = np.empty(0, dtype=np.int64)
-        columns = [[getattr(part, one.name) for part in parts] for one in fields(cls)]
+        columns = [[getattr(part, field.name) for part in parts] for field in fields(cls)]
         return cls(*(np.concatenate([nothing, *column]) for column in columns))
 
 

@@ -30,7 +30,9 @@ def texts(column: Any) -> npt.NDArray[Any]:
         return _decoded(column)
     except (pa.ArrowException, UnicodeDecodeError):
         raw = column.cast(pa.large_binary()).to_pylist()
-        decoded = [one if one is None else one.decode("utf-8", "backslashreplace") for one in raw]
+        decoded = [
+            item if item is None else item.decode("utf-8", "backslashreplace") for item in raw
+        ]
         return np.array(decoded, dtype=object)
 
 

@@ -284,7 +284,7 @@ def _state_of(report: Path) -> os.stat_result:
 
 def _empty(report: Path, parquet: Path, sqlite: Path) -> str:
     """Return the line about a report without content, and without an export to use instead."""
-    there = next((one for one in (sqlite, parquet) if one.exists()), None)
+    there = next((item for item in (sqlite, parquet) if item.exists()), None)
     if there is None:
         return f"{report.name}: the file is empty; profile again."
     return (

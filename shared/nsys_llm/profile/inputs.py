@@ -88,7 +88,7 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
             reports, left_out = expand_inputs(entries)
         except UsageError as error:
             raise UsageError(f"{before}{error.message}") from error
-        found += [ProfileInput(one.path, one.label, side) for one in reports]
+        found += [ProfileInput(report.path, report.label, side) for report in reports]
         notes += [f"{before}{note}" for note in left_out]
     return (found if len(sides) == 1 else _labelled_apart(found)), notes
 
@@ -100,11 +100,13 @@ def _labelled_apart(reports: Sequence[ProfileInput]) -> list[ProfileInput]:
     shared = Counter(labels[report.path] for report in reports)
     return [
         ProfileInput(
-            one.path,
-            f"{one.side}:{labels[one.path]}" if shared[labels[one.path]] > 1 else labels[one.path],
-            one.side,
+            report.path,
+            f"{report.side}:{labels[report.path]}"
+            if shared[labels[report.path]] > 1
+            else labels[report.path],
+            report.side,
         )
-        for one in reports
+        for report in reports
     ]
 
 

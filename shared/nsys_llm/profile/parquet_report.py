@@ -176,8 +176,10 @@ def _states(folder: Path) -> _States:
         OSError: It cannot be told.
     """
     with os.scandir(folder) as entries:
-        told = {entry.name: entry.stat() for entry in entries if entry.name.endswith(".parquet")}
-    return {name: (one.st_ino, one.st_size, one.st_mtime_ns) for name, one in told.items()}
+        reported = {
+            entry.name: entry.stat() for entry in entries if entry.name.endswith(".parquet")
+        }
+    return {name: (one.st_ino, one.st_size, one.st_mtime_ns) for name, one in reported.items()}
 
 
 def _values(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:

@@ -37,11 +37,11 @@ class _Labels:
 def anonymous(run: Run) -> Run:
     """Return the run with labels like host-1, process-1 and profile-1, the same in every table."""
     facts = [profile.facts for profile in run.profiles if profile.facts is not None]
-    hosts = _Labels("host", (one.host for one in facts if one.host is not None))
-    processes = _Labels("process", (name for one in facts for name in one.processes.values()))
+    hosts = _Labels("host", (fact.host for fact in facts if fact.host is not None))
+    processes = _Labels("process", (name for fact in facts for name in fact.processes.values()))
     paths = sorted((profile.path for profile in run.profiles), key=natural_key)
     files = _Labels("profile", paths)
-    shown = {id(one): _without_names(one, hosts, processes) for one in facts}
+    shown = {id(fact): _without_names(fact, hosts, processes) for fact in facts}
     ranks = tuple(replace(rank, facts=shown.get(id(rank.facts))) for rank in run.ranks)
     return replace(
         run,

@@ -25,24 +25,24 @@ _Tables = Mapping[str, pd.DataFrame]
 
 def sided_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves: one text a label, or one for each side."""
-    told: dict[str, dict[str, str]] = {}
+    reported: dict[str, dict[str, str]] = {}
     for side in _sides(tables):
         for label, text in capture_facts(run.side(side), _of(tables, side)):
-            told.setdefault(label, {})[side] = text
+            reported.setdefault(label, {})[side] = text
     sides_n = len(_sides(tables))
-    return [(label, _joined(texts, sides_n)) for label, texts in told.items()]
+    return [(label, _joined(texts, sides_n)) for label, texts in reported.items()]
 
 
 def sided_caveats(tables: _Tables) -> list[str]:
     """Return what makes the numbers incomplete, and on which sides; see `capture_caveats`."""
-    told: dict[str, list[str]] = {}
+    reported: dict[str, list[str]] = {}
     sides = _sides(tables)
     for side in sides:
         for text in capture_caveats(_of(tables, side)):
-            told.setdefault(text, []).append(side)
+            reported.setdefault(text, []).append(side)
     return [
         f"Each run: {text}" if len(own) == len(sides) else f"{', '.join(own)}: {text}"
-        for text, own in told.items()
+        for text, own in reported.items()
     ]
 
 
@@ -251,7 +251,7 @@ def _typed(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     between = {"filter_time": "/", "steps": ":"}.get(name, ",")
-    return between.join("" if one is None else str(one) for one in value)
+    return between.join("" if item is None else str(item) for item in value)
 
 
 def _window(tables: _Tables) -> str:
@@ -265,8 +265,8 @@ def _window(tables: _Tables) -> str:
 def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | None]) -> str:
     """Return the distinct values of a fact, with how many reports have each if they differ."""
     counts: dict[str, int] = {}
-    for one in facts:
-        value = of(one)
+    for fact in facts:
+        value = of(fact)
         if value:
             counts[value] = counts.get(value, 0) + 1
     if len(counts) == 1:

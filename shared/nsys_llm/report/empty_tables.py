@@ -31,7 +31,7 @@ def _reason(
 ) -> tuple[str, str | None]:
     """Return why a table is empty, and the flags of `nsys profile` that would change that."""
     if table.option is not None and not run.options.get(table.option):
-        flag = next(one.flag for one in run.manifest.options if one.name == table.option)
+        flag = next(option.flag for option in run.manifest.options if option.name == table.option)
         return f"{flag} was not given", None
     if tables["coverage"].empty:
         return "no rank with GPU work was read", None

@@ -140,7 +140,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     Performance by severity and gain, then improvements, then remarks on the capture, of these those
     on what is missing first. Gains too small to be shown are left out.
     """
-    return sorted((one for one in findings if _is_shown(one)), key=_place)
+    return sorted((finding for finding in findings if _is_shown(finding)), key=_place)
 
 
 def _is_shown(finding: Finding) -> bool:
@@ -164,18 +164,18 @@ def _place(finding: Finding) -> tuple[Any, ...]:
 
 def remarks(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings on the capture, in order."""
-    return [one for one in findings if one.kind == CAPTURE]
+    return [finding for finding in findings if finding.kind == CAPTURE]
 
 
 def opportunities(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that are not on the capture, in order."""
-    return [one for one in findings if one.kind != CAPTURE]
+    return [finding for finding in findings if finding.kind != CAPTURE]
 
 
 def severity_counts(findings: Sequence[Finding]) -> str:
     """Return how many findings there are of each severity: `1 high, 4 low`."""
-    counts = {name: sum(one.severity == name for one in findings) for name in SEVERITIES}
-    counts["improved"] = sum(one.kind == IMPROVEMENT for one in findings)
+    counts = {name: sum(finding.severity == name for finding in findings) for name in SEVERITIES}
+    counts["improved"] = sum(finding.kind == IMPROVEMENT for finding in findings)
     # The others are adjectives.
     words = {TAIL: "in rare steps"}
     return ", ".join(f"{n} {words.get(name, name)}" for name, n in counts.items() if n)
@@ -183,7 +183,7 @@ def severity_counts(findings: Sequence[Finding]) -> str:
 
 def finding_columns(findings: Sequence[Finding], names: Iterable[str]) -> dict[str, list[Any]]:
     """Return the named columns of the table `findings`, in the given order of findings."""
-    rows = [finding_row(one) for one in findings]
+    rows = [finding_row(finding) for finding in findings]
     return {name: [row[name] for row in rows] for name in names}
 
 

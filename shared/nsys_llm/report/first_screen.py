@@ -64,13 +64,15 @@ def _title(report: Report, screen: Screen, width: int) -> str:
 
 
 def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> list[str]:
-    findings = [one for one in report.opportunities if one.gain is not None]
+    findings = [opportunity for opportunity in report.opportunities if opportunity.gain is not None]
     if not findings:
         return ["", *wrapped(plain(report.answer), width, "", most=most_n - 1)]
     scale = Scale.of(screen.whole_ns)
     whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
     lines = [f"could gain (not additive), {whole}"]
-    gains = [_gain_words(one.gain, screen, scale) for one in findings if one.gain is not None]
+    gains = [
+        _gain_words(finding.gain, screen, scale) for finding in findings if finding.gain is not None
+    ]
     widths = [max(map(len, column)) for column in zip(*gains, strict=True)]
     heads = [
         f"{number:>2} {sure:<{widths[0]}} {time:>{widths[1]}}  {share:>{widths[2]}}  "
@@ -135,7 +137,7 @@ def _sentences(text: str, width: int) -> list[str]:
 
 def _trust(report: Report, screen: Screen, width: int) -> list[str]:
     """Return the remark that matters most, and how many there are besides."""
-    notes = [*report.caveats, *(one.title for one in report.remarks), *report.unrecorded]
+    notes = [*report.caveats, *(remark.title for remark in report.remarks), *report.unrecorded]
     if not notes:
         return []
     first = plain(screen.trust or _NEXT_SENTENCE.split(notes[0])[0]).rstrip(".")

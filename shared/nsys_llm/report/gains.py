@@ -158,10 +158,10 @@ def gain_words(gain: Gain) -> str:
     time = format_ns(gain.gain_ns)
     if step_ns is not None:
         time = f"{format_ns(step_ns)} a {gain.step_unit}"
-    told = f"{sure} {time}, {format_percent(gain.gain_pct)}"
+    reported = f"{sure} {time}, {format_percent(gain.gain_pct)}"
     if gain.replayed_pct is None:
-        return told
-    return f"about {format_percent(gain.replayed_pct)}, {told}"
+        return reported
+    return f"about {format_percent(gain.replayed_pct)}, {reported}"
 
 
 def limits_words() -> str:

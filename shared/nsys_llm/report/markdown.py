@@ -87,15 +87,15 @@ def _sections_within(sections: Sequence[Section], results: Results, words_n: int
 def head_markdown(report: Report, most_n: int = MOST_SHOWN) -> str:
     """Return title, question, answer and the first findings."""
     lines = [answer_markdown(report, markdown_prose), findings_heading(report)]
-    told = report.opportunities
-    if any(one.gain is not None for one in told):
+    reported = report.opportunities
+    if any(item.gain is not None for item in reported):
         lines.append(NOT_ADDITIVE)
-    for number, one in enumerate(told[:most_n], 1):
-        if one.severity == TAIL and (number == 1 or told[number - 2].severity != TAIL):
+    for number, one in enumerate(reported[:most_n], 1):
+        if one.severity == TAIL and (number == 1 or reported[number - 2].severity != TAIL):
             lines.append(TAIL_HEADING)
         lines.append(_finding(number, one))
-    if len(told) > most_n:
-        lines.append(f"And {len(told) - most_n} more in `findings.parquet`.")
+    if len(reported) > most_n:
+        lines.append(f"And {len(reported) - most_n} more in `findings.parquet`.")
     return "\n\n".join(lines)
 
 
@@ -120,7 +120,7 @@ def capture_markdown(report: Report) -> str:
     facts = [f"- {label}: {markdown_prose(text)}" for label, text in report.facts]
     parts = ["## Capture", "\n".join(facts)]
     if report.remarks:
-        parts.append("\n".join(_remark(one) for one in report.remarks))
+        parts.append("\n".join(_remark(remark) for remark in report.remarks))
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
         ("Not recorded, or none happened; these flags record it:", report.unrecorded),
@@ -146,8 +146,8 @@ def section_markdown(section: Section, results: Results) -> str:
         [fields[name].numeric for name in columns],
     )
     more = len(frame) - section.rows_n
-    told = more_rows(more, section.by, fields, f"`{section.table}.parquet`")
-    note = [f"{told}."] if more > 0 else []
+    reported = more_rows(more, section.by, fields, f"`{section.table}.parquet`")
+    note = [f"{reported}."] if more > 0 else []
     note += [f"{unfilled(fields, empty)}."] if empty else []
     return "\n\n".join([*head, "\n".join(lines), *note])
 

@@ -77,8 +77,8 @@ def build_notebook(report: Report, results: Results) -> Any:
     answer = answer_markdown(report, html_text)
     titles = [section.title for section in report.opening_sections]
     places = {number: link_id(titles[0]) for number in marked_numbers(report, results)}
-    told = findings_html(report.opportunities, links, places)
-    findings = f"{findings_heading(report)}\n\n{told}".rstrip()
+    reported = findings_html(report.opportunities, links, places)
+    findings = f"{findings_heading(report)}\n\n{reported}".rstrip()
     if report.opening_sections:
         cells.text("answer", answer)
         cells.code("set-up", _SET_UP, None)

@@ -52,7 +52,7 @@ def _in_turn(files: pd.DataFrame, wall: pd.DataFrame) -> bool:
 def without_comparisons(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings without those that blame a rank, by what others do."""
     return [
-        one
-        for one in findings
-        if one.kind != PERFORMANCE or not (one.culprit or "").startswith(_RANK)
+        finding
+        for finding in findings
+        if finding.kind != PERFORMANCE or not (finding.culprit or "").startswith(_RANK)
     ]

@@ -122,9 +122,17 @@ def page_html(report: Report, results: Results) -> str:
 
     library = get_plotlyjs().replace("</script", "<\\/script")
     plots: list[dict[str, Any]] = []
-    opening = "\n".join(_section_html(one, results, plots, "h2") for one in report.opening_sections)
-    sections = "\n".join(_section_html(one, results, plots, "h2") for one in report.lead_sections)
-    others = "\n".join(_section_html(one, results, plots, "h3") for one in report.other_sections)
+    opening = "\n".join(
+        _section_html(opening_section, results, plots, "h2")
+        for opening_section in report.opening_sections
+    )
+    sections = "\n".join(
+        _section_html(lead_section, results, plots, "h2") for lead_section in report.lead_sections
+    )
+    others = "\n".join(
+        _section_html(other_section, results, plots, "h3")
+        for other_section in report.other_sections
+    )
     figures = json.dumps({"config": CONFIG, "plots": plots}, ensure_ascii=False)
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
@@ -171,12 +179,12 @@ def _findings_html(report: Report, results: Results) -> str:
     links = {section.table: section.title for section in reversed(report.sections)}
     places = {number: f"finding-{number}" for number in marked_numbers(report, results)}
     found = report.opportunities
-    told = (
+    reported = (
         findings_html(found, links, places)
         or "<p>Nothing stands out by the rules of this recipe.</p>"
     )
     heading = f"Findings: {severity_counts(found)}" if found else "Findings"
-    return f"<h2>{heading}</h2>\n{told}"
+    return f"<h2>{heading}</h2>\n{reported}"
 
 
 def _section_html(section: Section, results: Results, plots: list[dict[str, Any]], tag: str) -> str:

@@ -78,7 +78,7 @@ def findings_html(
     places = places or {}
     shown = enumerate(findings[:MOST_SHOWN], 1)
     lines = [_finding(number, one, links, places.get(number)) for number, one in shown]
-    if any(one.gain is not None for one in findings):
+    if any(finding.gain is not None for finding in findings):
         lines.insert(0, f"<p>{NOT_ADDITIVE}</p>")
     if len(findings) > MOST_SHOWN:
         lines.append(f"<p>And {len(findings) - MOST_SHOWN} more in findings.parquet.</p>")
@@ -130,7 +130,7 @@ def capture_html(report: Report) -> str:
     )
     parts = [f"<table><tbody>{rows}</tbody></table>"]
     if report.remarks:
-        parts.append(f"<ul>{''.join(_remark(one) for one in report.remarks)}</ul>")
+        parts.append(f"<ul>{''.join(_remark(remark) for remark in report.remarks)}</ul>")
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
         ("Not recorded, or none happened; these flags record it:", report.unrecorded),
@@ -167,4 +167,4 @@ def _reference(match: re.Match[str]) -> str:
 
 def _attribute(text: str) -> str:
     """Return text of which a reader sees the same, and a parser nothing but letters and blanks."""
-    return "".join(one if one.isalnum() or one in " -" else f"&#{ord(one)};" for one in text)
+    return "".join(item if item.isalnum() or item in " -" else f"&#{ord(item)};" for item in text)

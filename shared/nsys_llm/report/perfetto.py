@@ -112,7 +112,7 @@ def _slices(pid: int, track: Track, tids: Sequence[int], shift_ns: int) -> Itera
     columns = (track.name, track.kind, track.start_ns, track.end_ns, track.link)
     rows = zip(tids, *(column.tolist() for column in columns), strict=True)
     for row, (tid, name, kind, start_ns, end_ns, link) in enumerate(rows):
-        told = ",".join(
+        reported = ",".join(
             f"{key}:{_json(values[row])}"
             for key, values in details.items()
             if values[row] not in (None, NULL_INT)
@@ -121,7 +121,7 @@ def _slices(pid: int, track: Track, tids: Sequence[int], shift_ns: int) -> Itera
         yield (
             f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start_ns + shift_ns)},'
             f'"dur":{_us(end_ns - start_ns)},"name":{names[name]},"cat":{kinds[kind]}{arrow}'
-            + (f',"args":{{{told}}}}}' if told else "}")
+            + (f',"args":{{{reported}}}}}' if reported else "}")
         )
 
 

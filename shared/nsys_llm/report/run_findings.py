@@ -34,16 +34,16 @@ def _missing_ranks(files: pd.DataFrame) -> list[Finding]:
     # A reason begins with the file's name, and says what to do.
     reasons = [cleaned(reason).replace("`", "'") for reason in missing["reason"].head(_MOST_NAMED)]
     labels = [quoted(label) for label in missing["File"].head(_MOST_NAMED)]
-    told = [
+    reported = [
         reason if status == "failed" else f"{label}: {reason}."
         for label, reason, status in zip(labels, reasons, missing["status"], strict=False)
     ]
     if len(missing) > _MOST_NAMED:
-        told.append(f"And {format_count(len(missing) - _MOST_NAMED)} more.")
+        reported.append(f"And {format_count(len(missing) - _MOST_NAMED)} more.")
     who = f"{format_count(len(missing))} of {counted(len(files), 'rank or profile', _RANKS)}"
     return [
         RULES["missing_ranks"].finding(
-            details=" ".join(told),
+            details=" ".join(reported),
             fields={"who": who, "are": "is" if len(missing) == 1 else "are"},
             numbers=_counts(missing, files),
         )

@@ -104,14 +104,14 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
     by_key = {rank.key: rank for rank in run.ranks}
     rows = [
         {
-            "run": one.key.side,
-            "rank": by_key[one.key].number,
-            "file": by_key[one.key].file,
+            "run": rank.key.side,
+            "rank": by_key[rank.key].number,
+            "file": by_key[rank.key].file,
             **asdict(row),
         }
         for profile in run.profiles
-        for one in profile.ranks
-        for row in one.coverage
+        for rank in profile.ranks
+        for row in rank.coverage
     ]
     return sorted(rows, key=lambda row: (row["run"], row["rank"]))
 

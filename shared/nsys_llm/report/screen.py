@@ -32,7 +32,7 @@ class Scale:
     def of(cls, whole_ns: float) -> Scale:
         """Return the largest unit that the whole has one of."""
         unit, unit_ns = next(
-            (one for one in _UNITS.items() if whole_ns >= one[1]), ("ns", _UNITS["ns"])
+            (item for item in _UNITS.items() if whole_ns >= item[1]), ("ns", _UNITS["ns"])
         )
         return cls(unit, unit_ns, 2 if whole_ns < 100 * unit_ns else 1)
 

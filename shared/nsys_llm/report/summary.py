@@ -54,7 +54,11 @@ def summary_lines(
     first, second = (answer, head) if report.manifest.sided else (head, answer)
     lines = [*first, "", *second]
     notes = _notes(report)
-    shown = [one for one in report.sections if one.summary and len(results.table(one.table))]
+    shown = [
+        section
+        for section in report.sections
+        if section.summary and len(results.table(section.table))
+    ]
     left_n = height - BELOW - len(lines) - len(notes)
     least_table = _LEAST_TABLE if shown else 0
     lines += ["", *_finding_lines(report, width, left_n - 1 - least_table)]
@@ -130,9 +134,9 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
     yield from (few for few in kept if few[-1].share_pct < _SOME_PCT)
     for few in [parts, *kept]:
         insides = [place for place, part in enumerate(few) if part.inside]
-        for told in (insides, insides[:1], insides[1:], []):
+        for reported in (insides, insides[:1], insides[1:], []):
             yield [
-                part if place in told else replace(part, inside="")
+                part if place in reported else replace(part, inside="")
                 for place, part in enumerate(few)
             ]
     yield from ([replace(part, inside="") for part in few] for few in together)
@@ -187,7 +191,7 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
 
 def _findings_head(findings: list[Finding]) -> str:
     counts = severity_counts(findings)
-    if any(one.gain is not None for one in findings):
+    if any(finding.gain is not None for finding in findings):
         return f"Findings and what a fix could gain (not additive): {counts}"
     return f"Findings: {counts}"
 

@@ -152,13 +152,13 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
     ranked = sorted(groups.items(), key=lambda item: -item[1])
     whole = sum(details.values())
     least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
-    told = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
-    return WallPart(name, whole, f" ({', '.join(told)})" if told else "")
+    reported = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
+    return WallPart(name, whole, f" ({', '.join(reported)})" if reported else "")
 
 
 def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:
     """Return the kinds of computation, small ones together."""
-    titles = {one.id: _lower(one.title) for one in load_categories()}
+    titles = {category.id: _lower(category.title) for category in load_categories()}
     titles |= {
         WHOLE_GRAPH: "whole CUDA graphs",
         UNMATCHED: _OTHER,

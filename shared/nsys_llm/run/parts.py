@@ -68,7 +68,9 @@ def _run_of(run: Run, recipe: str) -> Run:
         manifest=manifest,
         analysis=analysis,
         options=options,
-        profiles=tuple(_profile_of(one, manifest, analysis, partial) for one in run.profiles),
+        profiles=tuple(
+            _profile_of(profile, manifest, analysis, partial) for profile in run.profiles
+        ),
         partial=partial,
     )
 

@@ -101,7 +101,9 @@ class _Others:
         """Take it from a recipe that has it, or from those of an overview."""
         parts = getattr(run.partial, "parts", None)
         runs = (
-            [(run, tables)] if parts is None else [(one.run, one.tables) for one in parts.values()]
+            [(run, tables)]
+            if parts is None
+            else [(part.run, part.tables) for part in parts.values()]
         )
         # Paths are on the clock of their own recipe.
         runs.sort(key=lambda one: "path" not in one[1])

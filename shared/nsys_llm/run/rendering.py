@@ -45,14 +45,14 @@ def write_report_later(result: Result, console: Console) -> list[str]:
 def _report_of(result: Result) -> Report:
     """Return the report that the run of a result had."""
     manifest, analysis = load_manifest(result.recipe), load_analysis(result.recipe)
-    told = result.report["report"]
+    reported = result.report["report"]
     return Report(
         manifest=manifest,
-        answer=told["answer"],
+        answer=reported["answer"],
         findings=tuple(findings_of(analysis, result.tables)),
-        facts=tuple(told["facts"].items()),
-        caveats=tuple(told["caveats"]),
-        unrecorded=tuple(told["unrecorded"]),
+        facts=tuple(reported["facts"].items()),
+        caveats=tuple(reported["caveats"]),
+        unrecorded=tuple(reported["unrecorded"]),
         sections=shown_sections(manifest, result.tables),
         wall=wall_lines(result.tables),
     )

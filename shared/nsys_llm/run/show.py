@@ -77,8 +77,8 @@ def _finding(result: Result, number: int, as_json: bool) -> list[str]:
         for name, value in finding.items()
         if value not in (None, [], {}) and not isinstance(value, (list, dict))
     }
-    told = ("title", "details", "recommendation")
-    lines += [f"{name:<16} {value}" for name, value in plain.items() if name not in told]
+    reported = ("title", "details", "recommendation")
+    lines += [f"{name:<16} {value}" for name, value in plain.items() if name not in reported]
     for cell in finding["evidence"]:
         where = ", ".join(f"{name} = {value}" for name, value in cell["where"].items())
         lines.append(f"{cell['table']}[{where}].{cell['column']} = {cell['value']}")

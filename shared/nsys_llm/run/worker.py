@@ -87,7 +87,9 @@ def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
     """Join results of distinct profiles. Associative and commutative."""
     merged = load_analysis(recipe).merge([part.partial for part in parts])
     made_by = frozenset({code_stamp(recipe)}).union(*(part.made_by for part in parts))
-    return MapResult(_ordered(one for part in parts for one in part.profiles), merged, made_by)
+    return MapResult(
+        _ordered(profile for part in parts for profile in part.profiles), merged, made_by
+    )
 
 
 def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:

@@ -39,7 +39,7 @@ def strip_api_version(name: str) -> str:
     return suffix.sub("", name, count=1) or name
 
 
-def normalise_range(name: str) -> str:
+def normalize_range(name: str) -> str:
     """Return an NVTX range's name without what PyTorch counts up in it.
 
     Removes a tail of `, seq = N`, `, op_id = N`, `, sizes = [...]` and `, input_op_ids = [...]`
@@ -55,7 +55,7 @@ def step_key(name: str) -> str:
     `step 12`, `iteration_7` and `execute_context_2(153)_generation_0(0)` repeat under one key;
     a number inside a word is kept (`AllToAll4D`). Idempotent.
     """
-    return _RUNNING_NUMBER.sub("#", normalise_range(name))
+    return _RUNNING_NUMBER.sub("#", normalize_range(name))
 
 
 _NVJET: Final = re.compile(r"\s*nvjet_([A-Za-z0-9_]+)")

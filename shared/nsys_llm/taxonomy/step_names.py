@@ -62,9 +62,9 @@ class NumberedRange:
 def engine_steps() -> tuple[EngineStep, ...]:
     """Return the ranges of all engines, of one engine in the order in which they are looked for."""
     return tuple(
-        EngineStep(engine["engine"], one["name"], parse_pattern(one["pattern"], ours=True))
+        EngineStep(engine["engine"], item["name"], parse_pattern(item["pattern"], ours=True))
         for engine in _data()["engines"]
-        for one in engine["ranges"]
+        for item in engine["ranges"]
     )
 
 
@@ -72,16 +72,23 @@ def numbered_ranges() -> tuple[NumberedRange, ...]:
     """Return the ranges of frameworks, in the order in which they are looked for."""
     return tuple(
         NumberedRange(
-            one["name"], parse_pattern(one["pattern"], ours=True), one["edge"], one["unit"]
+            numbered["name"],
+            parse_pattern(numbered["pattern"], ours=True),
+            numbered["edge"],
+            numbered["unit"],
         )
-        for one in _data()["numbered"]
+        for numbered in _data()["numbered"]
     )
 
 
 def recording_advice(engine: str) -> tuple[str, str] | None:
     """Return an engine's title and what records its step ranges; None for no such engine."""
     return next(
-        ((one["title"], one["record"]) for one in _data()["engines"] if one["engine"] == engine),
+        (
+            (item["title"], item["record"])
+            for item in _data()["engines"]
+            if item["engine"] == engine
+        ),
         None,
     )
 

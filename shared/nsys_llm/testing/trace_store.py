@@ -280,7 +280,9 @@ class SyntheticReport:
         stream_id: int | IntArray = 7,
     ) -> dict[str, Cells]:
         process = self._process(pid)
-        process.streams |= {(device_id, context_id, one) for one in np.unique(stream_id).tolist()}
+        process.streams |= {
+            (device_id, context_id, value) for value in np.unique(stream_id).tolist()
+        }
         return {
             "deviceId": device_id,
             "contextId": context_id,

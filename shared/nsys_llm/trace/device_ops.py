@@ -96,7 +96,9 @@ class DeviceOps:
                 length is recorded.
         """
         rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
-        rows = {name: mine for name, mine in rows.items() if mine is None or mine.size}
+        rows = {
+            name: selected for name, selected in rows.items() if selected is None or selected.size
+        }
 
         def column(name: str) -> IntArray:
             return _joined([_taken(trace.unfiltered[table][name], rows[table]) for table in rows])
@@ -117,7 +119,7 @@ class DeviceOps:
             calls = trace.tables.get("api_calls")
             early = launched_before(starts, column("correlation_id"), launch, calls)
         if order is not None:
-            starts, ends, launch, name = (one[order] for one in (starts, ends, launch, name))
+            starts, ends, launch, name = (item[order] for item in (starts, ends, launch, name))
             early = early[order]
         windows, source = device_windows(trace, device, whole_capture=whole_capture)
         return cls(
@@ -181,8 +183,8 @@ def shown_name_ids(kernels: Table, options: Mapping[str, Any]) -> IntArray:
 
 def _of_device(op: Table, device: int) -> IntArray | None:
     """Return the rows of a device; None for all."""
-    mine = op["device_id"] == device
-    return None if mine.all() and len(op) else np.flatnonzero(mine)
+    selected = op["device_id"] == device
+    return None if selected.all() and len(op) else np.flatnonzero(selected)
 
 
 def _taken(column: IntArray, rows: IntArray | None) -> IntArray:

@@ -305,10 +305,10 @@ def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray
     shared = ranges.take(ranges.any_thread)
     inside = starts_inside(at_ns, union_intervals(shared.start_ns, shared.end_ns))
     local = ranges.take(~ranges.any_thread)
-    for one in np.unique(local.thread):
-        own = local.take(local.thread == one)
+    for value in np.unique(local.thread):
+        own = local.take(local.thread == value)
         spans = union_intervals(own.start_ns, own.end_ns)
-        inside |= (thread == one) & starts_inside(at_ns, spans)
+        inside |= (thread == value) & starts_inside(at_ns, spans)
     return inside
 
 
@@ -323,8 +323,8 @@ def _projected(launches: Launches, ranges: Ranges) -> IntArray:
     return union_intervals(merged[:, 0], merged[:, 1])
 
 
-def _spans(launches: Launches, ranges: Ranges, mine: npt.NDArray[np.bool_]) -> IntArray:
-    rows = np.flatnonzero(mine)
+def _spans(launches: Launches, ranges: Ranges, selected: npt.NDArray[np.bool_]) -> IntArray:
+    rows = np.flatnonzero(selected)
     rows = rows[np.argsort(launches.at_ns[rows], kind="stable")]
     at_ns = launches.at_ns[rows]
     first = np.searchsorted(at_ns, ranges.start_ns, side="left")

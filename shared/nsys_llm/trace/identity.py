@@ -106,7 +106,7 @@ def number_ranks(
     named = [entry for entry in workers if entry.key.global_pid != NULL_INT]
     decisive = named or workers or ordered
     rules = _rules(ordered, rank_map)
-    source, rule = next(one for one in rules if _numbers_all(one[1], decisive))
+    source, rule = next(rule for rule in rules if _numbers_all(rule[1], decisive))
     return _labelled(_numbered(ordered, rule, source))
 
 
@@ -183,8 +183,8 @@ def one_clock(facts: Mapping[str, CaptureFacts | None]) -> dict[str, int]:
     for path, fact in facts.items():
         session: object = path
         if fact is not None:
-            told = fact.host, fact.utc_epoch_ns, fact.system_clock_ns
-            session = path if None in told else (*told, fact.session)
+            reported = fact.host, fact.utc_epoch_ns, fact.system_clock_ns
+            session = path if None in reported else (*reported, fact.session)
         found[path] = clocks.setdefault(session, len(clocks))
     return found
 

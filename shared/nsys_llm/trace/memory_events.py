@@ -40,5 +40,5 @@ def sane_memory_events(events: Table) -> npt.NDArray[np.bool_]:
 def memory_kinds(code: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Return what kind of memory each code is: host, device, managed or unknown."""
     used, index = np.unique(code, return_inverse=True)
-    names = [_KIND_OF_CODE.get(one, "unknown") for one in used.tolist()]
+    names = [_KIND_OF_CODE.get(value, "unknown") for value in used.tolist()]
     return np.array(names, dtype=object)[index]

@@ -53,7 +53,7 @@ def unused_maps(ranks: Sequence[Rank], rank_maps: RankMaps) -> list[tuple[str, s
     found = []
     for side in rank_maps:
         sources = [rank.source for rank in ranks if rank.key.side == side]
-        source = next((one for one in sources if one is not None), None)
+        source = next((source for source in sources if source is not None), None)
         if source not in ("rank_map", None):
             found.append((side, source))
     return found

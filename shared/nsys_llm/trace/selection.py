@@ -77,10 +77,10 @@ def select_rank(
     Returns:
         The rank's rows, its coverage, and notes on filters that found nothing to act on.
     """
-    mine = [global_pid]
-    if gpu_processes(trace) == mine:
-        mine.append(NULL_INT)
-    own = {name: _of_processes(name, table, mine) for name, table in trace.tables.items()}
+    chosen = [global_pid]
+    if gpu_processes(trace) == chosen:
+        chosen.append(NULL_INT)
+    own = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
     calls = own.get("api_calls")
     ops = {
         name: _with_launches(_without_broken(own[name]), calls) for name in OP_TABLES if name in own
@@ -167,16 +167,16 @@ def _empty_notes(
     return [f"the filters leave no GPU work; there is some from {first_ns} to {last_ns} ns"]
 
 
-def _of_processes(name: str, table: Table, mine: Sequence[int]) -> Table:
+def _of_processes(name: str, table: Table, selected: Sequence[int]) -> Table:
     if name not in (*_PROCESS_TABLES, *_THREAD_TABLES):
         return table
     ids = table["global_pid" if name in _PROCESS_TABLES else "global_tid"]
     if is_constant(ids):
         ids = ids[:1]
     processes = ids if name in _PROCESS_TABLES else process_of_thread(ids)
-    if (processes == mine[0]).all():
+    if (processes == selected[0]).all():
         return table
-    return table.take(np.broadcast_to(np.isin(processes, mine), (len(table),)))
+    return table.take(np.broadcast_to(np.isin(processes, selected), (len(table),)))
 
 
 def _without_broken(table: Table) -> Table:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.range_choice import parse_choice
-from nsys_llm.taxonomy.names import normalise_range, step_key
+from nsys_llm.taxonomy.names import normalize_range, step_key
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.filters import numbers_there
 from nsys_llm.trace.ranges import distinct_ranges, typed_name
@@ -86,12 +86,12 @@ def unmatched_notes(
 ) -> tuple[str, ...]:
     """Return the notes of a rank, with one for each unmatched option that none speaks of."""
     notes = tuple(notes)
-    told = "\n".join(notes)
+    reported = "\n".join(notes)
     return notes + tuple(
-        f"no {_kind(one.option)} '{options[one.option]}' ({_flag(one.option)})"
-        for one in unmatched
+        f"no {_kind(item.option)} '{options[item.option]}' ({_flag(item.option)})"
+        for item in unmatched
         # The filters have told what of numbers is to be told.
-        if one.there_n is None and f"'{options[one.option]}'" not in told
+        if item.there_n is None and f"'{options[item.option]}'" not in reported
     )
 
 
@@ -105,8 +105,8 @@ def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str,
     Raises:
         UsageError: There is such an option.
     """
-    of_ranks = [{one.option: one for one in rank} for rank in ranks]
-    shared = [option for option in options if of_ranks and all(option in one for one in of_ranks)]
+    of_ranks = [{item.option: item for item in rank} for rank in ranks]
+    shared = [option for option in options if of_ranks and all(option in rank for rank in of_ranks)]
     if not {"step", "step_kernel"}.isdisjoint(shared):
         shared = [option for option in shared if option != "steps"]  # there are none to count
     if shared:
@@ -118,13 +118,13 @@ def _line(
 ) -> str:
     found = [rank[option] for rank in of_ranks]
     where = "the rank" if len(of_ranks) == 1 else f"any of {len(of_ranks)} ranks"
-    if counts := [one.there_n for one in found if one.there_n is not None]:
+    if counts := [item.there_n for item in found if item.there_n is not None]:
         most = " on the rank with most" if len({*counts}) > 1 else ""
         advice = "" if max(counts) else "; name what a step is with --step or --step-kernel"
         there = numbers_there(option, options, max(counts))
         return f"{there}{most}; nothing is selected on {where}{advice}"
     typed, kind = str(options[option]), _kind(option)
-    names = {name for one in found for name in one.nearest}
+    names = {name for item in found for name in item.nearest}
     line = f"{_flag(option)}: no {kind} '{_cut(typed)}' on {where}"
     if not names:
         flags = _FLAGS["kernel" if option in _KERNELS else "range"]
@@ -159,7 +159,7 @@ def _other_ranges(trace: RankTrace, text: str) -> Collection[str] | None:
 
 def _other_names(trace: RankTrace, text: str) -> Collection[str] | None:
     pattern = parse_pattern(text)
-    names = {normalise_range(name) for name, _ in _ranges(trace)}
+    names = {normalize_range(name) for name, _ in _ranges(trace)}
     return None if any(map(pattern.matches, names)) else {step_key(name) for name in names}
 
 

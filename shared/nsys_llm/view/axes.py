@@ -56,7 +56,9 @@ def axis_values(values: pd.Series, field: Field) -> tuple[list[float | None], st
     if unit in _AXES:
         largest = np.nanmax(np.abs(numbers), initial=0)
         scale, unit = next((step for step in _AXES[unit] if largest >= step[0]), (1.0, unit))
-    return [None if one != one else float(f"{one / scale:.6g}") for one in numbers.tolist()], unit
+    return [
+        None if number != number else float(f"{number / scale:.6g}") for number in numbers.tolist()
+    ], unit
 
 
 def axis(field: Field, unit: str, *, title: str | None = None, from_zero: bool = True) -> Plot:
@@ -132,10 +134,10 @@ def axis_labels(
         others_of.setdefault(label, set()).add(other)
     found = []
     for label, (_, configuration), other in zip(short, parts, beside, strict=True):
-        told = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
-        if not told and len(others_of[label]) > 1:
-            told = shortened(other, _BESIDE_LENGTH)
-        found.append(escaped(f"{label} [{told}]" if told else label))
+        reported = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
+        if not reported and len(others_of[label]) > 1:
+            reported = shortened(other, _BESIDE_LENGTH)
+        found.append(escaped(f"{label} [{reported}]" if reported else label))
     return _numbered(found, texts) if distinct else found
 
 

@@ -88,7 +88,9 @@ def _menu(bands_n: int, names: list[Any]) -> Plot:
         {
             "label": label,
             "method": "restyle",
-            "args": [{"visible": [True] * bands_n + [one + 1 == n for one in range(len(names))]}],
+            "args": [
+                {"visible": [True] * bands_n + [index + 1 == n for index in range(len(names))]}
+            ],
         }
         for n, label in enumerate(labels)
     ]

@@ -59,16 +59,16 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     colors = tints(list(dict.fromkeys(groups)), spec, ordered=color in RANK_COLUMNS)
     traces = []
     for group in dict.fromkeys(groups):
-        mine = [index for index, one in enumerate(groups) if one == group]
+        selected = [index for index, one in enumerate(groups) if one == group]
         traces.append(
             go.Bar(
                 orientation="h",
                 name=legend_name(group),
                 showlegend=bool(color) and color != y,
-                x=[values[index] for index in mine],
-                y=[labels[index] for index in mine],
+                x=[values[index] for index in selected],
+                y=[labels[index] for index in selected],
                 marker={"color": colors[group] if color else color_map(["kernel"])["kernel"]},
-                hovertext=[texts[index] for index in mine],
+                hovertext=[texts[index] for index in selected],
                 hoverinfo="text",
             )
         )
@@ -110,7 +110,7 @@ def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
 def parts(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Bars of parts that are columns: `y` (one bar each), `parts` (columns of one unit)."""
     chosen = [fields[name] for name in spec["parts"]]
-    names = [one.heading for one in chosen]
+    names = [item.heading for item in chosen]
     # Several devices of a rank are one bar.
     sums = frame.groupby(spec["y"], sort=False)[list(spec["parts"])].sum(min_count=1)
     wide = sums.set_axis(names, axis=1)
@@ -137,7 +137,7 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         wide = wide.sort_index(axis=1)
         if spec.get("log"):
             wide = wide.reindex(columns=_ratio_steps(wide.columns.tolist()))
-        names = pd.Series([format_value(one, x.unit) for one in wide.columns], dtype=object)
+        names = pd.Series([format_value(column, x.unit) for column in wide.columns], dtype=object)
     if spec.get("relative"):
         numbers, unit = _above_median(wide), "% above median"
         colors: Plot = {"colorscale": [list(stop) for stop in DIVERGING], "zmid": 0}
@@ -175,7 +175,7 @@ def _row_shares(wide: pd.DataFrame) -> list[float | None]:
     """Return 100 * cell / largest of its row, row by row; None for empty cells."""
     shares = 100.0 * wide.div(wide.max(axis=1), axis=0)
     flat = shares.astype("Float64").to_numpy(dtype="float64", na_value=np.nan).ravel()
-    return [None if one != one else round(one, 2) for one in flat.tolist()]
+    return [None if value != value else round(value, 2) for value in flat.tolist()]
 
 
 def _ratio_steps(edges: list[float]) -> list[float]:
@@ -199,7 +199,7 @@ def _above_median(wide: pd.DataFrame) -> list[float | None]:
     filled = np.nan_to_num(numbers)
     median = np.median(filled, axis=1, keepdims=True) if filled.size else filled
     above = 100.0 * (filled / np.where(median > 0, median, np.nan) - 1.0)
-    return [None if one != one else round(one, 2) for one in above.ravel().tolist()]
+    return [None if value != value else round(value, 2) for value in above.ravel().tolist()]
 
 
 def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:

@@ -45,7 +45,7 @@ def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[st
     """
     x, y = fields[spec["x"]], spec["y"]
     top = frame.dropna(subset=[x.name])
-    totals = [one == "total" for one in top[spec["whole"]].tolist()]
+    totals = [value == "total" for value in top[spec["whole"]].tolist()]
     values, unit = axis_values(top[x.name], x)
     spans = _spans(values, totals)
     ends = [edge for span, total in zip(spans, totals, strict=True) for edge in span[total:]]
@@ -68,11 +68,11 @@ def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[st
     ]
     if cut:
         points = [index for index, total in enumerate(totals) if total]
-        told = _told(points, labels, texts, tints)
-        told["marker"] = {**told["marker"], "size": 13, "symbol": "diamond"}
+        reported = _told(points, labels, texts, tints)
+        reported["marker"] = {**reported["marker"], "size": 13, "symbol": "diamond"}
         ends_at = [spans[index][1] for index in points]
         mode = "markers+text"
-        traces.append(go.Scatter(mode=mode, x=ends_at, textposition="middle right", **told))
+        traces.append(go.Scatter(mode=mode, x=ends_at, textposition="middle right", **reported))
     title = f"{x.heading} ({unit}){'; the axis does not begin at 0' if cut else ''}"
     xaxis = {**axis(x, unit, from_zero=False), "range": [begin, (most or 1.0) + 2 * room]}
     yaxis = rows_axis(labels)
@@ -144,16 +144,16 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
         )
     ]
     for name in names:
-        mine = [index for index, one in enumerate(groups) if one == name]
+        selected = [index for index, one in enumerate(groups) if one == name]
         traces.append(
             go.Scatter(
                 mode="markers",
                 name=legend_name(name),
                 showlegend=bool(color),
-                x=[placed[index] for index in mine],
-                y=[placed[rows_n + index] for index in mine],
+                x=[placed[index] for index in selected],
+                y=[placed[rows_n + index] for index in selected],
                 marker={"color": tints[name] if color else NEUTRAL, "size": 8, "opacity": 0.8},
-                hovertext=[texts[index] for index in mine],
+                hovertext=[texts[index] for index in selected],
                 hoverinfo="text",
             )
         )

@@ -75,7 +75,7 @@ def _choices(frame: pd.DataFrame, menu: str | None) -> list[Any]:
 
 def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
     # What a figure shows by a menu of its own has no place in this one.
-    drawn = [[one for one in plot["data"] if one.visible is not False] for plot in plots]
+    drawn = [[data for data in plot["data"] if data.visible is not False] for plot in plots]
     traces = [trace for some in drawn for trace in some]
     owner = [index for index, some in enumerate(drawn) for _ in some]
     buttons = [
@@ -83,7 +83,7 @@ def _with_menu(plots: list[Plot], choices: list[str]) -> Plot:
             "label": legend_name(choice),
             "method": "update",
             "args": [
-                {"visible": [one == index for one in owner]},
+                {"visible": [item == index for item in owner]},
                 # Each choice has labels, units and a size of its own.
                 {name: plots[index]["layout"].get(name) for name in _CHANGING},
             ],

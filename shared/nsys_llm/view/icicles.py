@@ -39,7 +39,7 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     tints = color_map(list(dict.fromkeys(labels)))
     # Numbers: a path is a name out of a trace, and what stands in an id is not escaped.
     ids = {one: str(index) for index, one in enumerate(top[path].tolist())}
-    parents = [_WHOLE if pd.isna(one) else ids[one] for one in top[parent].tolist()]
+    parents = [_WHOLE if pd.isna(value) else ids[value] for value in top[parent].tolist()]
     hover = [
         f"{hover_text(format_value(name, None))}<br>{format_value(ns, value.unit)}, "
         f"{format_percent(100 * ns / whole if whole else None)}"

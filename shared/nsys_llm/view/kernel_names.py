@@ -56,10 +56,10 @@ def kernel_label(name: str) -> str:
     hint = _AROUND_HINT.sub("", hints[0]) or hints[0] if hints else None
     element = _ELEMENT.search(arguments)
     parts = [hint, _SHORT_TYPES.get(element[1], element[1]) if element else None]
-    told = ", ".join(part for part in parts if part)
-    if not told:
+    reported = ", ".join(part for part in parts if part)
+    if not reported:
         return base
-    return f"{base.removesuffix('_kernel') if hint else base}<{told}>"
+    return f"{base.removesuffix('_kernel') if hint else base}<{reported}>"
 
 
 def parted(name: str) -> tuple[str, str]:

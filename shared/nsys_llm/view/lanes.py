@@ -70,8 +70,8 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         begin=values[len(rows) : 2 * len(rows)],
         length=values[2 * len(rows) :],
         color=rows[spec["color"]].tolist(),
-        number=[None if pd.isna(one) else int(one) for one in rows[spec["number"]].tolist()],
-        label=[None if pd.isna(one) else str(one) for one in rows[spec["label"]].tolist()],
+        number=[None if pd.isna(row) else int(row) for row in rows[spec["number"]].tolist()],
+        label=[None if pd.isna(row) else str(row) for row in rows[spec["label"]].tolist()],
         hover=_hovers(rows, spec),
     )
     traces = [*drawn.bars("work"), *drawn.bars("wait"), *drawn.path(), *drawn.marks()]
@@ -291,6 +291,6 @@ def _hover(part: str, lane: str, state: str, time_ns: int, label: Any, mixture: 
         lines.append(shortened(str(label), LABEL_LENGTH if part != _FINDING else _TITLE_LENGTH))
     if not pd.isna(mixture):
         times = list(json.loads(mixture).items())
-        told = [f"{name} {format_ns(ns)}" for name, ns in times[:_MOST_STATES]]
-        lines.append(f"in it: {', '.join(told)}{', ...' if len(times) > len(told) else ''}")
+        reported = [f"{name} {format_ns(ns)}" for name, ns in times[:_MOST_STATES]]
+        lines.append(f"in it: {', '.join(reported)}{', ...' if len(times) > len(reported) else ''}")
     return "<br>".join(map(hover_text, lines))

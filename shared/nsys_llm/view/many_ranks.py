@@ -73,9 +73,9 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
         {**_NOTE, "text": rank, "x": value, "y": part, "ax": 0, "ay": -20}
         for part, (value, rank) in firsts.items()
     ]
-    told = f"of {len(ranks):,} ranks: all, middle half, median"
+    reported = f"of {len(ranks):,} ranks: all, middle half, median"
     layout = {
-        "xaxis": axis(x, f"{unit}; {told}" if unit else told, title=title),
+        "xaxis": axis(x, f"{unit}; {reported}" if unit else reported, title=title),
         "yaxis": rows_axis(parts),
         "height": 120 + 46 * max(len(parts), 2),
         "annotations": notes,
@@ -117,7 +117,7 @@ def column_notes(labels: Sequence[str], numbers: Sequence[float | None]) -> list
         labels: Of the columns.
         numbers: The map's, row by row, 0 where nothing is special.
     """
-    cells = np.array([0.0 if one is None else one for one in numbers], dtype=np.float64)
+    cells = np.array([0.0 if number is None else number for number in numbers], dtype=np.float64)
     sizes = np.abs(cells.reshape(-1, len(labels))).max(axis=0, initial=0.0)
     far = _far(sizes, median=float(np.median(sizes)) if sizes.size else 0.0)
     common = {**_NOTE, "yref": "paper", "y": 1, "ay": -16}

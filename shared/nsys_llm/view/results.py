@@ -200,9 +200,9 @@ class Results:
 
     def _named(self, name: str, spec: Mapping[str, Any]) -> list[str]:
         """Return the columns that the words of a figure name, in their order."""
-        lists = [one if isinstance(one, list) else [one] for one in spec.values()]
-        words = [one for some in lists for one in some if isinstance(one, str)]
-        return [one for one in dict.fromkeys(words) if one in self.fields(name)]
+        lists = [item if isinstance(item, list) else [item] for item in spec.values()]
+        words = [item for some in lists for item in some if isinstance(item, str)]
+        return [word for word in dict.fromkeys(words) if word in self.fields(name)]
 
     def _drawn(self, name: str, spec: Mapping[str, Any]) -> pd.DataFrame:
         """Return the few columns that a figure is of: filtering and cutting copies each."""
@@ -223,6 +223,6 @@ def _shown(
     lines = [" | ".join(columns), *(" | ".join(text for text, _ in row) for row in found)]
     html = rows_html(found, fields, columns, len(frame), by)
     if empty:
-        told = f"{unfilled(fields, empty)}."
-        html, lines = f"{html}<p>{escape(told)}</p>", [*lines, told]
+        reported = f"{unfilled(fields, empty)}."
+        html, lines = f"{html}<p>{escape(reported)}</p>", [*lines, reported]
     return Html(html, "\n".join(lines))

@@ -77,8 +77,8 @@ def headings(fields: Mapping[str, Field], columns: Sequence[str]) -> list[str]:
     names = [fields[name].heading for name in columns]
     found = []
     for name, heading in zip(columns, names, strict=True):
-        told = heading != name.replace("_", " ") and _OF_UNIT.get(fields[name].unit or "")
-        found.append(f"{heading} {told}" if names.count(heading) > 1 and told else heading)
+        reported = heading != name.replace("_", " ") and _OF_UNIT.get(fields[name].unit or "")
+        found.append(f"{heading} {reported}" if names.count(heading) > 1 and reported else heading)
     return found
 
 
@@ -126,7 +126,7 @@ def names_in(table: pa.Table, column: str) -> list[str]:
 
 def fields_of(schema: pa.Schema) -> dict[str, Field]:
     """Return the columns of a table with what its schema says of each."""
-    return {one.name: _field(one) for one in schema}
+    return {item.name: _field(item) for item in schema}
 
 
 def parted_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -230,10 +230,10 @@ def more_rows(
 def glossary_html(fields: Mapping[str, Field]) -> str:
     """Return the meaning of every column, folded away."""
     rows = "".join(
-        f'<tr><td style="{_TEXT_STYLE}"><code>{escape(one.name)}</code></td>'
-        f"<td>{escape(one.unit or '')}</td>"
-        f'<td style="{_TEXT_STYLE}">{escape(one.meaning)}</td></tr>'
-        for one in fields.values()
+        f'<tr><td style="{_TEXT_STYLE}"><code>{escape(field.name)}</code></td>'
+        f"<td>{escape(field.unit or '')}</td>"
+        f'<td style="{_TEXT_STYLE}">{escape(field.meaning)}</td></tr>'
+        for field in fields.values()
     )
     head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
     return (

@@ -160,7 +160,7 @@ def told_apart(names: Sequence[str], length: int) -> list[str]:
     taken = set(by_shown)
     for alike in by_shown.values():
         if len({cleaned(name) for name in alike}) > 1:
-            for name in (one for one in alike if cleaned(one) != shown[one]):
+            for name in (item for item in alike if cleaned(item) != shown[item]):
                 shown[name] = _apart(name, alike, length, taken)
                 taken.add(shown[name])
     return [shown[name] for name in names]

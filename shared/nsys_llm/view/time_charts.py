@@ -49,15 +49,15 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     colors = tints([str(name) for name in names], spec, ordered=series in RANK_COLUMNS)
     traces = []
     for name in names:
-        mine = [index for index, one in enumerate(owner) if one == name]
+        selected = [index for index, one in enumerate(owner) if one == name]
         traces.append(
             go.Scatter(
                 # One point makes no line.
-                mode="lines" if len(mine) > 1 else "markers",
+                mode="lines" if len(selected) > 1 else "markers",
                 name=legend_name(name),
                 showlegend=bool(series),
-                x=[x_values[index] for index in mine],
-                y=[y_values[index] for index in mine],
+                x=[x_values[index] for index in selected],
+                y=[y_values[index] for index in selected],
                 line={
                     "color": colors[str(name)] if series else color_map(["kernel"])["kernel"],
                     "width": 1.5,
@@ -89,22 +89,22 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
     traces = []
     for name in dict.fromkeys([*names, *groups]):
-        mine = [index for index, one in enumerate(groups) if one == name]
+        selected = [index for index, one in enumerate(groups) if one == name]
         tint = colors[name] if color else NEUTRAL
         traces.append(
             go.Scatter(
                 mode="markers",
                 name=legend_name(name),
                 showlegend=bool(color),
-                x=[x_values[index] for index in mine],
-                y=[y_values[index] for index in mine],
+                x=[x_values[index] for index in selected],
+                y=[y_values[index] for index in selected],
                 marker={"color": tint, "size": 5, "opacity": 0.75},
-                hovertext=[texts[index] for index in mine],
+                hovertext=[texts[index] for index in selected],
                 hoverinfo="text",
             )
         )
         if len(ends) == 2:
-            traces[-1]["error_y"] = _bars_to(y_values, mine, len(top), tint)
+            traces[-1]["error_y"] = _bars_to(y_values, selected, len(top), tint)
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
@@ -129,10 +129,10 @@ def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], lis
     return [name if name in most else _OTHERS for name in groups], main
 
 
-def _bars_to(values: Sequence[Any], mine: Sequence[int], rows_n: int, tint: str) -> Plot:
+def _bars_to(values: Sequence[Any], selected: Sequence[int], rows_n: int, tint: str) -> Plot:
     """Return the bars of some points; `values` holds all points, then all low ends, then high."""
-    below = [values[index] - values[rows_n + index] for index in mine]
-    above = [values[2 * rows_n + index] - values[index] for index in mine]
+    below = [values[index] - values[rows_n + index] for index in selected]
+    above = [values[2 * rows_n + index] - values[index] for index in selected]
     bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
     return {**bars, "color": tint, "thickness": 1, "width": 0}
 
@@ -151,16 +151,16 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
     traces = []
     for name in dict.fromkeys(groups):
-        mine = [index for index, one in enumerate(groups) if one == name]
+        selected = [index for index, one in enumerate(groups) if one == name]
         traces.append(
             go.Bar(
                 orientation="h",
                 name=legend_name(name),
-                base=[values[rows_n + index] for index in mine],
-                x=[values[2 * rows_n + index] for index in mine],
-                y=[lanes[index] for index in mine],
+                base=[values[rows_n + index] for index in selected],
+                x=[values[2 * rows_n + index] for index in selected],
+                y=[lanes[index] for index in selected],
                 marker={"color": colors[name], "line": {"width": 0.5, "color": "white"}},
-                hovertext=[texts[index] for index in mine],
+                hovertext=[texts[index] for index in selected],
                 hoverinfo="text",
             )
         )

@@ -190,18 +190,18 @@ def _fitted(
     reference: Track, other: Track, row: IntArray, line: ClockLine, trust_ns: int
 ) -> Alignment:
     """Return the alignment of given pairs, with the line that fits them best."""
-    mine = np.flatnonzero(row >= 0)
-    if mine.size == 0:
+    selected = np.flatnonzero(row >= 0)
+    if selected.size == 0:
         return Alignment(row, line, 0, 0)
-    theirs = row[mine]
-    ends = other.end_ns[mine]
+    theirs = row[selected]
+    ends = other.end_ns[selected]
     apart = ends - reference.end_ns[theirs]
     if trust_ns == SAME_CLOCK_NS:
         spread_ns = lower_median(np.abs(apart - line.offset_ns))
     else:
         line, spread_ns = fitted_line(ends, apart)
     ahead = line.ahead_ns(ends)
-    last_start = np.maximum(other.start_ns[mine] - ahead, reference.start_ns[theirs])
+    last_start = np.maximum(other.start_ns[selected] - ahead, reference.start_ns[theirs])
     first_end = np.minimum(ends - ahead, reference.end_ns[theirs])
     met_n = int((last_start <= first_end).sum())
     return Alignment(row, line, spread_ns, met_n)
@@ -228,17 +228,17 @@ def _nearest(ordered: IntArray, values: IntArray) -> IntArray:
 
 def _same(reference: Track, other: Track, found: Alignment, trust_ns: int) -> bool:
     """Return whether an alignment is too good for collectives that are not the same."""
-    mine = np.flatnonzero(found.row >= 0)
-    if mine.size == 0 or 100 * found.met_n < _OVERLAP_PCT * mine.size:
+    selected = np.flatnonzero(found.row >= 0)
+    if selected.size == 0 or 100 * found.met_n < _OVERLAP_PCT * selected.size:
         return False
-    if mine.size < _FEW:
+    if selected.size < _FEW:
         # Any offset makes one pair overlap.
         return abs(found.line.offset_ns) <= max(trust_ns, WALL_CLOCK_NS)
-    theirs = found.row[mine]
+    theirs = found.row[selected]
     # What only one side has before the first and after the last pair was cut off on the other.
-    spanned_n = int(max(np.ptp(mine), np.ptp(theirs))) + 1
-    spanned_n += int(min(mine[0], theirs[0]))
-    spanned_n += int(min(len(other) - 1 - mine[-1], len(reference) - 1 - theirs[-1]))
+    spanned_n = int(max(np.ptp(selected), np.ptp(theirs))) + 1
+    spanned_n += int(min(selected[0], theirs[0]))
+    spanned_n += int(min(len(other) - 1 - selected[-1], len(reference) - 1 - theirs[-1]))
     period_ns = lower_median(np.diff(reference.end_ns[theirs]))
     close = _CLOSE * found.spread_ns <= period_ns
-    return close and 100 * mine.size >= _PAIRED_PCT * spanned_n
+    return close and 100 * selected.size >= _PAIRED_PCT * spanned_n

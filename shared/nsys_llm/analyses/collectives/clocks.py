@@ -111,10 +111,10 @@ def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
     """
     links: dict[int, dict[int, _Link]] = {clock: {} for clock in range(clocks_n)}
     group = list(range(clocks_n))
-    for link in sorted(_long_enough([one for each in meetings for one in _links(each)])):
+    for link in sorted(_long_enough([link for each in meetings for link in _links(each)])):
         left, right = group[link.left], group[link.right]
         if left != right:
-            group = [min(left, right) if one in (left, right) else one for one in group]
+            group = [min(left, right) if item in (left, right) else item for item in group]
             links[link.left][link.right] = links[link.right][link.left] = link
     fits: dict[int, ClockFit] = {}
     for clock in range(clocks_n):
@@ -136,7 +136,7 @@ def residual_ns(meeting: Meeting, lines: Sequence[ClockLine]) -> int:
     (first, ends), *others = meeting.ends_by_clock().items()
     ends = ends - lines[first].ahead_ns(ends)
     apart = (theirs - lines[clock].ahead_ns(theirs) - ends for clock, theirs in others)
-    return max((lower_median(np.abs(one)) for one in apart), default=0)
+    return max((lower_median(np.abs(item)) for item in apart), default=0)
 
 
 def _links(meeting: Meeting) -> list[_Link]:

@@ -49,7 +49,7 @@ class Meetings:
     def is_cohesive(self) -> bool:
         """Whether its ranks are certainly one communicator."""
         some = sampled(self.start_ns[0].size)
-        start, end = (np.stack([one[some] for one in t]) for t in (self.start_ns, self.end_ns))
+        start, end = (np.stack([item[some] for item in t]) for t in (self.start_ns, self.end_ns))
         return bool(some.size) and is_one_communicator(start, end)
 
 
@@ -76,7 +76,7 @@ def alone(matched: Sequence[Meetings], others: Sequence[Meetings]) -> list[bool]
             by_kernel.setdefault(one.kernel, []).append(place)
     for kernel, places in by_kernel.items():
         parties = [matched[place].party for place in places]
-        parties += [one.party for one in others if one.kernel == kernel]
+        parties += [other.party for other in others if other.kernel == kernel]
         for place, shared in zip(
             places, shared_with_outsiders(parties, range(len(places))), strict=True
         ):

@@ -78,7 +78,7 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     ids = own["correlation_id"]
     lanes = []
     for place, key in enumerate(lane_keys.tolist()):
-        mine = lane == place
+        selected = lane == place
         key, stream_place = divmod(key, streams.size)
         name_place, device_place = divmod(key, devices.size)
         name, operation = names[name_place], operation_of(names[name_place])
@@ -88,12 +88,12 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
                 operation=operation,
                 device_id=int(devices[device_place]),
                 stream_id=int(streams[stream_place]),
-                start_ns=own["start_ns"][mine & sent],
-                end_ns=own["end_ns"][mine & sent],
-                cut_n=int((mine & ~inside).sum()),
-                over_limit_n=int((mine & inside & ~sent).sum()),
+                start_ns=own["start_ns"][selected & sent],
+                end_ns=own["end_ns"][selected & sent],
+                cut_n=int((selected & ~inside).sum()),
+                over_limit_n=int((selected & inside & ~sent).sum()),
                 before_n=_launched_before(
-                    ids[mine & sent], kernels, ~wanted[code], int(devices[device_place])
+                    ids[selected & sent], kernels, ~wanted[code], int(devices[device_place])
                 )
                 if operation == SEND_RECV
                 else np.empty(0, dtype=np.int64),

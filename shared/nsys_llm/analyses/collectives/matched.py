@@ -156,7 +156,7 @@ def match_collectives(
     ]
     trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
     matched = match_communication(lanes, trust_ns, len(coarse_ns))
-    meetings = [_meeting(one) for one in matched]
+    meetings = [_meeting(item) for item in matched]
     fits = fit_clocks(meetings, len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
     ahead_ns = [
@@ -184,7 +184,9 @@ def communicator(devices: Sequence[Device], owners: Sequence[int]) -> str:
     """Return what a communicator is called by its ranks: `0-7`, or `0/0, 0/1` with devices."""
     ranks = [devices[owner].rank.number for owner in owners]
     if len(set(ranks)) < len(ranks):
-        return ", ".join(f"{devices[one].rank.number}/{devices[one].device_id}" for one in owners)
+        return ", ".join(
+            f"{devices[owner].rank.number}/{devices[owner].device_id}" for owner in owners
+        )
     numbers = [-1 if number is None else number for number in ranks]
     return _runs(numbers)
 
@@ -232,7 +234,7 @@ def _sequenced(
 def _with_confidence(
     shown: Sequence[Sequenced], lanes: Sequence[Lane], lines: Sequence[ClockLine]
 ) -> list[Sequenced]:
-    matched = [Meetings(one.kernel, one.owners, one.start_ns, one.end_ns) for one in shown]
+    matched = [Meetings(item.kernel, item.owners, item.start_ns, item.end_ns) for item in shown]
     sure = [place for place, one in enumerate(matched) if one.is_cohesive]
     others = []
     for lane in _unmatched([shown[place] for place in sure], lanes):
@@ -240,7 +242,7 @@ def _with_confidence(
         start, end = lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns
         others.append(Meetings(lane.kernel, (lane.owner,), (start,), (end,)))
     found = list(shown)
-    for place, is_sure in zip(sure, alone([matched[one] for one in sure], others), strict=True):
+    for place, is_sure in zip(sure, alone([matched[item] for item in sure], others), strict=True):
         found[place] = replace(shown[place], is_sure=is_sure)
     return found
 
@@ -252,7 +254,7 @@ def _unmatched(shown: Sequence[Sequenced], lanes: Sequence[Lane]) -> list[Lane]:
         key = lane.owner, lane.kernel
         every_n[key] = every_n.get(key, 0) + len(lane.track)
     streams = set()
-    for lane in (lane for one in shown for lane in one.matched.lanes):
+    for lane in (lane for item in shown for lane in item.matched.lanes):
         whole = len(lane.track) == every_n[lane.owner, lane.kernel]
         streams.add((lane.owner, lane.kernel, None if whole else lane.stream))
     return [

@@ -84,11 +84,11 @@ def match_lanes(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
         In the order of kernel and first owner. A lane is in one of them or in none.
     """
     by_kernel: dict[str, list[Lane]] = {
-        kernel: [] for kernel in sorted({one.kernel for one in lanes})
+        kernel: [] for kernel in sorted({lane.kernel for lane in lanes})
     }
     for lane in lanes:
         by_kernel[lane.kernel].append(lane)
-    return [one for own in by_kernel.values() for one in _of_one_kernel(own, trust_ns)]
+    return [item for own in by_kernel.values() for item in _of_one_kernel(own, trust_ns)]
 
 
 def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
@@ -119,9 +119,9 @@ def _spans(lanes: Iterable[Lane]) -> dict[int, tuple[int, int]]:
 def _told_n(found: Iterable[Matched], spans: Mapping[int, tuple[int, int]]) -> int:
     """Return the executions that have their collective, or lack it as another's capture is cut."""
     return sum(
-        len(one.lanes) * one.rows[0].size + _lost_n(one, spans, 0) + _lost_n(one, spans, -1)
-        for one in found
-        if one.rows[0].size
+        len(item.lanes) * item.rows[0].size + _lost_n(item, spans, 0) + _lost_n(item, spans, -1)
+        for item in found
+        if item.rows[0].size
     )
 
 
@@ -210,7 +210,7 @@ def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> d
     """Return the lanes of the reference's communicator."""
     found = list(_fitting(reference, waiting, waiting, trust_ns).items())
     own = members(reference.track, [(waiting[place].track, fit) for place, fit in found])
-    return dict(found[one] for one in own)
+    return dict(found[item] for item in own)
 
 
 def _fitting(

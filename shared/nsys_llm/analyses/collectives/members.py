@@ -31,8 +31,8 @@ _MOST_STEPS: Final = 4
 def places(fit: Alignment, reference_n: int) -> IntArray:
     """Return for each execution of the reference the one of the aligned track, or `MISSING`."""
     found = np.full(reference_n, MISSING, dtype=np.int64)
-    mine = np.flatnonzero(fit.row >= 0)
-    found[fit.row[mine]] = mine
+    selected = np.flatnonzero(fit.row >= 0)
+    found[fit.row[selected]] = selected
     return found
 
 

@@ -76,8 +76,8 @@ def shared_with_outsiders(parties: Sequence[Party], judged: Sequence[int]) -> li
         judged: Positions of those to judge.
     """
     parties = _thinned(parties)
-    ends = np.concatenate([one.first_end_ns for one in parties])
-    party = np.repeat(np.arange(len(parties)), [len(one) for one in parties])
+    ends = np.concatenate([party.first_end_ns for party in parties])
+    party = np.repeat(np.arange(len(parties)), [len(party) for party in parties])
     order = np.argsort(ends, kind="stable")
     ends, party = ends[order], party[order]
     return [_is_shared(place, parties, ends, party) for place in judged]
@@ -129,10 +129,11 @@ def _thinned(parties: Sequence[Party]) -> list[Party]:
     many = sum(map(len, parties))
     if many <= _MOST:
         return list(parties)
-    low = min(int(one.first_end_ns[0]) for one in parties if len(one))
-    high = max(int(one.first_end_ns[-1]) for one in parties if len(one))
+    low = min(int(party.first_end_ns[0]) for party in parties if len(party))
+    high = max(int(party.first_end_ns[-1]) for party in parties if len(party))
     each_ns = (high - low) // _WINDOWS + 1
     kept_ns = each_ns * _MOST // many
     return [
-        one.only(np.flatnonzero((one.first_end_ns - low) % each_ns < kept_ns)) for one in parties
+        party.only(np.flatnonzero((party.first_end_ns - low) % each_ns < kept_ns))
+        for party in parties
     ]

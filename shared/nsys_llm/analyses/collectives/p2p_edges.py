@@ -136,7 +136,7 @@ class Edges:
 
     def _of_own_streams(self, streams: Sequence[IntArray]) -> Edges:
         """Leave out candidates of a stream that belongs to another one."""
-        before = np.concatenate(([0], np.cumsum([int(one.max()) + 1 for one in streams])))
+        before = np.concatenate(([0], np.cumsum([int(stream.max()) + 1 for stream in streams])))
         stream = np.concatenate([one + at for one, at in zip(streams, before[:-1], strict=True)])
         size = np.bincount(stream)
         key = stream[self.left] * size.size + stream[self.right]

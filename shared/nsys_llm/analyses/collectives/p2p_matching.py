@@ -85,21 +85,21 @@ def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]
         relabeled.append(replace(lane, kernel=label))
     return [
         replace(
-            one,
+            match_lane,
             lanes=tuple(
-                replace(lane, kernel=kernels[lane.owner, lane.kernel]) for lane in one.lanes
+                replace(lane, kernel=kernels[lane.owner, lane.kernel]) for lane in match_lane.lanes
             ),
         )
-        for one in match_lanes(relabeled, trust_ns)
+        for match_lane in match_lanes(relabeled, trust_ns)
     ]
 
 
 def _known_clocks(found: Sequence[Matched], clocks_n: int) -> list[ClockFit]:
     """Return what the collectives say about the clocks."""
     meetings = []
-    for one in found:
-        ends = [lane.track.end_ns[row] for lane, row in zip(one.lanes, one.rows, strict=True)]
-        meetings.append(Meeting(tuple(lane.clock for lane in one.lanes), tuple(ends)))
+    for item in found:
+        ends = [lane.track.end_ns[row] for lane, row in zip(item.lanes, item.rows, strict=True)]
+        meetings.append(Meeting(tuple(lane.clock for lane in item.lanes), tuple(ends)))
     return fit_clocks(meetings, clocks_n)
 
 
@@ -137,7 +137,7 @@ class _Members:
         for own, known in zip(self.sources, values, strict=True):
             ends = np.concatenate([lane.track.end_ns for lane in own])
             starts = np.concatenate([lane.track.start_ns for lane in own])
-            value = np.repeat(np.array(known), [len(one.track) for one in own])
+            value = np.repeat(np.array(known), [len(item.track) for item in own])
             found.append(value[np.lexsort((starts, ends))])
         return found
 
@@ -220,7 +220,7 @@ def _without_drift(members: _Members) -> _Members:
             # All clocks that go with the right one move with it.
             more = line.after(ahead[clock[left]]).after(ahead[clock[right]].reversed())
             ahead = [more.after(one) if group[at] == high else one for at, one in enumerate(ahead)]
-            group = [low if one == high else one for one in group]
+            group = [low if item == high else item for item in group]
     moved = [_moved(track, ahead[at]) for track, at in zip(tracks, clock, strict=True)]
     return replace(members, tracks=tuple(moved))
 
@@ -268,16 +268,16 @@ def _linked_groups(fits: Sequence[PeerFit], ranks_n: int) -> list[set[int]]:
     for fit in fits:
         low, high = sorted((group[fit.left], group[fit.right]))
         if low != high:
-            group = [low if one == high else one for one in group]
+            group = [low if item == high else item for item in group]
     sets = [{at for at, one in enumerate(group) if one == root} for root in sorted(set(group))]
-    return [one for one in sets if len(one) > 1]
+    return [item for item in sets if len(item) > 1]
 
 
 def _as_collective(group: set[int], members: _Members, trust_ns: int) -> list[Matched]:
     """Match ranks that meet all together, as an all-to-all of sends and receives does."""
     lanes = [lane for place in sorted(group) for lane in members.sources[place]]
     found = match_lanes(lanes, trust_ns)
-    whole = [one for one in found if _is_whole(one)]
+    whole = [item for item in found if _is_whole(item)]
     if len(whole) == len(found) and found:
         return found
     return [_undecided(group, members)]
@@ -305,16 +305,16 @@ def _as_pairs(
     sole, still_open = edges.sole()
     found, unsure = [], []
     for number, fit in enumerate(fits):
-        mine = edges.fit == number
-        rows = edges.rows(number, mine & sole)
-        open_ns = _time_ns(fit, edges.rows(number, mine & still_open), members)
+        selected = edges.fit == number
+        rows = edges.rows(number, selected & sole)
+        open_ns = _time_ns(fit, edges.rows(number, selected & still_open), members)
         if 100 * open_ns > _UNDECIDED_PCT * (open_ns + _time_ns(fit, rows, members)):
             unsure.append(fit)
         elif _is_proven(fit, rows, members):
             lanes = members.lanes[fit.left], members.lanes[fit.right]
             found.append(Matched(lanes, rows, (0, 0)))
     rest = _linked_groups(unsure, len(members.lanes))
-    return [*found, *(_undecided(one, members) for one in rest)]
+    return [*found, *(_undecided(item, members) for item in rest)]
 
 
 def _is_proven(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> bool:

@@ -79,8 +79,8 @@ def strides(ranks_n: int) -> Iterable[int]:
     """
     if ranks_n <= _ALL_PAIRS:
         return range(1, ranks_n)
-    divisors = [one for one in range(1, ranks_n) if ranks_n % one == 0]
-    return sorted({*divisors, *(ranks_n - one for one in divisors)})
+    divisors = [index for index in range(1, ranks_n) if ranks_n % index == 0]
+    return sorted({*divisors, *(ranks_n - divisor for divisor in divisors)})
 
 
 def fit_peers(
@@ -142,7 +142,7 @@ def fit_drift(left: Track, right: Track, reach_ns: int) -> tuple[ClockLine, int]
         # Over the span, neighboring rates differ by half a width.
         step = half_ns / span
         rates = rate + step * np.arange(-np.ceil(most / step), np.ceil(most / step) + 1)
-        found = [_at_rate(apart, since, float(one), half_ns) for one in rates]
+        found = [_at_rate(apart, since, float(rate), half_ns) for rate in rates]
         (_, center), best = max(zip(found, rates, strict=True), key=lambda one: one[0][0])
         rate, most = float(best), 2 * step
     inside = np.abs(apart - since * rate - center) <= half_ns

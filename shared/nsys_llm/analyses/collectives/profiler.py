@@ -74,7 +74,9 @@ def delays_ns(found: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArr
     Returns:
         For each of `found.sequences`, for each of its lanes, shape (collectives,).
     """
-    delays = [tuple(np.zeros_like(start) for start in one.start_ns) for one in found.sequences]
+    delays = [
+        tuple(np.zeros_like(start) for start in sequence.start_ns) for sequence in found.sequences
+    ]
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, one in enumerate(found.sequences):
         if len(one):

@@ -146,17 +146,19 @@ def member_waits(
     for place, start in enumerate(start_ns):
         start = start[met]
         is_last = start == last
-        mine = np.flatnonzero(is_last)
-        caused = each[mine] + np.where(waits.late[met][mine] == place, odd[mine], 0)
+        selected = np.flatnonzero(is_last)
+        caused = each[selected] + np.where(waits.late[met][selected] == place, odd[selected], 0)
         members.append(
             MemberWaits(
                 late_n=np.bincount(third[is_last & clear], minlength=THIRDS).astype(np.int64),
                 unclear_n=int((is_last & ~clear).sum()),
-                caused_ns=np.array([caused[third[mine] == one].sum() for one in range(THIRDS)]),
-                avoidable_ns=int(late_by[mine].sum()) * (len(start_ns) - 1),
+                caused_ns=np.array(
+                    [caused[third[selected] == index].sum() for index in range(THIRDS)]
+                ),
+                avoidable_ns=int(late_by[selected].sum()) * (len(start_ns) - 1),
                 suffered_ns=int((last - start).sum()),
                 lateness_ns=start - first,
-                worst=int(met[mine[late_by[mine].argmax()]]) if mine.size else -1,
+                worst=int(met[selected[late_by[selected].argmax()]]) if selected.size else -1,
             )
         )
     return members

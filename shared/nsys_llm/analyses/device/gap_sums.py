@@ -65,9 +65,9 @@ def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostTimeline) -> GapSums:
         gaps_n, time_ns, certain_ns = np.zeros((3, _CAUSES_N, len(BUCKETS)), dtype=np.int64)
         lengths_n, lengths_ns = np.zeros((2, _CAUSES_N, _BINS_N), dtype=np.int64)
         for block in some:
-            mine = gaps.take(block)
-            split = split_gaps(mine, situate(mine, launch_row, host), host)
-            length, cause = mine.end_ns - mine.start_ns, split.time_ns.argmax(axis=0)
+            selected = gaps.take(block)
+            split = split_gaps(selected, situate(selected, launch_row, host), host)
+            length, cause = selected.end_ns - selected.start_ns, split.time_ns.argmax(axis=0)
             named[block] = cause
             bucket = np.searchsorted(BUCKET_EDGES_NS, length, side="right")
             _add(time_ns, split.time_ns, bucket)

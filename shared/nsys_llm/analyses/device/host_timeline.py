@@ -86,9 +86,9 @@ class HostTimeline:
     def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
         """Return when a thread (its code) was in a call, or a blocking one, and the causes."""
         if (thread, blocking) not in self._spans:
-            mine = slice(self.calls.bounds[thread], self.calls.bounds[thread + 1])
-            starts, ends = self.calls.start_ns[mine], self.calls.end_ns[mine]
-            cause = self.cause[mine].astype(np.int64)
+            selected = slice(self.calls.bounds[thread], self.calls.bounds[thread + 1])
+            starts, ends = self.calls.start_ns[selected], self.calls.end_ns[selected]
+            cause = self.cause[selected].astype(np.int64)
             keep = ends > starts
             if blocking:
                 keep &= np.isin(cause, BLOCKING)
@@ -149,10 +149,10 @@ def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[Dri
         pairs = np.unique(np.column_stack((rows["overhead_type"], rows["name_id"])), axis=0)
         for kind, text in pairs.tolist():
             owner, label = overhead_kind(name, kind, trace.strings.get(text))
-            mine = (rows["overhead_type"] == kind) & (rows["name_id"] == text)
+            selected = (rows["overhead_type"] == kind) & (rows["name_id"] == text)
             if owner == APPLICATION and (cause := _driver_cause(label)) is not None:
-                for tid in distinct(rows["global_tid"][mine]).tolist():
-                    of_thread = mine & (rows["global_tid"] == tid)
+                for tid in distinct(rows["global_tid"][selected]).tolist():
+                    of_thread = selected & (rows["global_tid"] == tid)
                     found.setdefault((cause, tid), []).append(times[of_thread])
     profiler = profiler_spans(trace)
     return profiler, _driver_work(found, profiler, threads)

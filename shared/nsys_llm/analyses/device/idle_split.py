@@ -46,7 +46,7 @@ class Situations:
 
     def take(self, rows: npt.NDArray[Any]) -> Situations:
         """Return those of some gaps."""
-        return Situations(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return Situations(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
     """Split the time of gaps; they are of one device and in order of time."""
     split = _parts(gaps.start_ns, gaps.end_ns, where, host)
     for work in host.driver:
-        mine = np.flatnonzero((where.whole < 0) & (where.done_ns > gaps.start_ns))
-        mine = mine[host.calls.thread[where.call[mine]] == work.thread]
-        inside = np.column_stack((gaps.start_ns[mine], where.done_ns[mine]))
-        _overlay(split, work.spans, inside, mine, where, host, work.cause)
+        selected = np.flatnonzero((where.whole < 0) & (where.done_ns > gaps.start_ns))
+        selected = selected[host.calls.thread[where.call[selected]] == work.thread]
+        inside = np.column_stack((gaps.start_ns[selected], where.done_ns[selected]))
+        _overlay(split, work.spans, inside, selected, where, host, work.cause)
     everywhere = np.column_stack((gaps.start_ns, gaps.end_ns))
     rows = np.arange(len(gaps))
     _overlay(split, host.profiler, everywhere, rows, where, host, PROFILER_OVERHEAD)
@@ -222,13 +222,13 @@ def _hand_over(
     """
     other, own = where.other[rows], host.calls.thread[where.call[rows]]
     for thread in np.unique(other).tolist():
-        mine = np.flatnonzero(other == thread)
-        inside = np.column_stack((begin_ns[mine], end_ns[mine]))
+        selected = np.flatnonzero(other == thread)
+        inside = np.column_stack((begin_ns[selected], end_ns[selected]))
         spans, cause = host.spans(thread, blocking=True)
         low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
         high = np.searchsorted(spans[:, 0], inside[-1, 1], side="left")
         of_span, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)
-        at = mine[np.searchsorted(inside[:, 0], starts, side="right") - 1]
+        at = selected[np.searchsorted(inside[:, 0], starts, side="right") - 1]
         length = ends - starts
         for busy in np.unique(own[at]).tolist():
             both = own[at] == busy

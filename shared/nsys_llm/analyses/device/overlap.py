@@ -61,7 +61,7 @@ def busy_parts(spans: Spans) -> BusyParts:
     compute, communication, copies = spans.compute, spans.communication, spans.copies
     if len(spans.graphs):
         compute, communication, copies = (
-            subtract_intervals(one, spans.graphs) for one in (compute, communication, copies)
+            subtract_intervals(item, spans.graphs) for item in (compute, communication, copies)
         )
     both = intersect_intervals(communication, copies)
     # By inclusion and exclusion: compute is cut by the few others, never the other way round.
@@ -125,7 +125,7 @@ def map_spans(trace: RankTrace, communication: npt.NDArray[np.bool_]) -> dict[in
         communication: Shape (kernels,): which of them are communication.
     """
     kernels = trace.tables["kernels"]
-    mine = {device: kernels["device_id"] == device for device in trace.device_ids}
+    selected = {device: kernels["device_id"] == device for device in trace.device_ids}
     return {
         device: Spans(
             compute=_union(trace, ("kernels",), device, own & ~communication),
@@ -133,7 +133,7 @@ def map_spans(trace: RankTrace, communication: npt.NDArray[np.bool_]) -> dict[in
             copies=_union(trace, ("memcpys", "memsets"), device),
             graphs=_union(trace, ("graph_traces",), device),
         )
-        for device, own in mine.items()
+        for device, own in selected.items()
     }
 
 

@@ -153,7 +153,7 @@ def _reaching_into(calls: Table, spans: IntArray) -> IntArray:
 def _waits(calls: Table, strings: Mapping[int, str]) -> IntArray:
     """Tell (0 or 1) which calls may return only when the GPU is done with something."""
     ids, code = distinct_codes(calls["name_id"])
-    waits = [classify_api(strings.get(one, "")) in WAITING_CLASSES for one in ids.tolist()]
+    waits = [classify_api(strings.get(value, "")) in WAITING_CLASSES for value in ids.tolist()]
     return np.array(waits, dtype=np.int64)[code]
 
 

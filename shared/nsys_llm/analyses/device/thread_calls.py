@@ -68,8 +68,8 @@ class ThreadCalls:
 
     def spans(self, thread: int) -> IntArray:
         """Return when a thread (its code) was in a call: shape (n, 2), sorted and disjoint."""
-        mine = slice(self.bounds[thread], self.bounds[thread + 1])
-        spans = np.column_stack((self.start_ns[mine], self.end_ns[mine]))
+        selected = slice(self.bounds[thread], self.bounds[thread + 1])
+        spans = np.column_stack((self.start_ns[selected], self.end_ns[selected]))
         return spans[spans[:, 1] > spans[:, 0]]
 
     def ended_before(self, at_ns: IntArray, last: IntArray) -> IntArray:
@@ -87,12 +87,12 @@ class ThreadCalls:
         low = self.bounds[self.thread[last]]
         search = np.flatnonzero((last > low) & (self.end_ns[np.maximum(last - 1, 0)] > at_ns))
         thread = self.thread[last[search]]
-        for one in np.unique(thread):
-            mine = search[thread == one]
-            begin = self.bounds[one]
-            ends = self.end_ns[begin : self.bounds[one + 1]]
-            first = begin + np.searchsorted(ends, at_ns[mine], side="right")
-            found[mine] = np.minimum(first, last[mine])
+        for value in np.unique(thread):
+            selected = search[thread == value]
+            begin = self.bounds[value]
+            ends = self.end_ns[begin : self.bounds[value + 1]]
+            first = begin + np.searchsorted(ends, at_ns[selected], side="right")
+            found[selected] = np.minimum(first, last[selected])
         return found
 
 

@@ -88,8 +88,8 @@ def delegated(tree: NvtxTree, calls: Table, launch_row: IntArray, kernel_row: In
 
 def _calls_of(calls: Table, thread: int) -> tuple[IntArray, IntArray]:
     """Return the starts of a thread's calls in order, and until when it was in any call by then."""
-    mine = calls["global_tid"] == thread
-    starts, ends = calls["start_ns"][mine], calls["end_ns"][mine]
+    selected = calls["global_tid"] == thread
+    starts, ends = calls["start_ns"][selected], calls["end_ns"][selected]
     order = np.argsort(starts, kind="stable")
     return starts[order], np.maximum.accumulate(ends[order])
 

@@ -37,10 +37,10 @@ def innermost_events(
     ends, _ = closed_ends(events["end_ns"], capture_end_ns)
     real = ends > starts
     pushed = real & (events["event_type"] == PUSH_POP)
-    for one in np.unique(thread).tolist():
-        mine = np.flatnonzero(thread == one)
-        own = np.flatnonzero(pushed & (events["global_tid"] == one))
-        found[mine] = _innermost(own, starts, ends, at_ns[mine])
+    for value in np.unique(thread).tolist():
+        selected = np.flatnonzero(thread == value)
+        own = np.flatnonzero(pushed & (events["global_tid"] == value))
+        found[selected] = _innermost(own, starts, ends, at_ns[selected])
     rest = np.flatnonzero(found < 0)
     shared = np.flatnonzero(real & (events["event_type"] == START_END))
     found[rest] = _innermost(shared, starts, ends, at_ns[rest])

@@ -77,7 +77,7 @@ class NvtxTree:
         threads = distinct(tids[pushed])
         parts = [
             _tree(own, starts[own], ends[own])
-            for own in (pushed[tids[pushed] == one] for one in threads.tolist())
+            for own in (pushed[tids[pushed] == thread] for thread in threads.tolist())
         ]
         free = np.flatnonzero(real & (kind == START_END))
         order = np.lexsort((-ends[free], starts[free]))
@@ -144,16 +144,16 @@ class NvtxTree:
         for code in [int(thread[0])] if one_thread else np.unique(thread).tolist():
             if code < 0:
                 continue
-            mine = slice(None) if one_thread else np.flatnonzero(thread == code)
+            selected = slice(None) if one_thread else np.flatnonzero(thread == code)
             low, high = self.bounds[code : code + 2].tolist()
             starts, ends, pieces = self.start_ns[low:high], self.end_ns[low:high], None
             if chosen is not None:
                 pieces = np.flatnonzero(chosen[low:high])
                 starts, ends = starts[pieces], ends[pieces]
-            place = innermost(at_ns[mine], starts, ends)
+            place = innermost(at_ns[selected], starts, ends)
             if pieces is not None:
                 place = np.where(place < 0, -1, np.append(pieces, -1)[place])
-            found[mine] = np.where(place < 0, -1, place + low)
+            found[selected] = np.where(place < 0, -1, place + low)
         return found
 
     @cached_property
@@ -240,9 +240,9 @@ def _tree(row: IntArray, start_ns: IntArray, end_ns: IntArray) -> _Tree:
         # is the outer: the order of all ranges as they began.
         start_ns = np.concatenate((start_ns, ends[outlives]))
         end_ns = np.concatenate((ends, end_ns[outlives]))
-        row, origin = (np.concatenate((one, one[outlives])) for one in (row, origin))
+        row, origin = (np.concatenate((item, item[outlives])) for item in (row, origin))
         first = np.concatenate((first, np.zeros(outlives.size, dtype=bool)))
         order = np.lexsort((origin, start_ns))
         row, origin, start_ns, end_ns, first = (
-            one[order] for one in (row, origin, start_ns, end_ns, first)
+            item[order] for item in (row, origin, start_ns, end_ns, first)
         )

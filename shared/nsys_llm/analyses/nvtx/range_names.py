@@ -13,7 +13,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.names import normalise_range
+from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.trace.ranges import DOMAIN_CREATED
 
 
@@ -48,7 +48,7 @@ class RangeNames:
             nothing = np.empty(0, dtype=np.int64)
             return cls((), nothing, (), (), nothing)
         raw, raw_code = raw_texts(events, rows, strings)
-        texts, of_raw = _sorted_codes([normalise_range(text) for text in raw])
+        texts, of_raw = _sorted_codes([normalize_range(text) for text in raw])
         code = of_raw[raw_code]
         first = np.full(len(texts), -1, dtype=np.int64)
         first[code[::-1]] = raw_code[::-1]  # the last assignment, the first range, stays

@@ -228,7 +228,7 @@ def _charges(
     """Return what keys stand for, each once and sorted, and the place of each key among them."""
     devices = distinct(ops.device_ids).tolist()
     found = []
-    for kind, edge, detail in zip(*(one.tolist() for one in split_key(keys)), strict=True):
+    for kind, edge, detail in zip(*(item.tolist() for item in split_key(keys)), strict=True):
         text, device = "", HOST
         if kind in (COMPUTE, COPY, COMMUNICATION, UNKNOWN):
             name, place = divmod(detail, len(devices))

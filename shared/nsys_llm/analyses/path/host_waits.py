@@ -132,18 +132,18 @@ def _named(
         of_device = row >= 0
         if rows.device_id.size:
             of_device &= rows.device_id[some] == device
-        mine = np.flatnonzero((kind == DEVICE_WAIT) & (of_device | (devices.size == 1)))
-        op[mine] = _last_ended(ops, issue_ns, ops.device_ids == device, at_ns[mine])
-        known[mine] = True
+        selected = np.flatnonzero((kind == DEVICE_WAIT) & (of_device | (devices.size == 1)))
+        op[selected] = _last_ended(ops, issue_ns, ops.device_ids == device, at_ns[selected])
+        known[selected] = True
     if rows.place.size:
-        mine = np.flatnonzero((kind == STREAM_WAIT) & (row >= 0))
-        stream = stream_codes(ops, rows.take(row[mine]))
-        op[mine] = last_before(ops, issue_ns, stream, at_ns[mine])
-        known[mine] = True
+        selected = np.flatnonzero((kind == STREAM_WAIT) & (row >= 0))
+        stream = stream_codes(ops, rows.take(row[selected]))
+        op[selected] = last_before(ops, issue_ns, stream, at_ns[selected])
+        known[selected] = True
         joined = rows.is_joined[some] & (rows.record[some] >= 0)
-        mine = np.flatnonzero((kind == EVENT_WAIT) & (row >= 0) & joined)
-        op[mine] = records.op[rows.record[row[mine]]]
-        known[mine] = True
+        selected = np.flatnonzero((kind == EVENT_WAIT) & (row >= 0) & joined)
+        op[selected] = records.op[rows.record[row[selected]]]
+        known[selected] = True
     return op, known
 
 

@@ -147,7 +147,9 @@ def legacy_streams(ops: PathOps, streams: Table | None, pid: int | None) -> tupl
     flags: Mapping[int, int] = dict(
         zip(own["stream_id"].tolist(), own["flag"].tolist(), strict=True)
     )
-    flag = np.array([flags.get(one, 0) for one in ops.stream_ids.tolist()], dtype=np.int64)
+    flag = np.array(
+        [flags.get(stream_id, 0) for stream_id in ops.stream_ids.tolist()], dtype=np.int64
+    )
     return flag == _NULL_STREAM, flag == _BLOCKING
 
 

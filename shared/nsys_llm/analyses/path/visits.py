@@ -124,7 +124,7 @@ def _bottoms(forest: PathForest) -> tuple[memoryview, Bools]:
 def charge(forest: PathForest, visits: Visits, walks: Sequence[Walk]) -> tuple[Charges, Passages]:
     """Add up what walks charge to each class; what nothing explains is unknown."""
     classes_n = len(CLASS_NAMES)
-    kinds = np.array([one.kind for one in forest.charges], dtype=np.int64)
+    kinds = np.array([item.kind for item in forest.charges], dtype=np.int64)
     sums = np.zeros((2, len(walks) * classes_n), dtype=np.int64)
     passages = []
     sizes = np.diff(forest.first)[visits.segment]

@@ -139,16 +139,16 @@ def _graph_launches(trace: RankTrace) -> tuple[IntArray, IntArray, int] | None:
     """Return the calls that launched graphs, a code of each one's graph, and their GPU time."""
     rows, ids, took_ns = [], [], 0
     for name, op in trace.unfiltered.items():
-        mine = op["launch_row"] >= 0
+        selected = op["launch_row"] >= 0
         if name == "graph_traces":
             # Without its id, a graph that is traced as a whole is like any other.
             identity = op.columns.get("graph_id", np.zeros(len(op), dtype=np.int64))
         else:
-            mine &= is_graph_node(op)
+            selected &= is_graph_node(op)
             identity = op.columns.get("graph_node_id", np.zeros(len(op), dtype=np.int64))
-        rows.append(op["launch_row"][mine])
-        ids.append(identity[mine])
-        took_ns += int((op["end_ns"] - op["start_ns"])[mine].sum())
+        rows.append(op["launch_row"][selected])
+        ids.append(identity[selected])
+        took_ns += int((op["end_ns"] - op["start_ns"])[selected].sum())
     used, code = distinct_codes(joined(rows))
     if not used.size:
         return None
@@ -203,7 +203,7 @@ class _Sequence:
         counts = np.bincount(self.code, minlength=self.names_n)
         places = np.split(order_by_code(self.code), np.cumsum(counts)[:-1])
         first_of: dict[int, IntArray] = {}
-        for place in sorted((one for one in places if one.size), key=lambda one: int(one[0])):
+        for place in sorted((place for place in places if place.size), key=lambda one: int(one[0])):
             first_of.setdefault(place.size, place)
         best: tuple[float, IntArray] | None = None
         for marks in sorted(first_of.values(), key=len, reverse=True):  # the shortest period first

@@ -26,7 +26,7 @@ from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.numeric.grouping import distinct_codes, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.names import normalise_range, step_key
+from nsys_llm.taxonomy.names import normalize_range, step_key
 from nsys_llm.taxonomy.step_names import (
     LAYER,
     NumberedRange,
@@ -103,7 +103,9 @@ class MarkedRanges:
     def by_key(self) -> Iterable[tuple[str, IntArray]]:
         """Return each name with # for running numbers, and its rows."""
         place: dict[str, int] = {}
-        code = _told(self.name, [place.setdefault(step_key(one), len(place)) for one in self.plain])
+        code = _told(
+            self.name, [place.setdefault(step_key(item), len(place)) for item in self.plain]
+        )
         counts = np.bincount(code, minlength=len(place))
         rows = np.split(order_by_code(code), np.cumsum(counts))  # and nothing behind the last
         return zip(place, rows, strict=False)
@@ -239,7 +241,7 @@ def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
             # Most texts of emit_nvtx, of which there may be a million: `name, op_id = 7`.
             name, _, number = text.partition(", op_id = ")
             if ", " in text and not number.isdecimal():
-                name = normalise_range(text)
+                name = normalize_range(text)
         code.append(place.setdefault(name, len(place)))
     kept = np.array([name != "" and not is_operator(name) for name in place], dtype=bool)
     of_name = np.where(kept, np.cumsum(kept) - 1, -1)
@@ -282,6 +284,6 @@ def _followed(names: npt.NDArray[Any], pattern: re.Pattern[str]) -> _Mask:
     """Tell after which names comes the next number: a last layer holds what follows it, too."""
     if "number" not in pattern.groupindex:
         return np.ones(len(names), dtype=bool)
-    found = [pattern.search(normalise_range(text)) for text in names.tolist()]
+    found = [pattern.search(normalize_range(text)) for text in names.tolist()]
     numbers = np.array([int(match["number"]) if match else -1 for match in found], dtype=np.int64)
     return np.append(numbers[1:] == numbers[:-1] + 1, False)

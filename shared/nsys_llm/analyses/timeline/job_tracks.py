@@ -18,7 +18,7 @@ def collective_tracks(clock: JobClock, rank: Rank) -> Iterator[Track]:
         if device.rank.key != rank.key:
             continue
         spans = clock.communication(rank.key, device.device_id)
-        name = np.repeat(np.arange(len(spans)), [len(one) for one in spans.values()])
+        name = np.repeat(np.arange(len(spans)), [len(span) for span in spans.values()])
         times = np.concatenate([*spans.values()])
         texts = (*spans,)
         yield Track.plain(f"GPU {device.device_id} collectives", "collective", times, texts, name)

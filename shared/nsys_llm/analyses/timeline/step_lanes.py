@@ -104,7 +104,7 @@ def rank_lanes(
     rules = load_rules(engine)
     lanes = []
     for layer in wall_layers(trace)[1]:
-        asked = [one for one in windows if one.device_id == layer.device_id]
+        asked = [window for window in windows if window.device_id == layer.device_id]
         if asked:
             device = _Device.of(trace, layer, names, host, rules)
             lanes += [device.lane(window) for window in asked]
@@ -157,7 +157,7 @@ class _Device:
             host,
             names,
             states,
-            np.array([states.index(one) for one in categories], dtype=np.int64),
+            np.array([states.index(category) for category in categories], dtype=np.int64),
             np.array([place.get(name, NO_NAME) for name in (*layer.names, "")], dtype=np.int64),
             {
                 kind: (ops.start_ns[of_kind[ops.name]], ops.name[of_kind[ops.name]])
@@ -169,10 +169,10 @@ class _Device:
         """Return what the device did in a window."""
         found = [*self._working(window), self._idle(window)]
         start_ns, end_ns, name = (
-            np.concatenate([getattr(one, column) for one in found])
+            np.concatenate([getattr(item, column) for item in found])
             for column in ("start_ns", "end_ns", "name")
         )
-        offsets = np.cumsum([0, *(one.start_ns.size for one in found)]).tolist()
+        offsets = np.cumsum([0, *(item.start_ns.size for item in found)]).tolist()
         parts = np.concatenate(
             [
                 one.parts + np.array([offset, 0, 0])
@@ -187,7 +187,7 @@ class _Device:
         pieces = Pieces(start_ns[order], end_ns[order], name[order], parts, row)
         segments = joined(pieces, len(self.states), window.start_ns, window.cell_ns)
         used, code = np.unique(segments.name, return_inverse=True)
-        texts = tuple(self.names.texts[one] for one in used.tolist() if one != NO_NAME)
+        texts = tuple(self.names.texts[value] for value in used.tolist() if value != NO_NAME)
         code = code.astype(np.int64) - int(bool(used.size) and used[0] == NO_NAME)
         return Lane(window, self.states, texts, replace(segments, name=code))
 

@@ -69,7 +69,7 @@ def communication_spans(
     spans = {WAITING: subtract_intervals(waiting, transfer), TRANSFER: transfer}
     if staged:
         # Who waits for a stage and for others at once waits for the others.
-        others = [one for one in found.sequences if id(one) not in staged]
+        others = [sequence for sequence in found.sequences if id(sequence) not in staged]
         for_others, _ = waiting_and_transfer(others, owner)
         spans[BUBBLE] = subtract_intervals(spans[WAITING], for_others)
         spans[WAITING] = subtract_intervals(spans[WAITING], spans[BUBBLE])
@@ -78,9 +78,14 @@ def communication_spans(
 
 def staged_transfers(found: MatchedCollectives) -> frozenset[int]:
     """Return the transfers between stages of pipelines, by the identity of their sequences."""
-    pairs = [one for one in found.sequences if one.operation == SEND_RECV and len(one.owners) == 2]
+    pairs = [
+        sequence
+        for sequence in found.sequences
+        if sequence.operation == SEND_RECV and len(sequence.owners) == 2
+    ]
     transfers_n = [
-        sum(len(one) for one in pairs if owner in one.owners) for owner in range(len(found.devices))
+        sum(len(pair) for pair in pairs if owner in pair.owners)
+        for owner in range(len(found.devices))
     ]
     return frozenset(map(id, pairs)) if end_stages(transfers_n) else frozenset()
 
@@ -97,13 +102,13 @@ def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[In
         another.
     """
     begins, meets, leaves = ([np.empty(0, dtype=np.int64)] for _ in range(3))
-    for one in sequences:
-        if owner not in one.owners or one.confidence == LOW_CONFIDENCE:
+    for sequence in sequences:
+        if owner not in sequence.owners or sequence.confidence == LOW_CONFIDENCE:
             continue
-        place, met = one.owners.index(owner), one.waits.met
-        ahead_ns = one.ahead_ns[place][met]
-        begins.append(one.start_ns[place][met] + ahead_ns)
-        meets.append(one.waits.last_start_ns[met] + ahead_ns)
-        leaves.append(one.end_ns[place][met] + ahead_ns)
+        place, met = sequence.owners.index(owner), sequence.waits.met
+        ahead_ns = sequence.ahead_ns[place][met]
+        begins.append(sequence.start_ns[place][met] + ahead_ns)
+        meets.append(sequence.waits.last_start_ns[met] + ahead_ns)
+        leaves.append(sequence.end_ns[place][met] + ahead_ns)
     begin_ns, meet_ns, leave_ns = map(np.concatenate, (begins, meets, leaves))
     return union_intervals(begin_ns, meet_ns), union_intervals(meet_ns, leave_ns)

@@ -97,16 +97,16 @@ def _device_layers(
     communicates: npt.NDArray[np.bool_],
     profiler: IntArray,
 ) -> WallLayers:
-    told = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
+    reported = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
     graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
     times_ns, label = _joined(
         [
-            _Operations.of(trace, "kernels", device, code, ~told),
+            _Operations.of(trace, "kernels", device, code, ~reported),
             _Operations.of(trace, "graph_traces", device, graphs),
         ]
     )
     compute, label = first_come_pieces(times_ns, label)
-    talking, _ = _joined([_Operations.of(trace, "kernels", device, code, told)])
+    talking, _ = _joined([_Operations.of(trace, "kernels", device, code, reported)])
     copies = [_Operations.of(trace, name, device) for name in ("memcpys", "memsets")]
     moving, _ = _joined(copies)
     communicating = union_intervals(*talking)

@@ -198,8 +198,10 @@ def _layout(
         types.append(serial)
         offset, serial = offset + width, 0
     _expect(serial == 0 and len(fields) == fields_n)
-    _expect(all(types[one] < _FIRST_TEXT_OR_BLOB and types[one] != _FLOAT for one in columns))
-    return offset, tuple(fields[one] for one in columns)
+    _expect(
+        all(types[column] < _FIRST_TEXT_OR_BLOB and types[column] != _FLOAT for column in columns)
+    )
+    return offset, tuple(fields[column] for column in columns)
 
 
 def _values(raw: Bytes, body: IntArray, kind: IntArray, fields: Sequence[_Field]) -> IntArray:

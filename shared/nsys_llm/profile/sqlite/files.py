@@ -28,8 +28,8 @@ def file_state(path: Path, known: FileState | None = None) -> FileState:
         ReportError: It is not: parts that were read before do not fit those that come now.
         OSError: It cannot be told.
     """
-    told = path.stat()
-    state = FileState(told.st_ino, told.st_size, told.st_mtime_ns)
+    reported = path.stat()
+    state = FileState(reported.st_ino, reported.st_size, reported.st_mtime_ns)
     if known not in (None, state):
         raise ReportError(
             f"{path.name}: changed while it was read; wait until its writer has finished, and run "

@@ -135,7 +135,9 @@ def _has_row_ids(database: sqlite3.Connection, table: str, row_id: str) -> bool:
 def row_span(database: sqlite3.Connection, shape: TableShape) -> RowSpan | None:
     """Return the span of the row ids of a table that has any; None for a table without rows."""
     # Two subqueries, because min and max in one query would scan the table.
-    least, most = (f"(SELECT {one}({shape.row_id}) FROM {shape.scanned})" for one in ("min", "max"))
+    least, most = (
+        f"(SELECT {item}({shape.row_id}) FROM {shape.scanned})" for item in ("min", "max")
+    )
     low, high = database.execute(f"SELECT {least}, {most}").fetchone()
     return None if low is None else RowSpan(low, high)
 
@@ -182,7 +184,7 @@ def _sampled_rows(
     query = f"SELECT {', '.join(selected)} FROM {shape.scanned}"
     if rows_n == span.high - span.low + 1:
         position = np.unique(np.linspace(0, rows_n - 1, _SAMPLE_ROWS).astype(np.int64))
-        ids = ",".join(str(span.low + one) for one in position.tolist())
+        ids = ",".join(str(span.low + value) for value in position.tolist())
         found = database.execute(f"{query} WHERE {shape.row_id} IN ({ids}){shape.ordered}")
         return position, found.fetchall()
     length = min(_SAMPLE_ROWS // 3, rows_n)

@@ -140,8 +140,8 @@ def _main(
     body: Callable[[Maker, int, int], list[Instruction]],
     stepped: bool,
 ) -> Thread:
-    told: list[Instruction] = [make.host(5000)]
+    instruction: list[Instruction] = [make.host(5000)]
     for step in range(steps_n):
         instructions = body(make, rank, step)
-        told += make.step(step, instructions) if stepped else instructions
-    return tuple(told)
+        instruction += make.step(step, instructions) if stepped else instructions
+    return tuple(instruction)

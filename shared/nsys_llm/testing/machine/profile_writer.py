@@ -83,16 +83,16 @@ def rank_profile(
 ) -> TraceBuilder:
     """Return the profile of one rank, to which more may be added; see `write_profiles`."""
     program = outcome.program
-    told = program.ranks[rank]
+    instruction = program.ranks[rank]
     pid = _FIRST_PID + rank
     devices_n = 1 + max((op.device for op in outcome.operations[rank]), default=0)
-    ahead_ns = told.capture_ns + told.clock_error_ns
+    ahead_ns = instruction.capture_ns + instruction.clock_error_ns
     report = TraceBuilder(
         schema=schema,
         hostname=f"node-{rank:04d}",
         utc_epoch_ns=_EPOCH_NS + ahead_ns,
         system_clock_ns=1_000_000_000_000 + ahead_ns,
-    ).process(pid=pid, gpu_ids=range(devices_n), blocking_streams=told.blocking_streams)
+    ).process(pid=pid, gpu_ids=range(devices_n), blocking_streams=instruction.blocking_streams)
     report.environment(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(program.ranks_n))
     writer = _RankWriter(outcome, rank, report)
     writer.add_calls()

@@ -128,10 +128,13 @@ def _threads(plan: _Plan, make: Maker, *, certain: bool) -> tuple[tuple[Instruct
 
 
 def _kernels(make: Maker, plan: _Plan) -> list[Instruction]:
-    told: list[Instruction] = []
+    instruction: list[Instruction] = []
     for _ in range(make.rng.randint(2, 4)):
-        told += [make.host(plan.host_ns), make.kernel(make.rng.choice(_KERNELS), plan.kernel_ns)]
-    return told
+        instruction += [
+            make.host(plan.host_ns),
+            make.kernel(make.rng.choice(_KERNELS), plan.kernel_ns),
+        ]
+    return instruction
 
 
 def _reduce(make: Maker, plan: _Plan) -> list[Instruction]:

@@ -36,12 +36,12 @@ from nsys_llm.testing.machine.program import (
 
 def _layers(make: Maker, layers_n: int, kernel_ns: float, host_ns: float) -> list[Instruction]:
     """Return layers of three kernels each, with a reduction after each layer."""
-    told: list[Instruction] = []
+    instruction: list[Instruction] = []
     for _ in range(layers_n):
         for name, share in ((GEMM, 1.0), (ATTENTION, 0.7), (POINTWISE, 0.2)):
-            told += [make.host(host_ns), make.kernel(name, kernel_ns * share)]
-        told.append(make.reduce(kernel_ns * 0.3))
-    return told
+            instruction += [make.host(host_ns), make.kernel(name, kernel_ns * share)]
+        instruction.append(make.reduce(kernel_ns * 0.3))
+    return instruction
 
 
 def host_bound_decode(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
@@ -100,11 +100,11 @@ def sync_in_step(
     """A wait for the device amid short kernels holds back their launches; the fault `sync`."""
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        told: list[Instruction] = []
+        instruction: list[Instruction] = []
         for _ in range(3):
-            told += [make.kernel(GEMM, 120_000), Sync("device", fault="sync")]
-            told += [make.kernel(POINTWISE, 2500) for _ in range(launches_n)]
-        return [*told, make.reduce(20_000), Sync("stream")]
+            instruction += [make.kernel(GEMM, 120_000), Sync("device", fault="sync")]
+            instruction += [make.kernel(POINTWISE, 2500) for _ in range(launches_n)]
+        return [*instruction, make.reduce(20_000), Sync("stream")]
 
     return ranked(ranks_n, steps_n, body, seed)
 
@@ -158,11 +158,11 @@ def full_device(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Program:
     """Kernels of a second stream that find no room beside those of the first."""
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        told: list[Instruction] = []
+        instruction: list[Instruction] = []
         for _ in range(3):
             side = make.kernel(ATTENTION, 20_000, stream=SIDE_STREAM)
-            told += [make.kernel(GEMM, 40_000), replace(side, room_after=7)]
-        return [*told, *make.join(SIDE_STREAM, 7), make.reduce(9000), Sync("stream")]
+            instruction += [make.kernel(GEMM, 40_000), replace(side, room_after=7)]
+        return [*instruction, *make.join(SIDE_STREAM, 7), make.reduce(9000), Sync("stream")]
 
     return ranked(ranks_n, steps_n, body, seed)
 
@@ -171,14 +171,14 @@ def overlap(ranks_n: int = 2, steps_n: int = 6, seed: int = 0, *, good: bool = T
     """Reductions on a stream of their own: waited for at the step's end, or (bad) at once."""
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        told: list[Instruction] = []
+        instruction: list[Instruction] = []
         for _ in range(4):
-            told += [make.kernel(GEMM, 60_000), *make.join(7, COMM_STREAM)]
-            told.append(make.reduce(40_000, stream=COMM_STREAM))
+            instruction += [make.kernel(GEMM, 60_000), *make.join(7, COMM_STREAM)]
+            instruction.append(make.reduce(40_000, stream=COMM_STREAM))
             if not good:
-                told += [*make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 3000)]
-        told += [*make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 4000)]
-        return [*told, Sync("stream")]
+                instruction += [*make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 3000)]
+        instruction += [*make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 4000)]
+        return [*instruction, Sync("stream")]
 
     return ranked(ranks_n, steps_n, body, seed)
 
@@ -242,13 +242,13 @@ def two_faults(
     """
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        told: list[Instruction] = []
+        instruction: list[Instruction] = []
         if rank == 1:
-            told.append(make.host(late_ns, fault="late_host"))
+            instruction.append(make.host(late_ns, fault="late_host"))
         for _ in range(waits_n):
-            told += [make.kernel(GEMM, 60_000), Sync("device", fault="sync")]
-            told += [make.kernel(POINTWISE, 2000) for _ in range(10)]
-        return [*told, make.reduce(15_000), Sync("stream")]
+            instruction += [make.kernel(GEMM, 60_000), Sync("device", fault="sync")]
+            instruction += [make.kernel(POINTWISE, 2000) for _ in range(10)]
+        return [*instruction, make.reduce(15_000), Sync("stream")]
 
     return ranked(ranks_n, steps_n, body, seed)
 
@@ -265,12 +265,20 @@ def pipeline(
         return [make.reduce(9000, name=SEND_RECV, group=group)] if inside else []
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        told: list[Instruction] = []
+        instruction: list[Instruction] = []
         for _ in range(microbatches_n):
-            told += [*transfer(make, rank - 1), make.kernel(GEMM, 50_000), *transfer(make, rank)]
+            instruction += [
+                *transfer(make, rank - 1),
+                make.kernel(GEMM, 50_000),
+                *transfer(make, rank),
+            ]
         for _ in range(microbatches_n):
-            told += [*transfer(make, rank), make.kernel(GEMM, 100_000), *transfer(make, rank - 1)]
-        return [*told, make.kernel(POINTWISE, 7000), Sync("stream")]
+            instruction += [
+                *transfer(make, rank),
+                make.kernel(GEMM, 100_000),
+                *transfer(make, rank - 1),
+            ]
+        return [*instruction, make.kernel(POINTWISE, 7000), Sync("stream")]
 
     return ranked(stages_n, steps_n, body, seed)
 
@@ -305,13 +313,13 @@ def backward_thread(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Progra
         seed,
     )
     ranks = []
-    for rank, told in enumerate(program.ranks):
+    for rank, instruction in enumerate(program.ranks):
         make = Maker(seed * 1009 + 500 + rank, ranks_n)
         backward: list[Instruction] = []
         for step in range(steps_n):
             backward += [Await(f"backward {step}"), Push("backward"), make.host(2500)]
             backward += [*_layers(make, 2, 9000, 2500), Pop(), Signal(f"forward {step}")]
-        ranks.append(replace(told, threads=(*told.threads, tuple(backward))))
+        ranks.append(replace(instruction, threads=(*instruction.threads, tuple(backward))))
     return Program(tuple(ranks))
 
 

@@ -105,9 +105,9 @@ class _Machine:
             now, _, thread = heapq.heappop(self.queue)
             todo = self._program_of(thread)
             if thread.position < len(todo):
-                instruction = todo[thread.position]
+                task = todo[thread.position]
                 thread.position += 1
-                self.handlers[type(instruction)](thread, now, instruction)
+                self.handlers[type(task)](thread, now, task)
         for state in self.ranks:
             for thread in state.threads:
                 if thread.position < len(self._program_of(thread)) or any(
@@ -146,87 +146,87 @@ class _Machine:
         self._end(thread, call, now + length_ns)
         return call
 
-    def _compute(self, thread: ThreadState, now: int, told: Compute) -> None:
-        length_ns = told.ns * self.program.ranks[thread.rank].host_pct // 100
+    def _compute(self, thread: ThreadState, now: int, task: Compute) -> None:
+        length_ns = task.ns * self.program.ranks[thread.rank].host_pct // 100
         self._end(thread, self._begin(thread, now, "host"), now + length_ns)
 
-    def _push(self, thread: ThreadState, now: int, told: Push) -> None:
+    def _push(self, thread: ThreadState, now: int, task: Push) -> None:
         step = -1
-        if told.step:
+        if task.step:
             step = self.ranks[thread.rank].steps_n
             self.ranks[thread.rank].steps_n += 1
-        thread.open_ranges.append((told.text, now, step))
-        self._end(thread, self._begin(thread, now, "host"), now + told.ns)
+        thread.open_ranges.append((task.text, now, step))
+        self._end(thread, self._begin(thread, now, "host"), now + task.ns)
 
-    def _pop(self, thread: ThreadState, now: int, told: Pop) -> None:
+    def _pop(self, thread: ThreadState, now: int, task: Pop) -> None:
         text, start_ns, step = thread.open_ranges.pop()
         place = (thread.rank, thread.number)
         self.ranks[thread.rank].ranges.append(NvtxRange(*place, text, start_ns, now, step))
-        self._end(thread, self._begin(thread, now, "host"), now + told.ns)
+        self._end(thread, self._begin(thread, now, "host"), now + task.ns)
 
-    def _flush(self, thread: ThreadState, now: int, told: Flush) -> None:
-        self._end(thread, self._begin(thread, now, "flush"), now + told.ns)
+    def _flush(self, thread: ThreadState, now: int, task: Flush) -> None:
+        self._end(thread, self._begin(thread, now, "flush"), now + task.ns)
 
-    def _call(self, thread: ThreadState, now: int, told: Call) -> None:
-        self._plain_call(thread, now, told.name, told.ns)
+    def _call(self, thread: ThreadState, now: int, task: Call) -> None:
+        self._plain_call(thread, now, task.name, task.ns)
 
-    def _signal(self, thread: ThreadState, now: int, told: Signal) -> None:
+    def _signal(self, thread: ThreadState, now: int, task: Signal) -> None:
         state = self.ranks[thread.rank]
-        signal = self._begin(thread, now, "signal", told.token)
-        state.signals[told.token] = signal
-        for waiting, activity, await_ in state.awaiting.pop(told.token, []):
+        signal = self._begin(thread, now, "signal", task.token)
+        state.signals[task.token] = signal
+        for waiting, activity, await_ in state.awaiting.pop(task.token, []):
             activity.signaled = signal
             self._end(waiting, activity, now + await_.wake_ns)
-        self._end(thread, signal, now + told.ns)
+        self._end(thread, signal, now + task.ns)
 
-    def _await(self, thread: ThreadState, now: int, told: Await) -> None:
+    def _await(self, thread: ThreadState, now: int, task: Await) -> None:
         state = self.ranks[thread.rank]
-        activity = self._begin(thread, now, "await", told.token)
-        if told.token in state.signals:
+        activity = self._begin(thread, now, "await", task.token)
+        if task.token in state.signals:
             self._end(thread, activity, now)
         else:
-            state.awaiting.setdefault(told.token, []).append((thread, activity, told))
+            state.awaiting.setdefault(task.token, []).append((thread, activity, task))
 
     # ---- events and waits ----------------------------------------------------------------------
 
-    def _record(self, thread: ThreadState, now: int, told: Record) -> None:
+    def _record(self, thread: ThreadState, now: int, task: Record) -> None:
         state = self.ranks[thread.rank]
-        call = self._plain_call(thread, now, "cudaEventRecord_v3020", told.call_ns)
-        snapshot = state.stream(told.device, told.stream).all
-        _, number = state.event(told.event)
-        state.recorded[told.event] = (len(state.records) + 1, snapshot)
-        call.event, call.stream, call.device = state.event(told.event), told.stream, told.device
+        call = self._plain_call(thread, now, "cudaEventRecord_v3020", task.call_ns)
+        snapshot = state.stream(task.device, task.stream).all
+        _, number = state.event(task.event)
+        state.recorded[task.event] = (len(state.records) + 1, snapshot)
+        call.event, call.stream, call.device = state.event(task.event), task.stream, task.device
         assert call.event[1] == number
         state.records.append(call)
 
-    def _wait_event(self, thread: ThreadState, now: int, told: WaitEvent) -> None:
+    def _wait_event(self, thread: ThreadState, now: int, task: WaitEvent) -> None:
         state = self.ranks[thread.rank]
-        call = self._plain_call(thread, now, "cudaStreamWaitEvent_v3020", told.call_ns)
-        call.event, call.stream, call.device = state.event(told.event), told.stream, told.device
+        call = self._plain_call(thread, now, "cudaStreamWaitEvent_v3020", task.call_ns)
+        call.event, call.stream, call.device = state.event(task.event), task.stream, task.device
         state.syncs.append(("stream_wait", call))
-        _, snapshot = state.recorded.get(told.event, (0, []))
-        state.stream(told.device, told.stream).pending += snapshot
+        _, snapshot = state.recorded.get(task.event, (0, []))
+        state.stream(task.device, task.stream).pending += snapshot
 
-    def _sync(self, thread: ThreadState, now: int, told: Sync) -> None:
+    def _sync(self, thread: ThreadState, now: int, task: Sync) -> None:
         state = self.ranks[thread.rank]
         names = {"device": "Device", "stream": "Stream", "event": "Event"}
-        call = self._begin(thread, now, "call", f"cuda{names[told.what]}Synchronize_v3020")
-        call.device = told.device
-        if told.what == "event":
-            call.event = state.event(told.event)
-            targets = list(state.recorded.get(told.event, (0, []))[1])
-        elif told.what == "stream":
-            call.stream = told.stream
-            targets = state.stream(told.device, told.stream).all
+        call = self._begin(thread, now, "call", f"cuda{names[task.what]}Synchronize_v3020")
+        call.device = task.device
+        if task.what == "event":
+            call.event = state.event(task.event)
+            targets = list(state.recorded.get(task.event, (0, []))[1])
+        elif task.what == "stream":
+            call.stream = task.stream
+            targets = state.stream(task.device, task.stream).all
         else:
-            of_device = [at for (device, _), at in state.streams.items() if device == told.device]
+            of_device = [at for (device, _), at in state.streams.items() if device == task.device]
             targets = [op for stream in of_device for op in stream.all]
-        state.syncs.append(("context" if told.what == "device" else told.what, call))
-        call.targets, call.unwaited_end = targets, now + told.least_ns
+        state.syncs.append(("context" if task.what == "device" else task.what, call))
+        call.targets, call.unwaited_end = targets, now + task.least_ns
 
         def finish() -> None:
-            waited_ns = max((op.end + told.wake_ns for op in targets), default=now)
-            end_ns = max(now + told.least_ns, waited_ns)
+            waited_ns = max((op.end + task.wake_ns for op in targets), default=now)
+            end_ns = max(now + task.least_ns, waited_ns)
             call.parts = [("host_sync", now, end_ns)]
             self._end(thread, call, end_ns)
 
@@ -234,64 +234,64 @@ class _Machine:
 
     # ---- operations ----------------------------------------------------------------------------
 
-    def _enqueue(self, thread: ThreadState, now: int, told: Enqueue) -> None:
-        name = told.name or _launch_name(told.work)
+    def _enqueue(self, thread: ThreadState, now: int, task: Enqueue) -> None:
+        name = task.name or _launch_name(task.work)
         call = self._begin(thread, now, "call", name)
-        call.held_by = held_by = self._held_by(thread.rank, told.device, 1)
+        call.held_by = held_by = self._held_by(thread.rank, task.device, 1)
 
         def launch() -> None:
             free_ns = max([now, *(op.end for op in held_by)])
-            end_ns = free_ns + told.call_ns
-            cause = CAUSE_NAMES[call_cause("cudaMemcpy" if told.work.pageable else name)]
-            loaded_ns = free_ns + min(told.load_ns, told.call_ns)
+            end_ns = free_ns + task.call_ns
+            cause = CAUSE_NAMES[call_cause("cudaMemcpy" if task.work.pageable else name)]
+            loaded_ns = free_ns + min(task.load_ns, task.call_ns)
             call.parts = _parts(
                 ("back_pressure", now, free_ns),
                 ("module_load", free_ns, loaded_ns),
                 (cause, loaded_ns, end_ns),
             )
-            submit_ns = end_ns if told.submit_ns is None else free_ns + told.submit_ns
-            op = self._operation(call, told.work, (told.device, told.stream), told.lag_ns)
-            op.ready_ns = submit_ns + told.latency_ns
+            submit_ns = end_ns if task.submit_ns is None else free_ns + task.submit_ns
+            op = self._operation(call, task.work, (task.device, task.stream), task.lag_ns)
+            op.ready_ns = submit_ns + task.latency_ns
             needs = self._needs_of(op)
-            if told.room_after is not None:
-                room = self.ranks[thread.rank].stream(told.device, told.room_after)
+            if task.room_after is not None:
+                room = self.ranks[thread.rank].stream(task.device, task.room_after)
                 needs += [("room", before) for before in room.tail]
             self._append(op, needs)
             self._end(thread, call, end_ns)
 
         self._when_ended(held_by, launch)
 
-    def _blocking(self, thread: ThreadState, now: int, told: Blocking) -> None:
-        call = self._begin(thread, now, "call", told.name)
-        op = self._operation(call, told.work, (told.device, told.stream), told.lag_ns)
-        op.ready_ns = now + told.staging_ns
+    def _blocking(self, thread: ThreadState, now: int, task: Blocking) -> None:
+        call = self._begin(thread, now, "call", task.name)
+        op = self._operation(call, task.work, (task.device, task.stream), task.lag_ns)
+        op.ready_ns = now + task.staging_ns
         call.targets = [op]
 
         def finish() -> None:
-            call.parts = [("sync_memop", now, op.end + told.wake_ns)]
-            self._end(thread, call, op.end + told.wake_ns)
+            call.parts = [("sync_memop", now, op.end + task.wake_ns)]
+            self._end(thread, call, op.end + task.wake_ns)
 
         self._append(op, self._needs_of(op))
         self._when_ended([op], finish)
 
-    def _launch_graph(self, thread: ThreadState, now: int, told: LaunchGraph) -> None:
+    def _launch_graph(self, thread: ThreadState, now: int, task: LaunchGraph) -> None:
         state = self.ranks[thread.rank]
         call = self._begin(thread, now, "call", "cudaGraphLaunch_v10000")
-        call.held_by = held_by = self._held_by(thread.rank, told.device, len(told.nodes))
+        call.held_by = held_by = self._held_by(thread.rank, task.device, len(task.nodes))
 
         def launch() -> None:
             free_ns = max([now, *(op.end for op in held_by)])
-            end_ns = free_ns + told.call_ns
+            end_ns = free_ns + task.call_ns
             call.parts = _parts(("back_pressure", now, free_ns), ("launch_api", free_ns, end_ns))
-            used = sorted({node.stream for node in told.nodes})
-            streams = [state.stream(told.device, stream) for stream in used]
+            used = sorted({node.stream for node in task.nodes})
+            streams = [state.stream(task.device, stream) for stream in used]
             before = [need for stream in streams for need in _needs(stream)]
             last: dict[int, Operation] = {}
             nodes: list[Operation] = []
-            for number, node in enumerate(told.nodes):
-                op = self._operation(call, node.work, (told.device, node.stream), node.lag_ns)
-                op.ready_ns = end_ns + told.latency_ns
-                op.node = (told.graph_id, number)
+            for number, node in enumerate(task.nodes):
+                op = self._operation(call, node.work, (task.device, node.stream), node.lag_ns)
+                op.ready_ns = end_ns + task.latency_ns
+                op.node = (task.graph_id, number)
                 needs: _Needs = before
                 if node.stream in last:
                     needs = [("stream", last[node.stream])]
