@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 #: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
-PROFILES: Final = {"dev": 15, "ci": 60, "nightly": 500}
+PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
 
 #: The mark of every test in a folder or file. Slow files take more than some 4 s of CPU time.
 MARKS: Final = {
