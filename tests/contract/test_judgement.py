@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from itertools import product
 
 import pytest
 from effort import nightly_but, seeds
+from finding_numbers import unexplained_numbers
 from gain_checks import check_findings
 from quick_run import quick, quick_run
 from results import run
 
+from nsys_llm.report.findings import finding_record
 from nsys_llm.report.report import all_findings
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.testing import demo
@@ -74,6 +77,26 @@ def test_the_demo(tmp_path, side):
 @pytest.mark.parametrize("name", H100)
 def test_real_traces(traces, name):
     judged(traces / name)
+
+
+def check_numbers(baseline, compared):
+    """Fail unless every number of a comparison's findings is a field, as report.json has it."""
+    done = quick_run("trace_diff", f"--baseline={baseline}", compared)
+    found = all_findings(done, run_tables(done))
+    assert found
+    for one in found:
+        record = json.loads(json.dumps(finding_record(one)))
+        assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
+
+
+def test_numbers_of_a_comparison_of_the_demo(tmp_path):
+    demo_set = write_demo(tmp_path, scale=0.5)
+    check_numbers(demo_set.baseline[0].parent, demo_set.after[0].parent)
+
+
+@pytest.mark.traces
+def test_numbers_of_a_comparison_of_real_traces(traces):
+    check_numbers(traces / H100[0], traces / H100[1])
 
 
 @pytest.mark.nsys

@@ -156,12 +156,21 @@ def test_a_table_without_rows_or_without_chosen_columns_is_left_out(tmp_path):
     assert "Top kernels:" not in summary(tmp_path, section=replace(SECTION, summary=()))
 
 
-def test_a_finding_takes_one_line(tmp_path):
+@pytest.mark.parametrize(("height", "lines_n", "last"), [(40, 2, "word end"), (24, 1, "word ...")])
+def test_titles_take_two_lines_where_there_is_room_for_all(tmp_path, height, lines_n, last):
     long = replace(FINDING, title="word " * 30 + "end")
-    lines = summary(tmp_path, long, FINDING)
+    rows = [(f"kernel{n}", "norm", 64, 25_100_000, 374_000.0) for n in range(8)]
+    lines = summary(tmp_path, *[long] * 5, FINDING, rows=rows, height=height)
     start = next(index for index, line in enumerate(lines) if line.startswith("  high   word"))
-    assert lines[start].endswith("word ...")
-    assert lines[start + 1] == "  high   gemm takes 60.0 % of the kernel time"
+    assert lines[start + lines_n - 1].endswith(last)
+    assert lines[start + lines_n].startswith("  high   word")
+    assert len(table_of(lines)) >= 2
+
+
+def test_the_numbers_at_the_end_of_a_title_are_not_cut_off(tmp_path):
+    title = "Waiting without a straggler: 13.9 ms in 31 sends and receives, of 2 ranks in all"
+    text = " ".join(summary(tmp_path, replace(FINDING, title=title), width=80, height=24))
+    assert title in " ".join(text.split())
 
 
 def test_a_name_gives_way_before_the_words_and_numbers_of_a_title(tmp_path):

@@ -104,6 +104,15 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
     assert out.rstrip().endswith("2 rows")
 
 
+def test_show_of_a_finding_has_no_size_of_nothing(result, capsys):
+    sizes = []
+    for number, finding in enumerate(result.findings, 1):
+        code, out, _ = shown(capsys, result.folder, number)
+        sizes.append("impact_ns" in out)
+        assert (code, sizes[-1]) == (0, finding["impact_ns"] > 0)
+    assert False in sizes
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

@@ -85,6 +85,12 @@ def test_the_longest_bar_is_on_top():
     assert plot["layout"]["yaxis"]["categoryarray"] == ["a", "b"]
 
 
+def test_names_in_the_title_of_a_finding_stand_without_backticks():
+    names = ["`cudaFree` exposes host time", "a lone ` stays"]
+    plot = plotted({"name": names, "time_ns": [2, 1]}, kind="bars", x="time_ns", y="name")
+    assert plot["data"][0]["y"] == ["cudaFree exposes host time", "a lone ` stays"]
+
+
 def test_the_bars_that_are_shown_are_those_of_the_largest_values_above_or_below_0():
     frame = {"name": ["a", "b", "c", "d"], "time_ns": [2, -9, 1, 5]}
     plot = plotted(frame, kind="bars", x="time_ns", y="name", top=3)

@@ -48,6 +48,8 @@ def test_bars_stand_where_the_table_says_and_waiting_is_lower_and_paler():
     assert wait["width"] < work["width"] < 1
     assert wait["marker"]["opacity"] < work["marker"]["opacity"] == 1
     assert work["marker"]["color"] == color_map(["gemm"])["gemm"]
+    groups = (one["legendgrouptitle"]["text"] for one in (work, wait))
+    assert tuple(groups) == ("GPU busy", "GPU idle or waiting")
     assert plot["layout"]["yaxis"]["ticktext"] == ["r0", "r1"]
     assert plot["layout"]["xaxis"]["title"]["text"].endswith("(ms)")
 

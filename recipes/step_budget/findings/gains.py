@@ -159,11 +159,18 @@ def _gain(
         wall_classes=wall_classes,
         basis="replay" if estimated else "path",
         is_bound=is_bound,
-        steps_n=n if len(units) else None,
+        steps_n=_steps_in(gpu.span_ns, tables) if len(units) else None,
         step_unit=str(units.iloc[0]) if len(units) else "step",
         tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
         replayed_pct=replay["gain_pct"] if replay is not None and is_bound else None,
     )
+
+
+def _steps_in(span_ns: int, tables: Tables) -> float | None:
+    """Return how many mean steps a span is as long as, so that shares of both are the same."""
+    steps = tables["job_steps"]
+    mean_ns = float(steps.loc[steps["mark"] == "", "wall_ns"].mean())
+    return span_ns / mean_ns if mean_ns > 0 else None
 
 
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:

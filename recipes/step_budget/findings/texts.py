@@ -24,7 +24,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_host_work",
         scope="run",
-        title="Host work outside of CUDA calls is on the critical path",
+        title="Host work on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Move what the range in `ceilings` does off the thread that launches, or do "
@@ -35,7 +35,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_launch_calls",
         scope="run",
-        title="Calls that launch work are on the critical path",
+        title="Launch calls on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Launch less often: CUDA graphs, torch.compile, fused operators. The gain "
@@ -46,7 +46,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_allocations",
         scope="run",
-        title="Calls that allocate or free memory are on the critical path",
+        title="Allocations on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Allocate before the steps, or from a pool (cudaMallocAsync, the caching "
@@ -57,7 +57,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_waits",
         scope="api",
-        title="{name} holds launches back",
+        title="{name} exposes host time",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Wait later, or not at all: what the host launches after this wait could be "
@@ -68,7 +68,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_transfer",
         scope="run",
-        title="Transfer in collectives is on the critical path",
+        title="Transfer on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Overlap these collectives with computation that does not need them, or "
@@ -79,7 +79,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_copies",
         scope="run",
-        title="Copies are on the critical path",
+        title="Copies on the critical path",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Move fewer bytes: keep data that is used again on the device. Copy the "

@@ -20,6 +20,8 @@ from nsys_llm.view.text import counted, shortened, spans, told_apart
 _MOST_ROWS: Final = 8
 _FEW_ROWS: Final = 3
 _MOST_FACTS: Final = 3
+#: Of one finding, where all have room.
+_MOST_TITLE_LINES: Final = 2
 _MOST_ANSWER_LINES: Final = 6
 #: What the command prints below the summary: a blank line, where the results are, and the prompt.
 BELOW: Final = 4
@@ -173,20 +175,28 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     findings = report.opportunities
     if not findings:
         return ["Findings: none by the rules of this recipe."]
-    lines = [_findings_head(findings)]
-    told_n = 0
+    whole = [_item_lines(finding, width, _MOST_TITLE_LINES) for finding in findings[:MOST_SHOWN]]
+    lines = [_findings_head(findings), *(line for item in whole for line in item)]
+    if len(whole) == len(findings) and len(lines) <= most_n:
+        return lines
+    lines, told_n = lines[:1], 0
     for finding in findings[:MOST_SHOWN]:
-        gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
-        head = f"{finding.severity or finding.kind:<6} {gain}"
-        text = f"{head}{_fitted_title(finding.title, width - len(head) - 2)}"
         # A line is kept for the number of the others.
         kept = told_n + 1 < len(findings)
         if len(lines) + 1 + kept > most_n:
             break
-        lines += wrapped(text, width, "  ", hanging="         ", most=1)
+        lines += _item_lines(finding, width, 1)
         told_n += 1
     more = len(findings) - told_n
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
+
+
+def _item_lines(finding: Finding, width: int, most: int) -> list[str]:
+    """Return a finding in some lines: its gain, and its title as far as there is room."""
+    gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
+    head = f"{finding.severity or finding.kind:<6} {gain}"
+    text = f"{head}{_fitted_title(finding.title, width - len(head) - 2)}"
+    return wrapped(text, width, "  ", hanging="         ", most=most)
 
 
 def _findings_head(findings: list[Finding]) -> str:

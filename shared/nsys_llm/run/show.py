@@ -77,6 +77,9 @@ def _finding(result: Result, number: int, as_json: bool) -> list[str]:
         for name, value in finding.items()
         if value not in (None, [], {}) and not isinstance(value, (list, dict))
     }
+    # It stands for a size where a finding has no other.
+    if not plain.get("impact_ns"):
+        plain.pop("impact_ns", None)
     reported = ("title", "details", "recommendation")
     lines += [f"{name:<16} {value}" for name, value in plain.items() if name not in reported]
     for cell in finding["evidence"]:

@@ -50,7 +50,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "queued": "the next operation had been launched before the gap began",
     "no_api": "the call that launched the next operation is not recorded",
     "after_last": "nothing ran on the device any more",
-    "unresolved": "the gap is shorter than the clocks of host and GPU agree to",
+    "unresolved": "the gap is shorter than the clock error between host and GPU",
     "profiler_overhead": "the profiler did its own work",
 }
 CAUSE_NAMES: Final = tuple(CAUSES)

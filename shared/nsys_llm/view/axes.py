@@ -10,7 +10,7 @@ import pandas as pd
 
 from .kernel_names import parted
 from .tables import Field, shown
-from .text import cleaned, format_value, shortened
+from .text import cleaned, format_value, shortened, spans
 
 Plot = dict[str, Any]
 
@@ -122,7 +122,8 @@ def axis_labels(
     """
     texts = [format_value(name, None) for name in names.tolist()]
     parts = [parted(text) for text in texts]
-    short = [shortened(name, LABEL_LENGTH) for name, _ in parts]
+    # A title is prose: its names stand in backticks.
+    short = [shortened("".join(part for _, part in spans(name)), LABEL_LENGTH) for name, _ in parts]
     by_label: dict[str, list[list[str]]] = {}
     for label, (_, configuration) in zip(short, parts, strict=True):
         by_label.setdefault(label, []).append(configuration.split(" / "))

@@ -27,7 +27,7 @@ from .text import format_ns, shortened
 
 #: What stands on a lane: bars by how high they are, the path, and marks of findings.
 _HEIGHTS: Final = {"work": 0.72, "wait": 0.34}
-_GROUPS: Final = {"work": "the GPU works", "wait": "the GPU waits"}
+_GROUPS: Final = {"work": "GPU busy", "wait": "GPU idle or waiting"}
 _PATH, _HOST_PATH, _FINDING = "path", "host path", "finding"
 #: Where path and marks stand, from the middle of a lane, in lanes; down is positive.
 _PATH_AT: Final = 0.43

@@ -111,6 +111,18 @@ def test_gains_fit_into_their_gpu_and_numbers_are_those_of_tables(tmp_path, name
     check_findings(ranked(findings(tables)), tables)
 
 
+@pytest.mark.parametrize("name", sorted(scenarios.SCENARIOS))
+def test_a_gain_is_as_large_a_share_of_a_step_as_of_the_span(tmp_path, name):
+    _, tables = budget(tmp_path, scenarios.SCENARIOS[name](), event_rows=False)
+    steps = tables["job_steps"]
+    mean_ns = steps.loc[steps["mark"] == "", "wall_ns"].mean()
+    gains = [one.gain for one in ranked(findings(tables)) if one.gain is not None]
+    by_step = [gain for gain in gains if gain.gain_step_ns is not None]
+    assert len(by_step) == (len(gains) if tables["rank_edges"]["step_unit"].notna().any() else 0)
+    for gain in by_step:
+        assert gain.gain_step_ns / mean_ns == pytest.approx(gain.gain_pct / 100)
+
+
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_gains_of_real_traces_fit_too(traces, run):
     tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
