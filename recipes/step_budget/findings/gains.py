@@ -149,6 +149,9 @@ def _gain(
     units = tables["rank_edges"]["step_unit"].dropna()
     worst_ns = int(tables["job_steps"]["wall_ns"].max())
     is_bound, gain_ns = bool(row["is_bound"]), float(row["path_ns"])
+    if replay is not None and row["change"] == "class" and float(replay["gain_ns"]) > gain_ns:
+        # Calls that wait for copies go away with them: time in copies alone is no bound.
+        is_bound = False
     estimated = replay is not None and not is_bound
     if replay is not None and estimated:
         gain_ns = float(replay["gain_ns"])

@@ -106,7 +106,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_straggler",
         scope="rank",
-        title="Rank {rank} comes last in collectives, and the others wait for it",
+        title="Rank {rank} is a straggler",
         threshold="lateness over the steps that equal ranks would show in fewer than "
         f"{100.0 * LARGEST_CHANCE:g} % of all jobs; {limits_words()}",
         source=f"{_PAGE}: its lateness beyond the median rank",

@@ -123,6 +123,23 @@ def test_a_gain_is_as_large_a_share_of_a_step_as_of_the_span(tmp_path, name):
         assert gain.gain_step_ns / mean_ns == pytest.approx(gain.gain_pct / 100)
 
 
+@pytest.mark.parametrize(("beyond_ns", "is_bound"), [(-1, True), (0, True), (5_000, False)])
+def test_time_in_copies_is_no_bound_where_a_run_without_them_gains_more(
+    tmp_path, beyond_ns, is_bound
+):
+    _, tables = budget(tmp_path, scenarios.pageable_copies(), event_rows=False)
+    rows = tables["ceilings"]
+    (path_ns,) = rows[(rows["change"] == "class") & (rows["name"] == "copy")]["path_ns"]
+    replays = tables["what_if"].copy()
+    replays["gain_ns"] = replays["gain_ns"].astype("float64")
+    replays.loc[replays["change"] == "copies=0", "gain_ns"] = path_ns + beyond_ns
+    tables = {**tables, "what_if": replays}
+    (gain,) = (one.gain for one in findings(tables) if one.rule == "path_copies")
+    steps_n = int((tables["job_steps"]["mark"] == "").sum())
+    assert (gain.is_bound, gain.basis) == (is_bound, "path" if is_bound else "replay")
+    assert gain.gain_ns == round((path_ns + max(beyond_ns, 0)) * steps_n)
+
+
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_gains_of_real_traces_fit_too(traces, run):
     tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
