@@ -6,6 +6,7 @@ import itertools
 import random
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from gain_checks import check_findings
 from path_truth import budget, finds_its_steps, matched
@@ -14,9 +15,10 @@ from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.what_if import parse_change
-from nsys_llm.recipes.step_budget.findings.gains import findings
+from nsys_llm.recipes.step_budget.findings.gains import Gpu, _gain, findings
 from nsys_llm.recipes.step_budget.tables import meetings
 from nsys_llm.report.findings import ranked
+from nsys_llm.report.gains import gain_words
 from nsys_llm.testing import demo
 from nsys_llm.testing.machine import changes, oracle, random_program, scenarios, simulate
 from nsys_llm.testing.machine.program import Sync
@@ -228,6 +230,28 @@ def test_some_steps_replayed_are_near_the_same_steps_of_the_job_run_again(tmp_pa
         ends = oracle.job_bounds(simulate(other))
         true_ns, (then_ns, _) = ends[6] - ends[3], told(tables)[change]
         assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns, change
+
+
+def late_row(gain_ns, gain_pct):
+    row = {"gain_ns": gain_ns, "gain_pct": gain_pct}
+    tables = {
+        "rank_edges": pd.DataFrame({"step_unit": ["step"]}),
+        "job_steps": pd.DataFrame({"wall_ns": [1000]}),
+    }
+    ceiling = {"path_ns": 100.0, "is_bound": True, "worst_ns": 100}
+    return _gain(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
+
+
+@pytest.mark.parametrize(
+    ("gain_ns", "gain_pct", "words"),
+    [
+        (80.0, 8.0, "about 8.0 %, at most 100 ns a step, 10.0 %"),
+        (80.0, 12.0, "at most 100 ns a step, 10.0 %"),
+        (260.0, 26.0, "about 260 ns a step, 26.0 %"),
+    ],
+)
+def test_no_gain_is_about_more_than_it_is_at_most(gain_ns, gain_pct, words):
+    assert gain_words(late_row(gain_ns, gain_pct)) == words
 
 
 def test_the_real_pair_is_replayed_with_little_residual(traces):
