@@ -9,6 +9,8 @@ from typing import Any, Final
 import pytest
 from hypothesis import settings
 
+from nsys_llm.manifest.manifest import recipe_names
+
 #: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
 PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
 
@@ -89,6 +91,15 @@ def examples(in_ci: int, *, nightly: int | None = None, **others: Any) -> settin
 def seeds(nightly_n: int, in_ci: int) -> list[Any]:
     """Return seeds from 0 as parameters, of which CI takes the first so many."""
     return nightly_but(((seed,) for seed in range(nightly_n)), [(seed,) for seed in range(in_ci)])
+
+
+def a_few_recipes() -> list[Any]:
+    """Return all recipes as parameters; CI takes those that run all of the others' code.
+
+    For tests of which each case is a whole run. `llm_overview` runs all recipes of one set of
+    ranks, `trace_diff` has two sets, `idle_gaps` is a run of its own that is short.
+    """
+    return nightly_but(recipe_names(), ["idle_gaps", "llm_overview", "trace_diff"])
 
 
 def nightly_but(cases: Iterable[Any], in_ci: Iterable[Any]) -> list[Any]:

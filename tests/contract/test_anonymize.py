@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from command_line import rows, run
+from effort import a_few_recipes
 from quick_run import quick_run
 
-from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -83,7 +83,7 @@ def command(recipe: str, home: Path, output: Path, *options: str) -> list[object
     return [*words, "--input", *inputs]
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("recipe", a_few_recipes())
 def test_no_byte_of_any_output_names_the_owner(tmp_path, recipe):
     out = tmp_path / "out"
     ended = run(*command(recipe, tmp_path, out, "--anonymize"), recipe=recipe)
@@ -100,7 +100,7 @@ def test_no_byte_of_any_output_names_the_owner(tmp_path, recipe):
     assert [line for line in ended.errors if MARKER in line]
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("recipe", a_few_recipes())
 def test_without_it_they_are_there_and_no_folder_is(tmp_path, recipe):
     out = tmp_path / "out"
     assert run(*command(recipe, tmp_path, out), recipe=recipe).code == 0

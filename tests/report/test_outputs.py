@@ -9,12 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from effort import a_few_recipes
 from quick_run import quick
 from results import demo_inputs, plain, read_frames
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.declared import Column, TableWrite
-from nsys_llm.manifest.manifest import Manifest, load_manifest, recipe_names
+from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.report.outputs import declared_frame, write_tables
 from nsys_llm.testing.demo import write_demo
 
@@ -62,7 +63,7 @@ def demo(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("recipe", a_few_recipes())
 def test_every_table_of_a_recipe_is_read_as_it_was_made(demo, tmp_path, recipe):
     # So a test may look at the tables before they are written.
     made = quick(recipe, *demo_inputs(demo, recipe))

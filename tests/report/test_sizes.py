@@ -82,7 +82,7 @@ def widened(source, target, ranks_n):
     return rows_n
 
 
-IN_CI = [*((recipe, 64) for recipe in recipe_names()), ("llm_hotspots", 1024)]
+IN_CI = [(recipe, 64) for recipe in ("llm_hotspots", "llm_overview", "trace_diff")]
 
 
 @pytest.mark.parametrize(("recipe", "ranks_n"), nightly_but(product(recipe_names(), LIMITS), IN_CI))
