@@ -144,20 +144,24 @@ def _gain(
     """Return the gain of a change, as far as that GPU can win it.
 
     That is its time on the path; of what takes an edge away what the replay gains, if there is one.
+    So it is where a replay gains more: the path of some of the steps does not bound what work of
+    earlier ones gives them, nor that of the last rank what other ranks' collectives do.
     """
     most_ns = sum(gpu.times_ns.get(name, 0) for name in wall_classes)
     units = tables["rank_edges"]["step_unit"].dropna()
     worst_ns = int(tables["job_steps"]["wall_ns"].max())
     is_bound, gain_ns = bool(row["is_bound"]), float(row["path_ns"])
-    if replay is not None and row["change"] == "class" and float(replay["gain_ns"]) > gain_ns:
-        # Calls that wait for copies go away with them: time in copies alone is no bound.
-        is_bound = False
-    estimated = replay is not None and not is_bound
+    # What goes away with it, such as calls that wait for copies, is more than its time on the path.
+    estimated = replay is not None and (not is_bound or replay["gain_ns"] > gain_ns)
     if replay is not None and estimated:
-        gain_ns = float(replay["gain_ns"])
+        gain_ns, is_bound = float(replay["gain_ns"]), False
+    total_ns = max(min(round(gain_ns * n), most_ns), 0)
+    beside = replay["gain_pct"] if replay is not None and is_bound else None
+    if beside is not None and beside * gpu.span_ns > 100.0 * total_ns:
+        beside = None  # a part of the step, which the GPU's span is longer or shorter than
     rare = worst_ns > 0 and gain_ns > 0
     return Gain(
-        gain_ns=max(min(round(gain_ns * n), most_ns), 0),
+        gain_ns=total_ns,
         span_ns=gpu.span_ns,
         wall_classes=wall_classes,
         basis="replay" if estimated else "path",
@@ -165,7 +169,7 @@ def _gain(
         steps_n=_steps_in(gpu.span_ns, tables) if len(units) else None,
         step_unit=str(units.iloc[0]) if len(units) else "step",
         tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
-        replayed_pct=replay["gain_pct"] if replay is not None and is_bound else None,
+        replayed_pct=beside,
     )
 
 

@@ -9,7 +9,8 @@ from nsys_llm.view.text import format_ns, format_percent
 
 def replayed(tables: Tables, change: str) -> Record | None:
     """Return the row of what_if of a change; None where it is not replayed."""
-    return next((row for row in records(tables["what_if"]) if row["change"] == change), None)
+    rows = [row for row in records(tables["what_if"]) if row["gain_ns"] is not None]
+    return next((row for row in rows if row["change"] == change), None)
 
 
 def replay_words(row: Record | None) -> tuple[str, tuple[Evidence, ...]]:

@@ -9,7 +9,16 @@ import numpy as np
 
 from nsys_llm.analyses.path.classes import CLASS_NAMES
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.manifest.what_if import RANK, TRANSFER, Change, parse_change
+from nsys_llm.manifest.what_if import (
+    CATEGORY,
+    HOST,
+    KERNEL,
+    RANK,
+    TRANSFER,
+    WAIT,
+    Change,
+    parse_change,
+)
 from nsys_llm.report.columns import Columns
 
 from .ceilings import STRAGGLER
@@ -41,8 +50,9 @@ def replay_tables(
     rows: dict[str, list[dict[str, Any]]] = {"replay": [], "what_if": []}
     reason: str | None = None
     if counted.size:
-        changes = _changes(paths, ceilings, options)
-        found = replays(paths.rows, meetings, paths.job, changes)
+        asked = [parse_change(text) for text in options["what_if"] or ()]
+        named = _named(paths, meetings, {*_changes(paths, ceilings), *asked})
+        found = replays(paths.rows, meetings, paths.job, named)
         if isinstance(found, str):
             reason = REASONS[found]
         else:
@@ -50,7 +60,10 @@ def replay_tables(
             if off_pct > MOST_RESIDUAL_PCT:
                 reason = REASONS["residual"]
             else:
-                rows["what_if"] = _what_if(paths, found, changes)
+                told = _what_if(paths, found, named)
+                told += [_nothing(paths, change) for change in {*asked} - {*named}]
+                texts = {change.text for change in asked}
+                rows["what_if"] = sorted(told, key=lambda row: _place(row, texts))
     return {name: _columns(name, some) for name, some in rows.items()}, reason
 
 
@@ -59,13 +72,33 @@ def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> Columns:
     return {name: [row[name] for row in rows] for name in names}
 
 
-def _changes(paths: JobPaths, ceilings: Columns, options: Mapping[str, Any]) -> list[Change]:
+def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, str]:
+    """Return the place of a row: what was asked for first, then by gain."""
+    gain_ns = row["gain_ns"]
+    return row["change"] not in asked, gain_ns is None, -(gain_ns or 0.0), row["change"]
+
+
+def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Change]:
+    """Return the changes of something that the job has."""
+    labels = {rank.file for rank, _ in paths.rows}
+    columns = {name for _, one in paths.rows for name in one.replay.columns}
+
+    def has(change: Change) -> bool:
+        if change.what == RANK:
+            return change.name in labels
+        if change.what == TRANSFER:
+            return meetings.last_ns.size > 0
+        return change.what not in (CATEGORY, KERNEL, WAIT, HOST) or change.text in columns
+
+    return sorted(change for change in changes if has(change))
+
+
+def _changes(paths: JobPaths, ceilings: Columns) -> set[Change]:
     """Return what is tried: of ranks, what any of them has; of the job, transfer and late ranks."""
     names = {
         name for _, one in paths.rows for name in one.replay.columns if name not in ("", USUAL)
     }
     found = {parse_change(name) for name in names}
-    found |= {parse_change(text) for text in options["what_if"] or ()}
     if len(paths.rows) > 1:
         found.add(Change(TRANSFER, factor=_TRANSFER))
         rows = zip(
@@ -81,7 +114,7 @@ def _changes(paths: JobPaths, ceilings: Columns, options: Mapping[str, Any]) -> 
             if change == STRAGGLER and 100 * path_ns >= _LEAST_LATE_PCT * wall_ns
         ]
         found |= {Change(RANK, name) for name in late[:_MOST_LATE]}
-    return sorted(found)
+    return found
 
 
 def _residuals(paths: JobPaths, found: Replays) -> tuple[list[dict[str, Any]], float]:
@@ -131,4 +164,18 @@ def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list
                 "next_limit_pct": 100.0 * int(path.time_ns[limit]) / total if total else None,
             }
         )
-    return sorted(rows, key=lambda row: (-row["gain_ns"], row["change"]))
+    return rows
+
+
+def _nothing(paths: JobPaths, change: Change) -> dict[str, Any]:
+    """Return the row of a change of something that the job does not have."""
+    names = [column.name for column in load_manifest("step_budget").table("what_if").columns]
+    row: dict[str, Any] = dict.fromkeys(names)
+    now_ns = float(paths.wall_ns[paths.job.counted].mean())
+    return {
+        **row,
+        "change": change.text,
+        "what": change.what,
+        "name": change.name or None,
+        "now_ns": now_ns,
+    }

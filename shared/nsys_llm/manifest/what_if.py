@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,9 @@ RANK: Final = "rank"
 NAMED: Final = (CATEGORY, KERNEL, WAIT, RANK)
 #: Changes with a factor; `launches` has ns instead, `wait` and `rank` nothing.
 SCALED: Final = (CATEGORY, KERNEL, COPIES, TRANSFER, HOST, DEVICE)
+#: Times of a longer run would be no 64-bit numbers. Ours.
+_MOST_TIMES: Final = 1_000.0
+_MOST_NS: Final = 1e15
 
 
 @dataclass(frozen=True, order=True)
@@ -42,8 +46,8 @@ class Change:
         """As it is written on the command line."""
         subject = f"{self.what}:{self.name}" if self.name else self.what
         if self.what == LAUNCHES:
-            return f"{subject}={self.factor:g}ns"
-        return f"{subject}={self.factor:g}" if self.what in SCALED else subject
+            return f"{subject}={self.factor:.15g}ns"
+        return f"{subject}={self.factor:.15g}" if self.what in SCALED else subject
 
 
 def parse_change(text: str) -> Change:
@@ -52,19 +56,32 @@ def parse_change(text: str) -> Change:
     Raises:
         UsageError: They stand for none.
     """
-    subject, _, value = text.rpartition("=") if "=" in text else (text, "", "")
-    what, _, name = subject.partition(":")
-    try:
-        factor = float(value.removesuffix("ns")) if value else 0.0
-    except ValueError:
-        factor = -1.0
-    known = what in NAMED if name else what in (COPIES, TRANSFER, LAUNCHES, HOST, DEVICE)
-    if not known or factor < 0 or bool(value) != (what not in (WAIT, RANK)):
+    what, colon, rest = text.partition(":")
+    subject, value = rest, ""
+    if not colon:
+        what, _, value = text.partition("=")
+    elif what in SCALED:
+        subject, _, value = rest.rpartition("=")
+    known = what in NAMED if colon else what in (COPIES, TRANSFER, LAUNCHES, HOST, DEVICE)
+    factor = 0.0 if what in (WAIT, RANK) else _number(what, value)
+    if not known or bool(colon) != bool(subject) or factor is None:
         raise UsageError(
             f"--what-if {text!r} is none of: category:NAME=F, kernel:TEXT=F, copies=F, transfer=F, "
-            "host=F, device=F (F times as long), launches=Nns, wait:API, rank:LABEL."
+            f"host=F, device=F (F times as long, 0 to {_MOST_TIMES:g}), launches=Nns (whole ns), "
+            "wait:API, rank:LABEL."
         )
-    return Change(what, name, factor)
+    return Change(what, subject, factor)
+
+
+def _number(what: str, value: str) -> float | None:
+    """Return the factor of a change, of launches the ns; None where it is neither."""
+    try:
+        number = float(value.removesuffix("ns") if what == LAUNCHES else value) + 0.0
+    except ValueError:
+        return None
+    most = _MOST_NS if what == LAUNCHES else _MOST_TIMES
+    whole = what != LAUNCHES or (math.isfinite(number) and number.is_integer())
+    return number if 0 <= number <= most and whole else None
 
 
 def change_text(word: str) -> str:

@@ -6,6 +6,7 @@ import itertools
 import random
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from gain_checks import check_findings
 from path_truth import budget, finds_its_steps, matched
@@ -14,9 +15,10 @@ from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.what_if import parse_change
-from nsys_llm.recipes.step_budget.findings.gains import findings
+from nsys_llm.recipes.step_budget.findings.gains import Gpu, _gain, findings
 from nsys_llm.recipes.step_budget.tables import meetings
 from nsys_llm.report.findings import ranked
+from nsys_llm.report.gains import gain_words
 from nsys_llm.testing import demo
 from nsys_llm.testing.machine import changes, oracle, random_program, scenarios, simulate
 from nsys_llm.testing.machine.program import Sync
@@ -43,9 +45,10 @@ def asked(words):
 
 
 def told(tables):
-    """Return then_ns and now_ns of all steps by change."""
+    """Return then_ns and now_ns of all steps by change; of what no rank has, now_ns twice."""
     steps_n = int((tables["job_steps"]["mark"] == "").sum())
-    rows = tables["what_if"].to_dict("records")
+    table = tables["what_if"]
+    rows = table.assign(then_ns=table["then_ns"].fillna(table["now_ns"])).to_dict("records")
     return {row["change"]: (row["then_ns"] * steps_n, row["now_ns"] * steps_n) for row in rows}
 
 
@@ -197,6 +200,60 @@ def test_what_limits_next_is_most_of_the_path_of_the_job_run_again(tmp_path, nam
     assert row["certain_pct"] == 100
 
 
+def test_what_no_rank_has_gains_nothing_that_is_known_and_what_is_asked_stands_first(tmp_path):
+    unknown = ["category:nosuch=0.5", "kernel:nosuch=0.5", "wait:nosuch", "rank:nosuch"]
+    words = [*unknown, "rank:rank0", "kernel:nvjet=1", "kernel:nvjet=1.0"]
+    _, tables = budget(tmp_path, scenarios.gpu_bound(), *asked(words))
+    rows = tables["what_if"]
+    assert set(rows["change"].head(6)) == {*unknown, "rank:rank0", "kernel:nvjet=1"}
+    assert rows["change"].is_unique
+    gains = rows.set_index("change")["gain_ns"]
+    assert gains[unknown].isna().all()
+    assert gains.drop(unknown).notna().all()
+    assert gains["kernel:nvjet=1"] == 0
+
+
+def test_transfer_is_not_replayed_where_no_collective_is_matched(tmp_path):
+    budget(tmp_path, scenarios.gpu_bound())
+    first = min(tmp_path.glob("*.sqlite"))
+    tables = quick("step_budget", first, "--what-if", "transfer=0.5")
+    assert tables["rank_edges"]["matched_n"].sum() == 0
+    assert tables["what_if"].set_index("change")["gain_ns"].isna()["transfer=0.5"]
+
+
+@pytest.mark.parametrize("name", ["gpu_bound", "host_bound_decode"])
+def test_some_steps_replayed_are_near_the_same_steps_of_the_job_run_again(tmp_path, name):
+    program = steady(scenarios.SCENARIOS[name]())
+    every = dict(truths(program, matched=False))
+    _, tables = budget(tmp_path, program, "--steps", "3:6", *asked(every))
+    for change, other in every.items():
+        ends = oracle.job_bounds(simulate(other))
+        true_ns, (then_ns, _) = ends[6] - ends[3], told(tables)[change]
+        assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns, change
+
+
+def late_row(gain_ns, gain_pct):
+    row = {"gain_ns": gain_ns, "gain_pct": gain_pct}
+    tables = {
+        "rank_edges": pd.DataFrame({"step_unit": ["step"]}),
+        "job_steps": pd.DataFrame({"wall_ns": [1000]}),
+    }
+    ceiling = {"path_ns": 100.0, "is_bound": True, "worst_ns": 100}
+    return _gain(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
+
+
+@pytest.mark.parametrize(
+    ("gain_ns", "gain_pct", "words"),
+    [
+        (80.0, 8.0, "about 8.0 %, at most 100 ns a step, 10.0 %"),
+        (80.0, 12.0, "at most 100 ns a step, 10.0 %"),
+        (260.0, 26.0, "about 260 ns a step, 26.0 %"),
+    ],
+)
+def test_no_gain_is_about_more_than_it_is_at_most(gain_ns, gain_pct, words):
+    assert gain_words(late_row(gain_ns, gain_pct)) == words
+
+
 def test_the_real_pair_is_replayed_with_little_residual(traces):
     for run in ("before", "after"):
         tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
@@ -206,7 +263,11 @@ def test_the_real_pair_is_replayed_with_little_residual(traces):
 
 @pytest.mark.parametrize(
     "text",
-    ["gemm=0.8", "category:gemm", "copies", "wait:x=1", "host=-1", "launches", "rank:", "x=y"],
+    [
+        *("gemm=0.8", "category:gemm", "copies", "host=-1", "launches", "rank:", "wait:", "x=y"),
+        *("category:=0.5", "transfer:x=0.5", "copies=5ns", "launches=0.5", "launches=inf"),
+        *("category:gemm=nan", "host=nan", "device=inf", "kernel:a=1e300", "launches=nan", ""),
+    ],
 )
 def test_a_change_that_is_none_is_refused(text):
     with pytest.raises(UsageError, match="--what-if"):
@@ -214,7 +275,11 @@ def test_a_change_that_is_none_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["category:gemm=0.8", "copies=0", "launches=500ns", "wait:cudaMemcpy", "kernel:a=b=0.5"]
+    "text",
+    [
+        *("category:gemm=0.8", "copies=0", "launches=500ns", "wait:cudaMemcpy", "kernel:a=b=0.5"),
+        *("launches=999999999ns", "category:gemm=0.12345678", "rank:tp=1", "kernel:ns::f=2"),
+    ],
 )
 def test_a_change_is_written_as_it_was_typed(text):
     assert parse_change(text).text == text
