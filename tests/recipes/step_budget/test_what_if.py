@@ -236,7 +236,7 @@ def late_row(gain_ns, gain_pct):
     row = {"gain_ns": gain_ns, "gain_pct": gain_pct}
     tables = {
         "rank_edges": pd.DataFrame({"step_unit": ["step"]}),
-        "job_steps": pd.DataFrame({"wall_ns": [1000]}),
+        "job_steps": pd.DataFrame({"mark": [""], "wall_ns": [1000]}),
     }
     ceiling = {"path_ns": 100.0, "is_bound": True, "worst_ns": 100}
     return _gain(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
