@@ -32,7 +32,12 @@ def dropped_in_a_callback(number: signal.Signals) -> RunOutcome:
 
 
 def test_an_interrupt_that_python_drops_is_heard(capsys):
-    ended = run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGINT))
+    # A process that a shell started in the background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ended = run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.exit_code == ExitCode.INTERRUPTED
     assert capsys.readouterr().err == "error: interrupted; nothing was written.\n"
 
