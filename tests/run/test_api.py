@@ -184,6 +184,15 @@ def test_the_short_command_takes_paths(demo, tmp_path):
     assert (tmp_path / "out/idle_gaps/gaps.parquet").exists()
 
 
+def test_every_recipe_takes_paths_after_its_name(demo, tmp_path):
+    before, after = demo / "baseline", demo / "after"
+    words = ["--mode", "none", "--quiet", "--output"]
+    assert run(after, *words, tmp_path / "gaps", recipe="idle_gaps").code == 0
+    assert set(nsys_llm.load(tmp_path / "gaps").tables["devices"]["rank"]) == {0, 1, 2, 3}
+    both = run(after, *words, tmp_path / "diff", "--baseline", before, recipe="trace_diff")
+    assert both.code == 0
+
+
 def plain(text):
     """Return a report without what marks names, which report.json's facts do not keep."""
     return text.replace("`", "").replace("\\", "")

@@ -84,9 +84,9 @@ def recipe_names() -> tuple[str, ...]:
     return tuple(sorted(names - {_COMMON}))
 
 
-def recipe_title(recipe: str) -> str:
-    """Return the title of a recipe, without building all of its facts."""
-    return str(_read_json(recipe)["title"])
+def recipe_question(recipe: str) -> str:
+    """Return what a recipe answers, without building all of its facts."""
+    return str(_read_json(recipe)["question"])
 
 
 @lru_cache

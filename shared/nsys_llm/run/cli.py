@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
-from nsys_llm.manifest.manifest import load_manifest, recipe_names, recipe_title
+from nsys_llm.manifest.manifest import load_manifest, recipe_names, recipe_question
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.guard import RunOutcome, run_guarded
@@ -53,10 +53,11 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
             _add_show(commands.add_parser(_SHOW, help=shown, description=shown))
             continue
         recipe = recipes[name]
-        short = recipe_title(recipe) + (f": {recipe} --input PATH..." if name != recipe else "")
+        short = recipe_question(recipe) + (f" Short for {recipe}." if name != recipe else "")
         command = commands.add_parser(name, help=short)
         if asked in (None, name):
             command.description = short if name != recipe else load_manifest(recipe).description
+            command.epilog = f"{command.prog} PATH... is short for {command.prog} --input PATH..."
             _add_recipe(command, recipe)
     return parser
 
@@ -122,9 +123,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == [_OVERVIEW] and "--input" not in words:
-        # Its paths stand without --input, which its parser asks for.
-        words[1:1] = ["--input"] if len(words) > 1 and not words[1].startswith("-") else []
+    named = words[:1] in [[name] for name in (_OVERVIEW, *recipe_names())]
+    if named and "--input" not in words and len(words) > 1 and not words[1].startswith("-"):
+        # Paths directly after a recipe's name are its input; its parser asks for the option.
+        words.insert(1, "--input")
     return build_parser(words[0] if words else "").parse_args(words)
 
 
