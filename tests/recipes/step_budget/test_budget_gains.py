@@ -144,5 +144,6 @@ def test_time_in_copies_is_no_bound_where_a_run_without_them_gains_more(
 def test_gains_of_real_traces_fit_too(traces, run):
     tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
     shown = ranked(findings(tables))
-    assert len(shown) >= 4
+    # Host work and launch calls on the path are part of the wait that exposes them.
+    assert {one.rule for one in shown} == {"path_waits", "path_transfer"}
     check_findings(shown, tables)
