@@ -104,7 +104,9 @@ def _gain(tables: Tables, walls: Walls, row: Record, waiting_ns: int) -> Gain:
     rank, device_id = gpu_of(row)
     exposed_ns = exposed_waiting_ns(tables, rank, device_id)
     most_ns = waiting_ns if exposed_ns is None else min(waiting_ns, exposed_ns)
-    return with_steps(tables, rank, walls.gain(rank, device_id, most_ns, (COMMUNICATION,)))
+    return with_steps(
+        tables, rank, device_id, walls.gain(rank, device_id, most_ns, (COMMUNICATION,))
+    )
 
 
 def exposed_waiting_ns(tables: Tables, rank: int, device_id: int) -> int | None:
