@@ -184,6 +184,16 @@ def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, see
         assert not found["culprit"].fillna("").str.startswith("rank:").any(), recipe
 
 
+@pytest.mark.parametrize("seed", seeds(4, 2))
+def test_waits_for_a_slow_rank_are_its_opportunity_however_few(tmp_path, seed):
+    write_profiles(simulate(slow_gpu(2, 2, seed, rank=seed % 2, gpu_pct=150)), tmp_path)
+    told = quick("tail_stats", tmp_path)["findings"]
+    assert told["title"].str.startswith("Waiting for unknown ranks").any()
+    rows = judged(tmp_path)
+    assert rows.iloc[0]["culprit"] == f"rank:{seed % 2}"
+    assert not rows["culprit"].fillna("").str.startswith("communicator:").any()
+
+
 @pytest.mark.parametrize("seed", seeds(6, 2))
 def test_a_rank_that_is_3_percent_slower_is_named(tmp_path, seed):
     write_profiles(simulate(slow_gpu(4, 20, seed, rank=seed % 4, gpu_pct=103)), tmp_path)

@@ -78,9 +78,10 @@ def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
 
 def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     """Return the largest gain, and where to look where idle time is more than that."""
-    rows = tables["findings"]
-    rows = records(rows[rows["kind"] == PERFORMANCE].head(1))
-    gain_pct, idle_pct = rows[0]["gain_pct"] if rows else 0.0, shares.get(IDLE, 0.0)
+    found = tables["findings"]
+    rows = records(found[found["kind"] == PERFORMANCE].head(1))
+    gain_pct = float(rows[0]["gain_pct"]) if rows else 0.0
+    idle_pct = shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(_LEAST_PCT)}"
     if rows:
         said = f"largest gain found here: {rows[0]['title']} ({gain_words(_gain(rows[0]))})"

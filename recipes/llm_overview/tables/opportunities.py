@@ -15,7 +15,9 @@ That the host comes late is part of a wait that makes it late: a replay without 
 than half of what one with a host that takes no time does.
 
 That a GPU waits in collectives tells not for whom: it is part of a finding that names the rank that
-this GPU waits for. Copies on the critical path are those of the kind that takes most.
+this GPU waits for. Where collectives are too few to say, that is a rank that is slow by at least
+half as much, and came last most often. Copies on the critical path are those of the kind that takes
+most.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ _OTHERS: Final = "other_ranks_median_ns"
 
 #: Number of a finding on a wait that exposes the host's work.
 _EXPOSED_HOST: Final = "fast_host_pct"
+
+#: Number of a finding on waits, where it is not known whether a rank is late: who was last most.
+_MOST_OFTEN_LAST: Final = "most_often_last"
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity.
 LEAD: Final = "lead"
@@ -240,10 +245,13 @@ def _is_wait(finding: Finding) -> bool:
 
 def _is_wait_for(finding: Finding, other: Finding) -> bool:
     """Tell whether a finding is on waits of a GPU, and another names the rank waited for."""
+    if not _is_wait(finding) or not (other.culprit or "").startswith(_RANK):
+        return False
+    last = finding.numbers.get(_MOST_OFTEN_LAST)
+    if last is not None and other.culprit == f"{_RANK}{last}":
+        return 2 * _gain_ns(other) >= _gain_ns(finding)
     waits = other.gain is not None and other.gain.wall_classes == (COMMUNICATION,)
-    named = waits and (other.culprit or "").startswith(_RANK)
-    same_gpu = (finding.rank, finding.device_id) == (other.rank, other.device_id)
-    return _is_wait(finding) and named and same_gpu
+    return waits and (finding.rank, finding.device_id) == (other.rank, other.device_id)
 
 
 def _is_cause_of_idle(finding: Finding) -> bool:

@@ -201,6 +201,8 @@ def _gain(
         gain_ns, is_bound, basis = won_ns(replay["gain_ns"]), False, "replay"
     worst_ns = int(tables["job_steps"]["wall_ns"].max())
     has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
+    # Without steps the run is one: there is no rare slow one among them.
+    rare = has_steps and worst_ns > 0 and gain_ns > 0
     return Gain(
         gain_ns=gain_ns,
         span_ns=gpu.span_ns,
@@ -209,7 +211,7 @@ def _gain(
         is_bound=is_bound,
         steps_n=_steps_in(gpu.span_ns, tables) if has_steps else None,
         step_unit=step_unit(tables),
-        tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if worst_ns and gain_ns else None,
+        tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
         replayed_pct=beside_pct,
     )
 
