@@ -3,9 +3,9 @@
 A buffer flush that holds a launching thread leaves the rank's GPU idle, and the rank comes later to
 its next collective by as much. So the delay of a rank is the time from where it left the collective
 before (of the same ranks) to where it came to this one in which its device was idle because the
-profiler held a call, or worked on a thread that makes calls. Without the delays of all ranks some would come earlier; by how much the
-waiting falls then is the profiler's part of it. Before its first collective a rank's delay counts
-from its first operation.
+profiler held a call, or worked on a thread that makes calls. Without the delays of all ranks some
+would come earlier; by how much the waiting falls then is the profiler's part of it. Before its
+first collective a rank's delay counts from its first operation.
 
 Limits. A delay that passes on through collectives of other ranks is not followed, and a flush that
 the GPU's queue hides delays nothing: the part is what the trace shows, and no more.
