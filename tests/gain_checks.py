@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -17,6 +17,7 @@ def check_findings(found: Sequence[Finding], tables: Mapping[str, pd.DataFrame])
     """Fail unless gains fit into their GPU, and every number is that of a field or a table."""
     for one in found:
         record = finding_record(one)
+        assert list(not_plain(one)) == []
         assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
         for cell in record["evidence"]:
             assert _cell(tables[cell["table"]], cell["where"], cell["column"]) == cell["value"]
@@ -24,6 +25,29 @@ def check_findings(found: Sequence[Finding], tables: Mapping[str, pd.DataFrame])
             assert (one.severity, one.gain) == (None, None)
         else:
             _check_gain(record, tables["wall"])
+
+
+def not_plain(found: Finding) -> Iterator[str]:
+    """Yield the fields of a finding whose values, or those in them, are of other than plain types.
+
+    A numpy.float64 is a float to type checkers, and not to JSON or to all of Python's formats.
+    """
+    fields = {**vars(found), **(vars(found.gain) if found.gain is not None else {})}
+    del fields["gain"]
+    fields["evidence"] = [vars(cell) for cell in found.evidence]
+    for name, value in fields.items():
+        for inner in _inner(value):
+            if type(inner) not in (int, float, str, bool, type(None)):
+                yield f"{found.rule}.{name}: {type(inner)}"
+
+
+def _inner(value: Any) -> Iterator[Any]:
+    values = value.values() if isinstance(value, Mapping) else value
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        yield value
+        return
+    for item in values:
+        yield from _inner(item)
 
 
 def _check_gain(record: Mapping[str, Any], wall: pd.DataFrame) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nsys_llm.analyses.steps.of_rank import RankSteps
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.trace.identity import RankKey
-
-from .per_rank.steps import RankSteps
 
 
 @dataclass(frozen=True)

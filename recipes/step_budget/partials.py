@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.path.forest import PathForest
 from nsys_llm.analyses.path.visits import Charges, Passages
 from nsys_llm.analyses.steps.of_job import StepKind
@@ -117,9 +118,15 @@ class RankBudget:
 
 @dataclass(frozen=True)
 class BudgetPartial:
-    """Many ranks."""
+    """Many ranks.
+
+    Attributes:
+        ranks: Each by itself.
+        matched: The collectives of all, once these are merged; None before.
+    """
 
     ranks: Mapping[RankKey, RankBudget] = field(default_factory=dict)
+    matched: MatchedCollectives | None = None
 
 
 def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:

@@ -23,7 +23,7 @@ from .findings.texts import RULES
 from .partials import TailPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import collectives, wall_details
+from .tables.wall import collectives, prepare, wall_details
 
 ANALYSIS: Final = Analysis(
     partial=TailPartial,
@@ -34,6 +34,7 @@ ANALYSIS: Final = Analysis(
     rules=RULES,
     answer=answer,
     caveats=caveats,
+    prepare=prepare,
     wall_details=wall_details,
     matches_collectives=True,
     collectives=collectives,

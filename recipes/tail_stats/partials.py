@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, merged_collectives
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, merged_held
 
 from .per_rank.apis import ApiTails, merged_apis
@@ -21,12 +22,14 @@ class TailPartial:
         apis: Durations of CUDA API calls.
         collectives: Times of communication kernels.
         held: When devices were idle because of the profiler.
+        matched: The collectives of all ranks, once these are merged; None before.
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
     apis: ApiTails = field(default_factory=ApiTails)
     collectives: CollectivesPartial = field(default_factory=CollectivesPartial)
     held: HeldDevices = field(default_factory=HeldDevices)
+    matched: MatchedCollectives | None = None
 
 
 def merged(parts: Sequence[TailPartial]) -> TailPartial:

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 from effort import nightly_but, seeds
 from finding_numbers import unexplained_numbers
-from gain_checks import check_findings
+from gain_checks import check_findings, not_plain
 from quick_run import quick, quick_run
 from results import run
 
@@ -85,13 +85,17 @@ def check_numbers(baseline, compared):
     found = all_findings(done, run_tables(done))
     assert found
     for one in found:
+        assert list(not_plain(one)) == []
         record = json.loads(json.dumps(finding_record(one)))
         assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
 
 
 def test_numbers_of_a_comparison_of_the_demo(tmp_path):
     demo_set = write_demo(tmp_path, scale=0.5)
-    check_numbers(demo_set.baseline[0].parent, demo_set.after[0].parent)
+    runs = demo_set.baseline[0].parent, demo_set.after[0].parent
+    # The one is slower, the other has won.
+    for baseline, compared in (runs, runs[::-1]):
+        check_numbers(baseline, compared)
 
 
 @pytest.mark.traces
@@ -178,6 +182,16 @@ def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, see
     for recipe in ("step_budget", "tail_stats"):
         found = quick(recipe, tmp_path)["findings"]
         assert not found["culprit"].fillna("").str.startswith("rank:").any(), recipe
+
+
+@pytest.mark.parametrize("seed", seeds(4, 2))
+def test_waits_for_a_slow_rank_are_its_opportunity_however_few(tmp_path, seed):
+    write_profiles(simulate(slow_gpu(2, 2, seed, rank=seed % 2, gpu_pct=150)), tmp_path)
+    told = quick("tail_stats", tmp_path)["findings"]
+    assert told["title"].str.startswith("Waiting for unknown ranks").any()
+    rows = judged(tmp_path)
+    assert rows.iloc[0]["culprit"] == f"rank:{seed % 2}"
+    assert not rows["culprit"].fillna("").str.startswith("communicator:").any()
 
 
 @pytest.mark.parametrize("seed", seeds(6, 2))

@@ -127,7 +127,7 @@ def test_a_shortened_name_never_exceeds_its_length(name, length):
 
 def test_instants_keep_every_nanosecond():
     assert format_instant(60_119_037_527) == "60.119037527 s"
-    assert format_instant(5) == "0.000000005 s"
+    assert format_instant(5) == format_instant(np.float64(5)) == "0.000000005 s"
     assert format_instant(-1_500_000_000) == "-1.500000000 s"
     assert format_instant(pd.NA) == format_instant(None) == NOT_KNOWN
 

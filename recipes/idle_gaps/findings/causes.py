@@ -209,8 +209,9 @@ def _parts(rows: Sequence[Record], short_ns: int, tables: Tables, words: _Words)
         if row["share_pct"] >= _LEAST_PART_PCT
     ]
     words.numbers |= {"short_gaps_ns": short_ns, "short_gap_ns": MICRO_GAP_NS}
-    together, together_cells = together_words(tables)
+    together, together_cells, numbers = together_words(tables)
     words.evidence += together_cells
+    words.numbers |= numbers
     return (
         f": {', '.join(said)}; {format_ns(short_ns)} of it in gaps below "
         f"{format_ns(MICRO_GAP_NS)}.{together}"

@@ -63,14 +63,17 @@ def late_rank_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
     if gain.severity is None:
         return []
     columns = ("total_ns", "total_pct", "intervals_n", "longest_ns", "chance_pct")
+    agreement, numbers = _clocks(tables, row)
     return [
         RULES["late_rank"].finding(
             gain=gain,
             details=f"{format_ns(row['total_ns'])} in {format_count(row['intervals_n'])} times, "
             f"the longest {format_ns(row['longest_ns'])} (clock: {row['clock']}). "
-            f"Independent ranks would be so for {format_percent(row['chance_pct'])} of the time.",
+            f"Independent ranks would be so for {format_percent(row['chance_pct'])} of the time."
+            f"{agreement}",
             fields={"rank": row["rank"], "share": format_percent(row["total_pct"])},
             evidence=cells("common_idle", row, _WHERE, columns),
+            numbers=numbers,
             cause=cause,
             cause_ns=cause_ns,
             culprit=f"rank:{row['rank']}",
@@ -82,18 +85,38 @@ def late_rank_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
     ]
 
 
-def together_words(tables: Tables) -> tuple[str, tuple[Evidence, ...]]:
-    """Return words about all ranks being idle at once, which points to what they share."""
+def together_words(tables: Tables) -> tuple[str, tuple[Evidence, ...], dict[str, float]]:
+    """Return words about all ranks being idle at once, which points to what they share.
+
+    Beside them, the cells and other numbers that they name.
+    """
     rows = _beyond_chance(tables, ALL_IDLE)
     rows = rows[rows["total_pct"] >= TOGETHER_PCT]
     if rows.empty:
-        return "", ()
+        return "", (), {}
     row = records(rows.head(1))[0]
+    agreement, numbers = _clocks(tables, row)
     return (
         f" All ranks are idle at once for {format_percent(row['total_pct'])} of the time, which "
-        "points to a reason that they share (scheduler, data, a barrier).",
+        f"points to a reason that they share (scheduler, data, a barrier).{agreement}",
         cells("common_idle", row, ("kind",), ("total_pct",)),
+        numbers,
     )
+
+
+def _clocks(tables: Tables, row: Record) -> tuple[str, dict[str, float]]:
+    """Say how well the clocks of ranks agree; nothing where there is one clock, or none is off.
+
+    Host and GPU disagree on each rank by as much as kernels start before their launch calls begin;
+    between hosts, NTP comes on top.
+    """
+    coverage = tables["coverage"]
+    by_rank = coverage.groupby("rank", sort=True)["early_start_p99_ns"].max()
+    error_ns = int(by_rank.nlargest(2).sum())
+    error_ns += NTP_NS if row["clock"] == _NTP_CLOCK else 0
+    if not error_ns:
+        return "", {}
+    return f" Clocks agree to {format_ns(error_ns)}.", {"clock_error_ns": error_ns}
 
 
 def _waiting_gpu(tables: Tables, late: int) -> tuple[tuple[int, int], str, int] | None:

@@ -10,10 +10,9 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import Finding, opportunities, ranked
-from nsys_llm.report.gains import LIMITS_PCT, gain_words
-from nsys_llm.report.one_job import why_unrelated, without_comparisons
-from nsys_llm.report.records import Tables
+from nsys_llm.report.findings import PERFORMANCE, Finding
+from nsys_llm.report.gains import LIMITS_PCT, Gain, gain_words
+from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
@@ -79,18 +78,28 @@ def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
 
 def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     """Return the largest gain, and where to look where idle time is more than that."""
-    reported = findings(tables)
-    reported = reported if why_unrelated(tables) is None else without_comparisons(reported)
-    found = opportunities(ranked(reported))
-    gain = found[0].gain if found else None
-    gain_pct, idle_pct = gain.gain_pct if gain else 0.0, shares.get(IDLE, 0.0)
+    found = tables["findings"]
+    rows = records(found[found["kind"] == PERFORMANCE].head(1))
+    gain_pct = float(rows[0]["gain_pct"]) if rows else 0.0
+    idle_pct = shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(_LEAST_PCT)}"
-    if gain is not None:
-        said = f"largest gain found here: {found[0].title} ({gain_words(gain)})"
+    if rows:
+        said = f"largest gain found here: {rows[0]['title']} ({gain_words(_gain(rows[0]))})"
     if idle_pct >= max(shares.values()):
         return f"Look at the idle time first, of which {_CAUSES}; {said}."
     more = f"; idle time is more than that, and {_CAUSES}"
     return f"{said[0].upper()}{said[1:]}{more if idle_pct >= max(gain_pct, _LEAST_PCT) else ''}."
+
+
+def _gain(row: Record) -> Gain:
+    """Return the gain of a row of `findings`; this recipe knows of no steps."""
+    return Gain(
+        gain_ns=row["gain_ns"],
+        span_ns=row["span_ns"],
+        wall_classes=tuple(row["wall_classes"].split(", ")),
+        basis=row["gain_basis"],
+        is_bound=row["gain_is_bound"],
+    )
 
 
 def findings(tables: Tables) -> list[Finding]:

@@ -356,7 +356,7 @@ RULES: Final = rules_by_id(
     Rule(
         "link_bound",
         scope="copy",
-        title="Bound by the link: copies move {moved} (rank {rank})",
+        title="Bound by copies: {moved} (rank {rank})",
         threshold=f"copies between host and device, or two devices, without a kernel take "
         f"{LINK_BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
         source=OURS,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.of_rank import rank_steps
 from nsys_llm.run.parts import part_names
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import OverviewPartial
-from .steps import map_steps
 
 
 def map_rank(trace: RankTrace, key: RankKey, options: Mapping[str, Any]) -> OverviewPartial:
@@ -22,7 +23,7 @@ def map_rank(trace: RankTrace, key: RankKey, options: Mapping[str, Any]) -> Over
         key: The rank.
         options: Of the overview, which has those of all recipes.
     """
-    steps = map_steps(trace, options)
+    steps = rank_steps(trace, find_steps(trace, options))
     return OverviewPartial(
         {
             recipe: load_analysis(recipe).map_rank(trace, key, options)

@@ -11,8 +11,13 @@ Exposed communication of a stage is the pipeline's bubble likewise.
 A host that is late on one rank, and on no other, is why the others wait for that rank: it is part
 of what is said of the rank, unless the kernels of that rank are slow, which is another thing.
 
+That the host comes late is part of a wait that makes it late: a replay without that wait gains more
+than half of what one with a host that takes no time does.
+
 That a GPU waits in collectives tells not for whom: it is part of a finding that names the rank that
-this GPU waits for. Copies on the critical path are those of the kind that takes most.
+this GPU waits for. Where collectives are too few to say, that is a rank that is slow by at least
+half as much, and came last most often. Copies on the critical path are those of the kind that takes
+most.
 """
 
 from __future__ import annotations
@@ -40,6 +45,12 @@ _LINK: Final = "copies:link"
 _COPIES: Final = "copies:"
 #: Number of a finding on idle time: what the other ranks lose in the median.
 _OTHERS: Final = "other_ranks_median_ns"
+
+#: Number of a finding on a wait that exposes the host's work.
+_EXPOSED_HOST: Final = "fast_host_pct"
+
+#: Number of a finding on waits, where it is not known whether a rank is late: who was last most.
+_MOST_OFTEN_LAST: Final = "most_often_last"
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity.
 LEAD: Final = "lead"
@@ -79,7 +90,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
             groups.append([source])
         else:
             group.append(source)
-    groups = _with_copies(_with_late_host(groups))
+    groups = _with_exposed_host(_with_copies(_with_late_host(groups)))
     groups = [sorted(some, key=lambda source: _place_in(source, some[0][1])) for some in groups]
     return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
 
@@ -127,6 +138,32 @@ def _with_late_host(groups: list[list[Source]]) -> list[list[Source]]:
     return _joined(groups, named, late)
 
 
+def _with_exposed_host(groups: list[list[Source]]) -> list[list[Source]]:
+    """Return the opportunities, a late host joined with the wait that makes it late.
+
+    A host that is late on another rank alone is late for its own reasons, as is one whose lateness
+    costs more than twice what the wait does.
+    """
+    wait = next((some for some in groups if any(_exposes_host(one) for _, one in some)), None)
+    late = next((some for some in groups if some[0][1].culprit == _LATE_HOST), None)
+    if wait is None or late is None or wait is late:
+        return groups
+    lead = next(one for _, one in wait if _exposes_host(one))
+    if _gain_ns(late[0][1]) > 2 * _gain_ns(lead):
+        return groups
+    if any(_is_own_host(one) and one.rank != lead.rank for _, one in late):
+        return groups
+    return _joined(groups, wait, late)
+
+
+def _exposes_host(finding: Finding) -> bool:
+    return _EXPOSED_HOST in finding.numbers
+
+
+def _gain_ns(finding: Finding) -> int:
+    return finding.gain.gain_ns if finding.gain is not None else 0
+
+
 def _with_copies(groups: list[list[Source]]) -> list[list[Source]]:
     """Return the opportunities, what the path alone says of copies joined with the largest kind.
 
@@ -164,7 +201,7 @@ def _is_waited_for(group: Sequence[Source], rank: int | None) -> bool:
 def _place_in(source: Source, first: Finding) -> tuple[Any, ...]:
     """Return where a finding stands in its opportunity: what tells why, then what gains most."""
     where = _is_place(source[1]) or _is_wait(source[1]) or _is_bubble(source[1], first)
-    return (where, *_order(source))
+    return (where, not _exposes_host(source[1]), *_order(source))
 
 
 def _order(source: Source) -> tuple[Any, ...]:
@@ -208,10 +245,13 @@ def _is_wait(finding: Finding) -> bool:
 
 def _is_wait_for(finding: Finding, other: Finding) -> bool:
     """Tell whether a finding is on waits of a GPU, and another names the rank waited for."""
+    if not _is_wait(finding) or not (other.culprit or "").startswith(_RANK):
+        return False
+    last = finding.numbers.get(_MOST_OFTEN_LAST)
+    if last is not None and other.culprit == f"{_RANK}{last}":
+        return 2 * _gain_ns(other) >= _gain_ns(finding)
     waits = other.gain is not None and other.gain.wall_classes == (COMMUNICATION,)
-    named = waits and (other.culprit or "").startswith(_RANK)
-    same_gpu = (finding.rank, finding.device_id) == (other.rank, other.device_id)
-    return _is_wait(finding) and named and same_gpu
+    return waits and (finding.rank, finding.device_id) == (other.rank, other.device_id)
 
 
 def _is_cause_of_idle(finding: Finding) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.analyses.steps.of_job import job_steps
+from nsys_llm.analyses.steps.of_rank import RankSteps
 from nsys_llm.trace.identity import Rank, RankKey
-
-from ..per_rank.steps import RankSteps
 
 #: Of a GPU whose rank has no step, or another kind than the job.
 NO_STEPS: Final[Mapping[str, Any]] = dict.fromkeys(("step_unit", "step_name", "steps_n", "step_ns"))
@@ -31,13 +30,13 @@ def gpu_steps(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> GpuS
         (rank.file, device_id): {
             "step_unit": job.unit,
             "step_name": job.name,
-            "steps_n": steps_n,
-            "step_ns": time_ns / steps_n,
+            "steps_n": device.steps_n,
+            "step_ns": device.time_ns / device.steps_n,
         }
         for rank in ranks
         if rank.key in steps and rank.key not in job.others
-        for device_id, (steps_n, time_ns) in steps[rank.key].devices.items()
-        if steps_n
+        for device_id, device in steps[rank.key].devices.items()
+        if device.steps_n
     }
 
 

@@ -7,6 +7,8 @@ from typing import Final
 from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
+from .replays import step_unit
+
 _TOP: Final = 4
 
 
@@ -27,10 +29,9 @@ def answer(tables: Tables) -> str:
         )
     ours = steps[steps["mark"] == ""]
     if ours.empty:
-        return f"None of {counted(len(steps), 'step')} counts; `job_steps` says why."
+        return f"None of {counted(len(steps), step_unit(tables))} counts; `job_steps` says why."
     mean_ns = float(ours["wall_ns"].mean())
-    units = tables["rank_edges"]["step_unit"].dropna()
-    unit = str(units.iloc[0]) if len(units) else None
+    unit = step_unit(tables) if tables["rank_edges"]["step_unit"].notna().any() else None
     top = classes[(classes["scope"] == "job") & classes["detail"].isna()]
     top = top.sort_values("mean_ns", ascending=False, kind="stable").head(_TOP)
     parts = [

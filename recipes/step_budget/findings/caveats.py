@@ -7,6 +7,8 @@ from typing import Final
 from nsys_llm.report.records import Tables, records
 from nsys_llm.view.text import format_count, format_ns, quoted
 
+from .replays import step_unit
+
 #: Share of a step by which the path of the run and those of the steps may differ in a class; ours.
 _SAME_PCT: Final = 1.0
 
@@ -51,8 +53,9 @@ def _overlapping(tables: Tables) -> list[str]:
     if not apart:
         return []
     row = max(apart, key=lambda row: abs(row["path_ns"] - means.get(row["name"], 0.0)))
+    unit = step_unit(tables)
     return [
-        f"Steps overlap: the path of the whole run spends {format_ns(row['path_ns'])} a step on "
-        f"{quoted(row['name'])}, the paths of single steps "
-        f"{format_ns(means.get(row['name'], 0.0))}. Ceilings rest on the former."
+        f"{unit.capitalize()}s overlap: the path of the whole run spends "
+        f"{format_ns(row['path_ns'])} a {unit} on {quoted(row['name'])}, the paths of single "
+        f"{unit}s {format_ns(means.get(row['name'], 0.0))}. Ceilings rest on the former."
     ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Gain, gain_words
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
@@ -20,14 +20,24 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from .replays import replay_words, replayed
+from .replays import (
+    EXPOSED_PCT,
+    LATE_HOST,
+    WAITS,
+    Exposed,
+    exposed_host,
+    exposed_words,
+    replay_words,
+    replayed,
+    step_unit,
+)
 from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
 
 #: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
 _CULPRITS: Final = {
-    "host_no_cuda": "host:late",
-    "launch_api": "host:late",
-    "other_api": "host:late",
+    "host_no_cuda": LATE_HOST,
+    "launch_api": LATE_HOST,
+    "other_api": LATE_HOST,
     "transfer": "communication:transfer",
     "copy": "copies:link",
     "alloc": "idle:alloc",
@@ -43,6 +53,7 @@ _WAITING_CALLS: Final = {
 
 #: Names that a finding lists.
 _TOP: Final = 3
+_WHICH: Final = ("change", "name")
 #: The time behind a wait is host time, too.
 _BEHIND: Final = (
     " It is the host's time behind this wait while the GPU is idle, and part of the time of host "
@@ -77,7 +88,7 @@ LEVERS: Final = (
     Lever("path_host_work", "class", ("host_no_cuda",), (IDLE,), "range", "kernel"),
     Lever("path_launch_calls", "class", ("launch_api",), (IDLE,), "api"),
     Lever("path_allocations", "class", ("alloc",), (IDLE,), "api"),
-    Lever("path_waits", "wait", (), (IDLE,), replay="wait:{name}"),
+    Lever(WAITS, "wait", (), (IDLE,), replay="wait:{name}"),
     Lever("path_transfer", "class", ("transfer",), (COMMUNICATION,)),
     Lever("path_copies", "class", ("copy",), (COPIES, IDLE), "copy", replay="copies=0"),
 )
@@ -101,15 +112,44 @@ def findings(tables: Tables) -> list[Finding]:
     whole = [row for row in steps if not row["mark"]]
     if not rows or not whole:
         return []
-    critical = _gpu(tables, _critical_file(tables, rows))
-    found = []
-    for lever in LEVERS:
-        for row in rows:
-            if row["change"] == lever.change and row["name"] in (lever.names or (row["name"],)):
-                found.append(_finding(lever, row, critical, tables, len(whole)))
-    found += [_straggler(row, tables, len(whole)) for row in _late(rows)]
-    found += _repeated(rows, tables, len(whole))
+    found = [
+        *_without_twice(tables, _levers(rows, tables, len(whole))),
+        *(_straggler(row, tables, len(whole)) for row in _late(rows)),
+        *_repeated(rows, tables, len(whole)),
+    ]
     return [*found, *_inferred(whole)]
+
+
+def _levers(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
+    critical = _gpu(tables, _critical_file(tables, rows))
+    return [
+        _finding(lever, row, critical, tables, n)
+        for lever in LEVERS
+        for row in rows
+        if row["change"] == lever.change and row["name"] in (lever.names or (row["name"],))
+    ]
+
+
+def _without_twice(tables: Tables, found: list[Finding]) -> list[Finding]:
+    """Return findings, a wait and the host's work that only this wait exposes as one."""
+    exposed = exposed_host(tables, found)
+    if exposed is None:
+        return found
+    others = [one for one in found if one is not exposed.wait and one not in exposed.others]
+    return [*others, _with_host(tables, exposed)]
+
+
+def _with_host(tables: Tables, exposed: Exposed) -> Finding:
+    """Return the finding on a wait with what the host's work behind it is."""
+    wait, (same, of_host) = exposed.wait, exposed_words(exposed)
+    most, ranges = _most(tables, "range", "path_ns", "Most of the host's time on the path")
+    others = [cell for other in exposed.others for cell in other.evidence]
+    return replace(
+        wait,
+        details=wait.details + same + most,
+        evidence=tuple(dict.fromkeys((*wait.evidence, *of_host, *others, *ranges))),
+        numbers={**wait.numbers, EXPOSED_PCT: exposed.fast_host["gain_pct"]},
+    )
 
 
 def _critical_file(tables: Tables, rows: Sequence[Record]) -> str:
@@ -143,33 +183,36 @@ def _gain(
 ) -> Gain:
     """Return the gain of a change, as far as that GPU can win it.
 
-    That is its time on the path; of what takes an edge away what the replay gains, if there is one.
-    So it is where a replay gains more: the path of some of the steps does not bound what work of
-    earlier ones gives them, nor that of the last rank what other ranks' collectives do.
+    Its time on the path is a bound, with the replay beside it. The replay is the gain, and an
+    estimate, where that is no bound: of what takes an edge away, and where a replay gains more, as
+    what goes away with it was not on the path (calls that wait for copies; what earlier steps left
+    to do).
     """
     most_ns = sum(gpu.times_ns.get(name, 0) for name in wall_classes)
-    units = tables["rank_edges"]["step_unit"].dropna()
+
+    def won_ns(step_ns: float) -> int:
+        return max(min(round(step_ns * n), most_ns), 0)
+
+    gain_ns, is_bound, beside_pct = won_ns(row["path_ns"]), bool(row["is_bound"]), None
+    basis = "path"
+    if replay is not None and is_bound and round(replay["gain_ns"] * n) <= gain_ns:
+        beside_pct = 100.0 * won_ns(replay["gain_ns"]) / gpu.span_ns if gpu.span_ns else None
+    elif replay is not None:
+        gain_ns, is_bound, basis = won_ns(replay["gain_ns"]), False, "replay"
     worst_ns = int(tables["job_steps"]["wall_ns"].max())
-    is_bound, gain_ns = bool(row["is_bound"]), float(row["path_ns"])
-    # What goes away with it, such as calls that wait for copies, is more than its time on the path.
-    estimated = replay is not None and (not is_bound or replay["gain_ns"] > gain_ns)
-    if replay is not None and estimated:
-        gain_ns, is_bound = float(replay["gain_ns"]), False
-    total_ns = max(min(round(gain_ns * n), most_ns), 0)
-    beside = replay["gain_pct"] if replay is not None and is_bound else None
-    if beside is not None and beside * gpu.span_ns > 100.0 * total_ns:
-        beside = None  # a part of the step, which the GPU's span is longer or shorter than
-    rare = worst_ns > 0 and gain_ns > 0
+    has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
+    # Without steps the run is one: there is no rare slow one among them.
+    rare = has_steps and worst_ns > 0 and gain_ns > 0
     return Gain(
-        gain_ns=total_ns,
+        gain_ns=gain_ns,
         span_ns=gpu.span_ns,
         wall_classes=wall_classes,
-        basis="replay" if estimated else "path",
+        basis=basis,
         is_bound=is_bound,
-        steps_n=_steps_in(gpu.span_ns, tables) if len(units) else None,
-        step_unit=str(units.iloc[0]) if len(units) else "step",
+        steps_n=_steps_in(gpu.span_ns, tables) if has_steps else None,
+        step_unit=step_unit(tables),
         tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
-        replayed_pct=beside,
+        replayed_pct=beside_pct,
     )
 
 
@@ -183,27 +226,18 @@ def _steps_in(span_ns: int, tables: Tables) -> float | None:
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     replay = replayed(tables, lever.replay.format(name=row["name"]))
     gain = _gain(row, gpu, lever.wall_classes, tables, n, replay)
-    named = lever.change == "wait"
-    rows = records(tables["ceilings"])
-    evidence = cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
-    most, cell = replay_words(replay)
-    evidence += cell
-    for change, words, column in (
-        (lever.about, "Most of it", "path_ns"),
-        (lever.beside, "Most of a single step's path have the kernels", "worst_ns"),
-    ):
-        top = [item for item in rows if item["change"] == change and item[column]]
-        top = sorted(top, key=lambda one: -one[column])[:_TOP]
-        if top:
-            parts = [f"{quoted(shortened(item['name']))} {format_ns(item[column])}" for item in top]
-            most += f" {words}: {', '.join(parts)}."
-        for one in top:
-            evidence += cells("ceilings", one, ("change", "name"), (column,))
+    named, unit = lever.change == "wait", step_unit(tables)
+    words, of_replay = replay_words(replay, unit)
+    most, of_most = _most(tables, lever.about, "path_ns", "Most of it")
+    beside, of_beside = _most(
+        tables, lever.beside, "worst_ns", f"Most of a single {unit}'s path is taken by the kernels"
+    )
+    evidence = cells("ceilings", row, _WHICH, ("path_ns", "worst_ns", "certain_pct"))
     return RULES[lever.rule].finding(
         gain=gain,
-        fields={"gain": gain_words(gain), "name": quoted(row["name"])},
-        details=_details(row) + (_BEHIND if named else "") + most,
-        evidence=evidence,
+        fields={"name": quoted(row["name"]), "unit": unit},
+        details=_details(row, unit) + (_BEHIND if named else "") + words + most + beside,
+        evidence=evidence + of_replay + of_most + of_beside,
         culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
         rank=gpu.rank,
@@ -214,6 +248,19 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
     )
 
 
+def _most(
+    tables: Tables, change: str | None, column: str, words: str
+) -> tuple[str, tuple[Evidence, ...]]:
+    """Return the largest rows of a change as a sentence, and their cells."""
+    rows = [row for row in records(tables["ceilings"]) if row["change"] == change and row[column]]
+    top = sorted(rows, key=lambda row: -row[column])[:_TOP]
+    if not top:
+        return "", ()
+    parts = [f"{quoted(shortened(row['name']))} {format_ns(row[column])}" for row in top]
+    evidence = [cell for row in top for cell in cells("ceilings", row, _WHICH, (column,))]
+    return f" {words}: {', '.join(parts)}.", tuple(evidence)
+
+
 def _culprit(name: str, *, named: bool) -> str:
     """Return what to change, by the names that other recipes give it."""
     if not named:
@@ -222,12 +269,12 @@ def _culprit(name: str, *, named: bool) -> str:
     return next(known, f"api:{name}")
 
 
-def _details(row: Record) -> str:
+def _details(row: Record, unit: str) -> str:
     certain = row["certain_pct"]
     sure = "" if certain is None else f", {format_percent(certain)} of it certain"
     return (
-        f"{format_ns(row['path_ns'])} a step on the path through the whole run{sure}; "
-        f"{format_ns(row['worst_ns'])} in the worst step."
+        f"{format_ns(row['path_ns'])} a {unit} on the path through the whole run{sure}; "
+        f"{format_ns(row['worst_ns'])} in the worst {unit}."
     )
 
 
@@ -241,14 +288,16 @@ def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     gpu = _gpu(tables, row["name"])
     replay = replayed(tables, f"rank:{row['name']}")
     gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n, replay)
-    reported, cell = replay_words(replay)
+    unit = step_unit(tables)
+    reported, cell = replay_words(replay, unit)
     return RULES["path_straggler"].finding(
         gain=gain,
-        fields={"gain": gain_words(gain), "rank": gpu.rank},
-        details=_details(row).replace("on the path", "later than the median rank, on the path")
+        fields={"rank": gpu.rank, "unit": unit},
+        details=_details(row, unit).replace(
+            "on the path", "later than the median rank, on the path"
+        )
         + reported,
-        evidence=cells("ceilings", row, ("change", "name"), ("path_ns", "worst_ns", "certain_pct"))
-        + cell,
+        evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns", "certain_pct")) + cell,
         culprit=f"rank:{gpu.rank}",
         ranks=(gpu.rank,),
         rank=gpu.rank,

@@ -1,10 +1,30 @@
-"""What a replay says of the fix that a finding proposes."""
+"""What a replay says of the fix that a finding proposes, and of the time that fixes share."""
 
 from __future__ import annotations
 
-from nsys_llm.report.findings import Evidence, cells
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.gains import TAIL
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.view.text import format_ns, format_percent
+from nsys_llm.view.text import format_ns, format_percent, listed
+
+#: Rule of waits, and the culprit of findings on time in which a host was late.
+WAITS: Final = "path_waits"
+LATE_HOST: Final = "host:late"
+#: Number of a wait that exposes the host's work: what a host without delays gains, percent.
+EXPOSED_PCT: Final = "fast_host_pct"
+
+#: A host that takes no time, as a change that is replayed.
+FAST_HOST: Final = "host=0"
+
+
+def step_unit(tables: Tables) -> str:
+    """Return what a step of the job is; without steps, the run is one."""
+    units = tables["rank_edges"]["step_unit"].dropna()
+    return str(units.iloc[0]) if len(units) else "step"
 
 
 def replayed(tables: Tables, change: str) -> Record | None:
@@ -13,13 +33,64 @@ def replayed(tables: Tables, change: str) -> Record | None:
     return next((row for row in rows if row["change"] == change), None)
 
 
-def replay_words(row: Record | None) -> tuple[str, tuple[Evidence, ...]]:
+def replay_words(row: Record | None, unit: str) -> tuple[str, tuple[Evidence, ...]]:
     """Return what a replay says of a fix, as a sentence, and the cells with its numbers."""
     if row is None or row["gain_pct"] is None or row["certain_pct"] is None:
         return "", ()
     reported = (
-        f" Replayed with the fix, a step takes {format_ns(row['then_ns'])}, "
+        f" Replayed with the fix, a {unit} takes {format_ns(row['then_ns'])}, "
         f"{format_percent(row['gain_pct'])} less; {format_percent(row['certain_pct'])} of the path "
         "then is certain."
     )
     return reported, cells("what_if", row, ("change",), ("then_ns", "gain_pct", "certain_pct"))
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """A wait, and findings on the same time: that of the host which is exposed by it.
+
+    Attributes:
+        wait: The finding on the wait.
+        others: Those on the host.
+        fast_host: Row of what_if of a host that takes no time.
+    """
+
+    wait: Finding
+    others: tuple[Finding, ...]
+    fast_host: Record
+
+
+def exposed_host(tables: Tables, found: Sequence[Finding]) -> Exposed | None:
+    """Return the wait that is why the host's work is on the path, if waits are.
+
+    They are where replays without them gain more than half of what one with a host that takes no
+    time does; a finding on the host is the same time if it gains no more than twice what the wait
+    does. Otherwise the host is late without a wait, too: two things to fix.
+    """
+    fast = replayed(tables, FAST_HOST)
+    rows = {one.name: replayed(tables, f"wait:{one.name}") for one in found if _is_shown_wait(one)}
+    gains_ns = {name: row["gain_ns"] for name, row in rows.items() if row is not None}
+    if fast is None or not gains_ns or 2 * sum(gains_ns.values()) <= fast["gain_ns"]:
+        return None
+    first = max((one for one in found if one.name in gains_ns), key=_gain_ns)
+    others = [one for one in found if one.culprit == LATE_HOST and one.severity]
+    others = [one for one in others if _gain_ns(one) <= 2 * _gain_ns(first)]
+    return Exposed(first, tuple(others), fast) if others else None
+
+
+def _is_shown_wait(finding: Finding) -> bool:
+    return finding.rule == WAITS and finding.severity not in (None, TAIL)
+
+
+def _gain_ns(finding: Finding) -> int:
+    return finding.gain.gain_ns if finding.gain is not None else 0
+
+
+def exposed_words(exposed: Exposed) -> tuple[str, tuple[Evidence, ...]]:
+    """Return what a wait exposes, as a sentence, and the cell with its number."""
+    first, *others = [other.title for other in exposed.others]
+    names = listed([first, *(f"{title[0].lower()}{title[1:]}" for title in others)])
+    are = "are" if others else "is"
+    cell = cells("what_if", exposed.fast_host, ("change",), ("gain_pct",))
+    share = format_percent(exposed.fast_host["gain_pct"])
+    return f" {names} {are} the same time: a host without any delay gains {share}.", cell

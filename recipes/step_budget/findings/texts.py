@@ -18,7 +18,7 @@ LARGEST_CHANCE: Final = 0.01
 
 _PAGE: Final = "the contract of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
-_SHOWS: Final = "the step with most of it"
+_SHOWS: Final = "the {unit} with most of it"
 
 RULES: Final = rules_by_id(
     Rule(

@@ -16,7 +16,7 @@ from nsys_llm.analyses.path.classes import (
 )
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.chance import largest_sum_chance
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 
@@ -159,9 +159,26 @@ def _stragglers(paths: JobPaths, labels: Sequence[str]) -> Sums:
 
 
 def _excess_ns(paths: JobPaths) -> IntArray:
-    """Return how much later ranks came last than the median rank, shape (ranks, walks)."""
+    """Return how much later ranks came last than the median rank, shape (ranks, walks).
+
+    What the profiler did on the way there is no lateness of the rank.
+    """
     arrivals = paths.arrivals
-    excess_ns = np.maximum(np.minimum(arrivals.late_ns, arrivals.path_ns), 0)
+    late_ns = np.minimum(arrivals.late_ns, arrivals.path_ns) - _profiler_ns(paths)
     sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)
-    np.add.at(sums, (arrivals.rank, arrivals.walk), excess_ns)
+    np.add.at(sums, (arrivals.rank, arrivals.walk), np.maximum(late_ns, 0))
     return sums
+
+
+def _profiler_ns(paths: JobPaths) -> IntArray:
+    """Return how much of what led to each arrival the profiler took, shape (arrivals,)."""
+    arrivals, held = paths.arrivals, paths.charged.profiler
+    if not len(held):
+        return np.zeros(arrivals.walk.size, dtype=np.int64)
+    # Walks after one another, so that none reaches into the next one.
+    first_ns = int(min(held[:, 1].min(), (arrivals.at_ns - arrivals.path_ns).min(initial=0)))
+    length_ns = int(max(held[:, 2].max(), arrivals.at_ns.max(initial=0))) - first_ns + 1
+    walk_ns, shift_ns = held[:, 0] * length_ns, arrivals.walk * length_ns - first_ns
+    spans = union_intervals(held[:, 1] - first_ns + walk_ns, held[:, 2] - first_ns + walk_ns)
+    begin_ns = arrivals.at_ns - arrivals.path_ns
+    return covered_ns(arrivals.at_ns + shift_ns, spans) - covered_ns(begin_ns + shift_ns, spans)

@@ -51,12 +51,14 @@ class Arrivals:
         walk: Position of the walk.
         rank: Position of that rank.
         late_ns: How much later it came than the median rank.
+        at_ns: When it came, on the common clock.
         path_ns: How long the walk then stayed on what led to its arrival.
     """
 
     walk: IntArray
     rank: IntArray
     late_ns: IntArray
+    at_ns: IntArray
     path_ns: IntArray
 
 
@@ -144,8 +146,7 @@ def follow_job(
             lost = unrecorded()
             trail.other(place, NO_RANK, lost, walk.until_ns, walk.from_ns, doubt=True)
     arrivals = np.array(trail.arrivals, dtype=np.int64).reshape(-1, 5).T
-    walk_of, rank, late_ns, _, path_ns = arrivals
-    return trail, Arrivals(walk_of, rank, late_ns, path_ns)
+    return trail, Arrivals(*arrivals)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
     Sequenced,
-    match_collectives,
 )
 from nsys_llm.analyses.path.forest import PathForest
 from nsys_llm.numeric.intervals import IntArray
@@ -60,15 +58,13 @@ class Meetings:
         return self.found.common_ns(self.found.clock_of[rank.key.path], at_ns)
 
 
-def meet(rows: RankRows, options: Mapping[str, Any]) -> Meetings:
-    """Match the communication of all ranks.
+def meet(rows: RankRows, found: MatchedCollectives) -> Meetings:
+    """Return what ranks did together.
 
     Args:
         rows: The ranks, in order.
-        options: disable_alignment takes all times as those of one clock.
+        found: Their collectives.
     """
-    lanes = CollectivesPartial({rank.key: one.lanes for rank, one in rows if one.lanes})
-    found = match_collectives(lanes, [rank for rank, _ in rows], options)
     place = {rank.key: index for index, (rank, _) in enumerate(rows)}
     of_member = [np.full(one.forest.member_start_ns.size, -1, np.int64) for _, one in rows]
     starts = [np.zeros_like(item) for item in of_member]

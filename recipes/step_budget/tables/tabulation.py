@@ -22,6 +22,7 @@ from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, statistics
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
+from .wall import matched
 from .what_if import replay_tables
 
 _RECIPE: Final = "step_budget"
@@ -41,7 +42,7 @@ def tabulate(
         By table name, as manifests/step_budget.json declares them.
     """
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
-    meetings = meet(rows, options)
+    meetings = meet(rows, matched(partial, ranks, options))
     steps = device_steps(rows, meetings)
     job, reason = job_steps(rows, meetings)
     of_job, lost = _of_job(rows, meetings, job, options)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
-from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import WallDetails, Walls
@@ -19,8 +20,24 @@ def collectives(partial: BudgetPartial) -> CollectivesPartial:
     return CollectivesPartial({key: one.lanes for key, one in partial.ranks.items() if one.lanes})
 
 
+def matched(
+    partial: BudgetPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> MatchedCollectives:
+    """Return the collectives of all ranks; those that `prepare` has matched, where it has."""
+    if partial.matched is not None:
+        return partial.matched
+    return match_collectives(collectives(partial), ranks, options)
+
+
+def prepare(
+    partial: BudgetPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> BudgetPartial:
+    """Return a merged partial with its collectives matched, for the wall split and all tables."""
+    return replace(partial, matched=matched(partial, ranks, options))
+
+
 def wall_details(
     partial: BudgetPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
 ) -> WallDetails:
     """Return how much of the communication of each device is waiting, and how much transfer."""
-    return communication_details(match_collectives(collectives(partial), ranks, options), walls)
+    return communication_details(matched(partial, ranks, options), walls)

@@ -56,6 +56,12 @@ class Wait:
     collectives: str
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known that no rank is late beyond chance."""
+        few = self.row["collectives_n"] < LEAST_COLLECTIVES
+        return not few and self.worst["pattern"] != INCONCLUSIVE
+
+    @property
     def verdict(self) -> str:
         """Whether a rank is late, as a clause."""
         if self.row["collectives_n"] < LEAST_COLLECTIVES:
@@ -104,7 +110,9 @@ def _gain(tables: Tables, walls: Walls, row: Record, waiting_ns: int) -> Gain:
     rank, device_id = gpu_of(row)
     exposed_ns = exposed_waiting_ns(tables, rank, device_id)
     most_ns = waiting_ns if exposed_ns is None else min(waiting_ns, exposed_ns)
-    return with_steps(tables, rank, walls.gain(rank, device_id, most_ns, (COMMUNICATION,)))
+    return with_steps(
+        tables, rank, device_id, walls.gain(rank, device_id, most_ns, (COMMUNICATION,))
+    )
 
 
 def exposed_waiting_ns(tables: Tables, rank: int, device_id: int) -> int | None:
@@ -151,7 +159,11 @@ def _waiting(wait: Wait) -> Finding:
             *cells("stragglers", row, _MEMBER, ("suffered_wait_ns", "suffered_profiler_ns")),
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
         ),
-        numbers={"waiting_ns": wait.waiting_ns},
+        numbers={
+            "waiting_ns": wait.waiting_ns,
+            **({} if wait.is_known else {"most_often_last": worst["rank"]}),
+        },
+        case=None if wait.is_known else "unknown",
         culprit=f"communicator:{row['communicator']}",
         rank=rank,
         device_id=device_id,

@@ -5,11 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nsys_llm.report.gains import Gain
-from nsys_llm.report.records import Tables
+from nsys_llm.report.records import Record, Tables, records
 
 
-def with_steps(tables: Tables, rank: int, gain: Gain) -> Gain:
-    """Return a gain with the number of steps of its rank, where that is known."""
+def with_steps(tables: Tables, rank: int, device_id: int, gain: Gain) -> Gain:
+    """Return a gain with the steps of its GPU, where they are known.
+
+    A share of the span is as large a share of a mean step, however many the ends of the capture
+    cut.
+    """
+    row = _gpu_row(tables, rank, device_id)
+    if row is None or not row["step_ns"]:
+        return gain
+    return replace(gain, steps_n=gain.span_ns / row["step_ns"], step_unit=row["step_unit"])
+
+
+def worst_step_ns(tables: Tables, rank: int, device_id: int) -> tuple[int, int] | None:
+    """Return where the longest step of a GPU is; None where that is not known."""
+    row = _gpu_row(tables, rank, device_id)
+    if row is None or row["worst_step_start_ns"] is None:
+        return None
+    return int(row["worst_step_start_ns"]), int(row["worst_step_end_ns"])
+
+
+def _gpu_row(tables: Tables, rank: int, device_id: int) -> Record | None:
     ranks = tables["tail_ranks"]
-    steps_n = ranks.loc[ranks["rank"] == rank, "steps_n"].dropna()
-    return replace(gain, steps_n=int(steps_n.iloc[0])) if len(steps_n) else gain
+    rows = ranks[(ranks["rank"] == rank) & (ranks["device_id"] == device_id)]
+    return records(rows)[0] if len(rows) else None

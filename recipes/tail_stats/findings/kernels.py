@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -20,7 +20,7 @@ from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
-from .gains import with_steps
+from .gains import with_steps, worst_step_ns
 from .stragglers import Gpu, gpu_of
 from .texts import MOST, RULES
 
@@ -81,7 +81,7 @@ def _lost_ns(row: Record) -> float:
 
 def _gain(tables: Tables, walls: Walls, row: Record, lost_ns: float) -> Gain:
     rank, device_id = gpu_of(row)
-    return with_steps(tables, rank, walls.gain(rank, device_id, lost_ns, (COMPUTE,)))
+    return with_steps(tables, rank, device_id, walls.gain(rank, device_id, lost_ns, (COMPUTE,)))
 
 
 def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]:
@@ -97,7 +97,7 @@ def _tail(tables: Tables, one: SlowLaunches) -> Finding:
     words, numbers = _context(listed)
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
     return rule.finding(
-        gain=one.gain,
+        gain=replace(one.gain, tail_pct=_tail_pct(tables, row, listed)),
         details=f"In configuration {quoted(row['config'])}, {format_count(row['outliers_n'])} of "
         f"{counted(row['launches_n'], 'launch', 'launches')} take over twice the median of "
         f"{format_ns(row['all_p50_ns'])}: p99 {format_ns(row['p99_ns'])}, longest "
@@ -123,6 +123,22 @@ def _tail(tables: Tables, one: SlowLaunches) -> Finding:
         record=rule.record if unmarked else None,
         impact_ns=round(one.lost_ns),
     )
+
+
+def _tail_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
+    """Return the share of the GPU's worst step that listed launches take beyond the median there.
+
+    None where steps are not known. What is not listed takes less.
+    """
+    step_ns = worst_step_ns(tables, *gpu_of(row))
+    if step_ns is None:
+        return None
+    beyond_ns = sum(
+        launch["excess_ns"]
+        for launch in listed
+        if step_ns[0] <= launch["start_ns"] < step_ns[1] and launch["state"] != "first"
+    )
+    return min(100.0 * beyond_ns / (step_ns[1] - step_ns[0]), 100.0)
 
 
 def _context(listed: Sequence[Record]) -> tuple[str, dict[str, float]]:

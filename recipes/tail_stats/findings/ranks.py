@@ -123,7 +123,7 @@ def _where(row: Record) -> dict[str, Any]:
 def _gain(tables: Tables, walls: Walls, row: Record, gain_ns: float, most_ns: int | None) -> Gain:
     rank, device_id = gpu_of(row)
     gain_ns = gain_ns if most_ns is None else min(gain_ns, most_ns)
-    return with_steps(tables, rank, walls.gain(rank, device_id, gain_ns, (COMPUTE,)))
+    return with_steps(tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,)))
 
 
 def _concentrated(

@@ -43,7 +43,7 @@ def _bubble(tables: Tables, walls: Walls, one: Pipeline) -> Finding:
     least, most = min(one.compute_ns), max(one.compute_ns)
     gain = walls.gain(rank, device_id, one.bubbles_ns[at], (COMMUNICATION, IDLE), basis="idle")
     return RULES["pipeline_bubble"].finding(
-        gain=with_steps(tables, rank, gain),
+        gain=with_steps(tables, rank, device_id, gain),
         details=f"{_seen(one)} A stage computes for {format_ns(least)} to {format_ns(most)} of "
         f"{format_ns(one.window_ns)}. Rank {rank} has the shortest bubble, "
         f"{format_ns(one.bubbles_ns[at])}.",
@@ -98,7 +98,9 @@ def _slow_stage(tables: Tables, walls: Walls, one: Pipeline) -> list[Finding]:
     whom = f"the median of the {len(others)} other stages" if several else "the other stage"
     return [
         RULES["slow_stage"].finding(
-            gain=with_steps(tables, rank, walls.gain(rank, device_id, gain_ns, (COMPUTE,))),
+            gain=with_steps(
+                tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,))
+            ),
             details=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
             f"{format_ns(usual_ns)} on {whom}.",
             fields={
@@ -149,7 +151,7 @@ def _late_host(tables: Tables, walls: Walls, one: Pipeline, at: int, usual_ns: i
     more_ns = one.idle_ns[at] - usual_ns
     gain = walls.gain(rank, device_id, more_ns, (IDLE,), basis="idle", is_bound=False)
     return RULES["late_stage"].finding(
-        gain=with_steps(tables, rank, gain),
+        gain=with_steps(tables, rank, device_id, gain),
         details=f"It ran nothing for {format_ns(one.idle_ns[at])} of "
         f"{format_ns(one.window_ns)}; by the schedule, as the stages beside it have it, that would "
         f"be {format_ns(usual_ns)} at most.",

@@ -106,7 +106,7 @@ def _straggler(tables: Tables, walls: Walls, row: Record) -> Finding:
     span_ns = walls.span_ns(*gpu_of(waits))
     share_pct = 100.0 * int(waits["suffered_wait_ns"]) / span_ns if span_ns else 0.0
     return RULES[_RULES[row["pattern"]]].finding(
-        gain=with_steps(tables, rank, reason.gain),
+        gain=with_steps(tables, rank, device_id, reason.gain),
         details=f"{reason.details} It came last in {format_count(row['late_n'])} of "
         f"{format_count(row['collectives_n'])} collectives of {where}, "
         f"{format_ns(row['late_by_ns'])} after the second-last rank in total. Rank {waits['rank']} "

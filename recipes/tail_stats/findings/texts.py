@@ -88,6 +88,13 @@ RULES: Final = rules_by_id(
         recommendation="Look for what varies from step to step on each rank: sequence lengths, "
         "routing of experts, host threads that share cores, garbage collection. Fewer and larger "
         "collectives meet less often.",
+        cases={
+            "unknown": Case(
+                title="Waiting for unknown ranks: {waiting} in {collectives}",
+                recommendation="Capture more steps of all ranks at the same time: which rank the "
+                "others wait for shows in a few dozen collectives.",
+            )
+        },
         tables=("stragglers", "collectives"),
     ),
     Rule(

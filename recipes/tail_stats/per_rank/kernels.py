@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.of_rank import RankSteps, rank_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
@@ -76,6 +77,7 @@ class RankTails:
         devices: Sorted by id.
         parts: Durations over time of those rows that may be the worst.
         steps_n: Steps of the rank; None where they are not known.
+        steps: Those that are whole, by device; None likewise.
     """
 
     keys: tuple[Key, ...]
@@ -91,6 +93,7 @@ class RankTails:
     devices: tuple[DeviceSpan, ...]
     parts: TimeParts
     steps_n: int | None
+    steps: RankSteps | None
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,7 @@ def _tails(
             _windows(groups.device_id, spans),
         ),
         steps_n=None if steps is None else len(steps.start_ns),
+        steps=rank_steps(trace, steps),
     )
 
 

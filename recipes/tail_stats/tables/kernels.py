@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.analyses.steps.of_job import job_steps
+from nsys_llm.analyses.steps.of_rank import DeviceSteps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
@@ -116,6 +118,28 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
 
 
+def _step_columns(parts: RankParts) -> Columns:
+    """Return what the job calls a step, by device of each rank; null where its rank does not."""
+    kinds = {rank.key: one.steps.kind if one.steps else None for rank, one in parts}
+    job, rows = job_steps(kinds), []
+    for rank, one in parts:
+        has = job is not None and rank.key not in job.others
+        devices = one.steps.devices if one.steps is not None and has else {}
+        for span in one.devices:
+            device = devices.get(span.device_id, DeviceSteps(0, 0))
+            # Where steps hold less than half of the time, they say little of it.
+            known = device.steps_n > 0 and 2 * device.time_ns >= span.window_ns
+            row = (job.unit, device.time_ns / device.steps_n) if job and known else (None, None)
+            rows.append((*row, *(device.worst_ns or (None, None) if known else (None, None))))
+    unit, step_ns, start_ns, end_ns = zip(*rows, strict=True) if rows else ((),) * 4
+    return {
+        "step_unit": list(unit),
+        "step_ns": pd.array(list(step_ns), dtype="Float64"),
+        "worst_step_start_ns": pd.array(list(start_ns), dtype="Int64"),
+        "worst_step_end_ns": pd.array(list(end_ns), dtype="Int64"),
+    }
+
+
 def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
     """Return the table tail_ranks: the sums of each device of each rank.
 
@@ -136,6 +160,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
         "window_ns": [span.window_ns for _, _, span in spans],
         "idle_ns": [span.window_ns - span.busy_ns for _, _, span in spans],
         "steps_n": pd.array([one.steps_n for _, one, _ in spans], dtype="Int64"),
+        **_step_columns(parts),
         "launches_n": whole["launches_n"],
         "launches_pct": percent(whole["launches_n"], int(whole["launches_n"].sum())),
         "total_ns": whole["total_ns"],

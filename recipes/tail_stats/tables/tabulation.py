@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
-from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, delays_ns
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
@@ -32,6 +31,7 @@ from .kernels import (
 from .outliers import outlier_columns, outlying, rank_offsets_ns
 from .stragglers import straggler_columns, wait_map_columns
 from .times import WORST_OVER_TIME, time_columns
+from .wall import matched
 
 _RECIPE: Final = "tail_stats"
 
@@ -52,7 +52,7 @@ def tabulate(
     columns = {
         **_kernel_columns(partial.kernels, ranks, options),
         **api_columns(partial.apis, ranks),
-        **_collective_columns(partial.collectives, partial.held, ranks, options),
+        **_collective_columns(matched(partial, ranks, options), partial.held),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
@@ -89,13 +89,7 @@ def _kernel_columns(
     }
 
 
-def _collective_columns(
-    partial: CollectivesPartial,
-    held: HeldDevices,
-    ranks: Sequence[Rank],
-    options: Mapping[str, Any],
-) -> dict[str, Columns]:
-    found = match_collectives(partial, ranks, options)
+def _collective_columns(found: MatchedCollectives, held: HeldDevices) -> dict[str, Columns]:
     delays = delays_ns(found, held)
     return {
         "communicators": sequence_columns(found),

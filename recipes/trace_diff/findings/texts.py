@@ -261,7 +261,7 @@ RULES: Final = rules_by_id(
     Rule(
         "slower_host",
         scope="run",
-        title="The host is slower, and the GPUs wait for it",
+        title="The host is slower: GPUs wait for it",
         threshold=f"medians of calls and ranges that wait for no GPU: {SLOWER_HOST_SHARE_PCT:g} % "
         "of their time in those that got slower beyond chance; the gain is idle time by causes of "
         f"the host; {_SEVERITY}",

@@ -54,10 +54,12 @@ class Analysis(Generic[Partial]):
             them. The ranks are those with GPU work, in order; of a recipe that compares, all.
         findings: What stands out in the tables, in no order.
         rules: What its findings say, by the id of the rule.
-        answer: The recipe's question answered in two sentences, from its tables.
+        answer: The recipe's question answered in two sentences, from its tables and `findings`.
         caveats: What to know before reading the recipe's numbers, as prose.
         missing_ranges: What of the one rank of a partial lies in no NVTX range, operations and ns,
             by `CoverageRow.op`; None for a recipe that does not look at ranges.
+        prepare: Puts into the merged partial what both `wall_details` and `tabulate` need; None
+            where there is nothing. By the ranks with GPU work and the options.
         wall_details: Divides classes of the table `wall`; None for a recipe that does not know
             more of them than all do.
         screen: Facts for the first screen of an overview, from all tables; None for a recipe whose
@@ -77,6 +79,7 @@ class Analysis(Generic[Partial]):
     answer: Callable[[Tables], str]
     caveats: Callable[[Tables], list[str]]
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
+    prepare: Callable[[Partial, Sequence[Rank], Options], Partial] | None = None
     wall_details: Callable[[Partial, Sequence[Rank], Walls, Options], WallDetails] | None = None
     matches_collectives: bool = False
     screen: Callable[[Tables], Screen | None] | None = None

@@ -95,7 +95,7 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     source = sorted(sources)[0] if sources else ""
     numbered = f", numbered by {quoted(source)}" if source else ""
     if source == "index":
-        numbered = ", in the order of their names: no profile gives its rank"
+        numbered = ", by name (no profile gives its rank)"
     shown = [
         (
             "ranks",

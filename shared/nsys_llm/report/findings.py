@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.report.gains import TAIL, Gain
 
@@ -132,6 +134,13 @@ class Finding:
             word.startswith("--") for word in self.record.split(" ")
         ):
             raise ManifestError(f"finding {self.rule}: what to record is more than flags.")
+        # Out of a data frame comes a numpy.float64, which is a float to type checkers alone.
+        plain = {name: _plain(value) for name, value in self.numbers.items()}
+        object.__setattr__(self, "numbers", plain)
+
+
+def _plain(value: float) -> float:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

@@ -47,43 +47,34 @@ def write_run(
     Returns:
         The summary's lines, and the files written, each with its label for Nsight Systems.
     """
-    results = _write_data(folder, run, tables, report, code)
+    results, written = write_data(folder, run, tables, report, code)
     html = bool(run.options["html"])
-    summary, written = write_report(folder, report, results, console, html=html)
-    written = {**{f"{name}.parquet": "Table" for name in tables}, **written}
+    summary, reports = write_report(folder, report, results, console, html=html)
+    written |= reports
     if run.manifest.metrics:
         summary = (*summary, *decide(folder, run.manifest, tables, code, report.answer, console))
         written[VERDICT_NAME] = "Verdict"
     return summary, written
 
 
-def write_tables_and_record(
+def write_data(
     folder: Path,
     run: Run,
     tables: Mapping[str, pd.DataFrame],
     report: Report,
     code: ExitCode,
-    console: Console,
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Write the files of a run that programs read; see `write_run`. The summary is empty."""
-    _write_data(folder, run, tables, report, code)
-    return (), {f"{name}.parquet": "Table" for name in tables}
+) -> tuple[Results, dict[str, str]]:
+    """Write the files of a run that programs read, tables and report.json; see `write_run`.
 
-
-def _write_data(
-    folder: Path,
-    run: Run,
-    tables: Mapping[str, pd.DataFrame],
-    report: Report,
-    code: ExitCode,
-) -> Results:
-    """Write tables and report.json; return the tables as the files have them."""
+    Returns:
+        The tables as the files have them, and the files, each with its label.
+    """
     # What is in the files, not the frames they were made of: so does a notebook that runs again.
     results = Results(
         folder, write_tables(folder, run.manifest, tables, csv=bool(run.options["csv"]))
     )
     write_record(folder, run_record(run, tables, report, code))
-    return results
+    return results, {f"{name}.parquet": "Table" for name in tables}
 
 
 def write_report(

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding
 from nsys_llm.report.gains import Gain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: Source of a threshold that nobody else has published.
 OURS: Final = "this project"
@@ -21,6 +24,23 @@ OURS: Final = "this project"
 EXPLAINER: Final = "nsys-llm-explainer 0.1.0"
 #: What to record is as the rule says.
 OF_RULE: Final = "of the rule"
+
+
+class About(TypedDict, total=False):
+    """What a finding is about: fields of `Finding` that no rule knows."""
+
+    gain: Gain | None
+    evidence: tuple[Evidence, ...]
+    numbers: Mapping[str, float]
+    cause: str | None
+    cause_ns: int | None
+    culprit: str | None
+    ranks: tuple[int, ...]
+    rank: int | None
+    device_id: int | None
+    name: str | None
+    window_ns: tuple[int, int] | None
+    impact_ns: int
 
 
 @dataclass(frozen=True)
@@ -69,45 +89,23 @@ class Rule:
         self,
         *,
         details: str,
-        gain: Gain | None = None,
         fields: Mapping[str, object] = MappingProxyType({}),
-        evidence: tuple[Evidence, ...] = (),
-        numbers: Mapping[str, float] = MappingProxyType({}),
         case: str | None = None,
         kind: str | None = None,
         tables: tuple[str, ...] = (),
         record: str | None = OF_RULE,
-        cause: str | None = None,
-        cause_ns: int | None = None,
-        culprit: str | None = None,
-        ranks: tuple[int, ...] = (),
-        rank: int | None = None,
-        device_id: int | None = None,
-        name: str | None = None,
-        window_ns: tuple[int, int] | None = None,
-        impact_ns: int = 0,
+        **about: Unpack[About],
     ) -> Finding:
         """Return a finding of this rule.
 
         Args:
             details: The numbers, with units, in sentences.
-            gain: What a fix could gain.
             fields: What the templates name.
-            evidence: Cells that title and details name.
-            numbers: Other numbers that they name.
             case: One of `cases`, where it is one.
             kind: One of `KINDS`, if not that of the rule.
             tables: Where the numbers stand, if not in those of the rule.
             record: Flags, or None, if not those of the rule.
-            cause: See `Finding`.
-            cause_ns: See `Finding`.
-            culprit: See `Finding`.
-            ranks: See `Finding`.
-            rank: See `Finding`.
-            device_id: See `Finding`.
-            name: See `Finding`.
-            window_ns: See `Finding`.
-            impact_ns: See `Finding`.
+            about: Fields of `Finding`.
 
         Raises:
             ManifestError: The rule has no such case, or names a field that is not given.
@@ -115,7 +113,8 @@ class Rule:
         if case is not None and case not in self.cases:
             raise ManifestError(f"rule {self.id}: there is no case {case}.")
         said = Case() if case is None else self.cases[case]
-        shows = self.window_shows if window_ns is not None else None
+        gain = about.get("gain")
+        shows = self.window_shows if about.get("window_ns") is not None else None
         return Finding(
             rule=self.id,
             kind=kind or self.kind,
@@ -123,22 +122,11 @@ class Rule:
             scope=said.scope or self.scope,
             title=self._filled(said.title or self.title, fields),
             details=details,
-            evidence=evidence,
-            numbers=numbers,
-            gain=gain,
-            cause=cause,
-            cause_ns=cause_ns,
-            culprit=culprit,
-            ranks=ranks,
             tables=tables or self.tables,
             recommendation=self._filled(said.recommendation or self.recommendation, fields),
             window_shows=shows and self._filled(shows, fields),
             record=self.record if record == OF_RULE else record,
-            rank=rank,
-            device_id=device_id,
-            name=name,
-            window_ns=window_ns,
-            impact_ns=impact_ns,
+            **about,
         )
 
     def _filled(self, template: str, fields: Mapping[str, object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
@@ -22,6 +22,8 @@ def run_tables(run: Run) -> dict[str, pd.DataFrame]:
     """Return all tables of a run but its findings, which are made of these."""
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     ranks = [rank for rank in run.ranks if run.manifest.sided or rank.key in working]
+    if run.analysis.prepare is not None:
+        run = replace(run, partial=run.analysis.prepare(run.partial, ranks, run.options))
     return {
         "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
         "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),

@@ -18,7 +18,7 @@ from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.part import finished
 from nsys_llm.report.report import Report
-from nsys_llm.report.report_files import write_run, write_tables_and_record
+from nsys_llm.report.report_files import write_data, write_run
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_record import REPORT_NAME
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
@@ -124,8 +124,8 @@ def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dic
     for name, part in run.partial.parts.items():
         place = folder / name
         place.mkdir()
-        write = write_run if run.options["notebooks"] else write_tables_and_record
-        _, files = write(place, part.run, part.tables, part.report, code, console)
+        what = place, part.run, part.tables, part.report, code
+        _, files = write_run(*what, console) if run.options["notebooks"] else write_data(*what)
         record = {
             "RecipeName": name,
             "DisplayName": part.run.manifest.title,

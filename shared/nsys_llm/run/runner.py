@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,10 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
+from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.report import drawing
 from nsys_llm.report.anonymous import anonymous
-from nsys_llm.report.part import finished
+from nsys_llm.report.part import Part, finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
 from nsys_llm.report.verdict import gated
@@ -61,8 +63,7 @@ def run_recipe(
     started = datetime.now()
     manifest = load_manifest(recipe)
     part_names(recipe, options)
-    baseline: Sequence[str] | None = options.get(BASELINE) if manifest.recipes else None
-    options = overview_options(recipe, options)
+    given, options = options, overview_options(recipe, options)
     inputs = find_inputs(options, executor)
     for note in inputs.left_out:
         console.note(note)
@@ -74,43 +75,61 @@ def run_recipe(
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(run, console)
-        if options["anonymize"]:
-            run = anonymous(run)
-        if manifest.recipes:
-            run = with_parts(run)
-        look = partial(look_again, executor=executor, console=console)
-        results = finished(run, None if run.analysis.second_look is None else look)
-        tables, report = results.tables, results.report
+        results = _results(run, executor, console)
         if manifest.metrics:
-            code = gated(code, tables["gates"])
-        if baseline:
-            compared = {**options, BASELINE: baseline}
-            other, place = run_compared(folder.path, compared, executor, console)
-            code, report = max(code, other), with_verdict(report, place)
-        with folder.writing():
-            summary, written = write_run(folder.path, run, tables, report, code, console)
-            if manifest.recipes:
-                written |= write_parts(folder.path, run, code, console)
-            if options["perfetto"]:
-                from nsys_llm.run.perfetto import write_perfetto
-
-                written |= write_perfetto(folder.path, run, tables, report.findings, console, nsys)
-        analysis = {
+            code = gated(code, results.tables["gates"])
+        if manifest.recipes and given.get(BASELINE):
+            other, compared = run_compared(folder.path, given, executor, console)
+            code = max(code, other)
+            results = replace(results, report=with_verdict(results.report, compared))
+        summary, written = _write(folder, results, code, console, nsys)
+        record = {
             **_framework_record(run, executor, started),
             **(analysis_record or {}),
             "RecipeVersion": __version__,
             "EndTime": str(datetime.now()),
-            "InputFiles": [profile.path for profile in inputs.profiles],
+            "InputFiles": _input_names(results.run, inputs.profiles),
             "Outputs": written,
         }
-        if options["anonymize"]:
-            analysis["InputFiles"] = [profile.label for profile in run.profiles]
         try:
-            place = folder.publish(analysis)
+            place = folder.publish(record)
         finally:
             # Interrupted while it deletes what it replaced, it has published.
             console.results = folder.published
     return RunOutcome(code, place, summary)
+
+
+def _results(run: Run, executor: Executor, console: Console) -> Part:
+    """Return the results of a run that was mapped, as its options show them."""
+    if run.options["anonymize"]:
+        run = anonymous(run)
+    if run.manifest.recipes:
+        run = with_parts(run)
+    look = partial(look_again, executor=executor, console=console)
+    return finished(run, None if run.analysis.second_look is None else look)
+
+
+def _write(
+    folder: OutputFolder, results: Part, code: ExitCode, console: Console, nsys: str | None
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Write all files of a run; return its summary, and the files with their labels."""
+    run, tables, report = results.run, results.tables, results.report
+    with folder.writing():
+        summary, written = write_run(folder.path, run, tables, report, code, console)
+        if run.manifest.recipes:
+            written |= write_parts(folder.path, run, code, console)
+        if run.options["perfetto"]:
+            from nsys_llm.run.perfetto import write_perfetto
+
+            written |= write_perfetto(folder.path, run, tables, report.findings, console, nsys)
+    return summary, written
+
+
+def _input_names(run: Run, profiles: Sequence[ProfileInput]) -> list[str]:
+    """Return what was read: paths, unless no name is to be written."""
+    if run.options["anonymize"]:
+        return [profile.label for profile in run.profiles]
+    return [profile.path for profile in profiles]
 
 
 def run_compared(

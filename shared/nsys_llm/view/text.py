@@ -57,7 +57,7 @@ def format_instant(at_ns: float | None) -> str:
     if at_ns is None or _is_null(at_ns):
         return NOT_KNOWN
     whole, rest = divmod(abs(int(at_ns)), _NS_STEPS[0][0])
-    return f"{'-' * (at_ns < 0)}{whole}.{rest:09} s"
+    return f"{'-' if at_ns < 0 else ''}{whole}.{rest:09} s"
 
 
 def format_bytes(size_bytes: float | None) -> str:

@@ -202,14 +202,16 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
     assert any("no clock" in text for text in caveats(tables))
 
 
-def test_one_rank_that_works_while_the_others_idle_is_named(tmp_path):
+@pytest.mark.parametrize("early_us", [(0, 0, 0), (3, 1, 2)])
+def test_one_rank_that_works_while_the_others_idle_is_named(tmp_path, early_us):
     traces = []
     for rank in range(3):
         trace = TraceBuilder(hostname="n", system_clock_ns=7)
+        call = (-5 * US, -US) if not early_us[rank] else (early_us[rank] * US, 9 * US)
         for step in range(10):
             at = 3 * MS * step
             # Rank 1 samples for another 2 ms.
-            trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at - 5 * US, at - US))
+            trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at + call[0], at + call[1]))
             if rank == 1:
                 trace.kernel("s", start_ns=at + MS, end_ns=at + 3 * MS)
         traces.append(trace.kernel("k", start_ns=30 * MS, end_ns=31 * MS))
@@ -219,6 +221,9 @@ def test_one_rank_that_works_while_the_others_idle_is_named(tmp_path):
     assert (one.culprit, one.severity, one.gain.gain_ns) == ("rank:1", "high", 20 * MS)
     assert one.rank != 1
     assert one.window_ns == (MS, 3 * MS)
+    # Kernels that start before their launches show by how much clocks are off, on two ranks each.
+    assert ("Clocks agree to 5 us." in one.details) == any(early_us)
+    assert ("Clocks agree" in one.details) == any(early_us)
     # The hosts of the others launch nothing because they wait: they are not to blame.
     assert not found(tables, "host_work")
 
@@ -230,6 +235,7 @@ def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
     assert one.gain.gain_ns == 9 * 2 * MS
     assert one.ranks == (0, 1, 2)
     assert "All ranks are idle at once for 64.3 % of the time" in one.details
+    assert "Clocks agree" not in one.details
     assert not found(tables, "late_rank")
 
 

@@ -78,6 +78,7 @@ def found(intervals):
         "common_idle": common_idle(intervals),
         "wall": frame_of("wall", rows, "idle_gaps"),
         "files": frame_of("files", files, "idle_gaps"),
+        "coverage": frame_of("coverage", [], "idle_gaps"),
     }
     late = [one.rule for one in late_rank_findings(tables, PipelineRanks())]
     return [*late, *(["all idle"] if together_words(tables)[0] else [])]

@@ -39,7 +39,7 @@ def test_copies_that_nothing_can_hide_bound_the_job(tmp_path):
     copies = [("HtoD", 10 * nth, 10, 200) for nth in range(4)]
     one = found(tmp_path, *copies, ("DtoH", 30, 20, 300))["link_bound", "link"]
     assert (one.gain.gain_ns, one.gain.span_ns, one.gain.is_bound) == (50 * MS, 51 * MS, True)
-    assert one.title == "Bound by the link: copies move 1.1 GB in 50 ms (rank 0)"
+    assert one.title == "Bound by copies: 1.1 GB in 50 ms (rank 0)"
     assert "4 HtoD copies (pinned to device, 800 MB at 20 GB/s) take 40 ms" in one.details
     assert "computes for 1 ms, and overlapping copies with that gains no more" in one.details
 

@@ -9,8 +9,8 @@ from quick_run import quick
 from step_world import StepWorld
 
 from nsys_llm.analyses.steps.of_job import StepKind
+from nsys_llm.analyses.steps.of_rank import DeviceSteps, RankSteps
 from nsys_llm.recipes.llm_overview.partials import OverviewPartial, merged
-from nsys_llm.recipes.llm_overview.per_rank.steps import RankSteps
 from nsys_llm.recipes.llm_overview.tables.steps import gpu_steps, mean_step_ns
 from nsys_llm.trace.identity import Rank, RankKey
 
@@ -82,7 +82,8 @@ def test_a_rank_with_other_steps_is_in_no_mean(tmp_path):
 
 
 def made(devices, name="work"):
-    return RankSteps(StepKind(name, "step", "repeated range", 3), devices)
+    own = {number: DeviceSteps(*sums) for number, sums in devices.items()}
+    return RankSteps(StepKind(name, "step", "repeated range", 3), own)
 
 
 def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():

@@ -118,7 +118,10 @@ def test_a_gain_is_as_large_a_share_of_a_step_as_of_the_span(tmp_path, name):
     mean_ns = steps.loc[steps["mark"] == "", "wall_ns"].mean()
     gains = [one.gain for one in ranked(findings(tables)) if one.gain is not None]
     by_step = [gain for gain in gains if gain.gain_step_ns is not None]
-    assert len(by_step) == (len(gains) if tables["rank_edges"]["step_unit"].notna().any() else 0)
+    stepped = tables["rank_edges"]["step_unit"].notna().any()
+    assert len(by_step) == (len(gains) if stepped else 0)
+    # A run without steps has no rare slow ones.
+    assert stepped or all(gain.tail_pct is None for gain in gains)
     for gain in by_step:
         assert gain.gain_step_ns / mean_ns == pytest.approx(gain.gain_pct / 100)
 
@@ -144,5 +147,6 @@ def test_time_in_copies_is_no_bound_where_a_run_without_them_gains_more(
 def test_gains_of_real_traces_fit_too(traces, run):
     tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
     shown = ranked(findings(tables))
-    assert len(shown) >= 4
+    # Host work and launch calls on the path are part of the wait that exposes them.
+    assert {one.rule for one in shown} == {"path_waits", "path_transfer"}
     check_findings(shown, tables)

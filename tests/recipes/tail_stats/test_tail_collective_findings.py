@@ -233,6 +233,7 @@ def test_few_collectives_are_said_where_ranks_wait_in_them():
     told = found(tables(rank(0, **few), rank(1, **few)))
     assert set(told) == {"few_collectives", "collective_waits"}
     assert told["collective_waits"].details.startswith("There are too few collectives")
+    assert told["collective_waits"].title.startswith("Waiting for unknown ranks: ")
     little = {**few, "wait_ns": 3 * MS}
     assert "few_collectives" not in found(tables(rank(0, **little), rank(1, **little)))
 

@@ -80,14 +80,44 @@ def rank_tail(number, **others):
 
 
 def test_slow_launches_say_what_they_cost_where_and_when():
-    ranks = [rank(0, steps_n=10), rank(1, steps_n=10)]
+    ranks = [rank(number, step_ns=SPAN_NS / 10, step_unit="layer") for number in range(2)]
     own = [rank_tail(0, outliers_n=0, outlier_excess_ns=0), rank_tail(1)]
     (one,) = found(tails=[TAIL], rank_tails=own, tail_ranks=ranks)
     # 240 us of 10 ms, in 10 steps.
     assert (one.rule, one.severity, one.gain.gain_ns) == ("slow_launches", "low", 240_000)
-    assert (one.gain.gain_step_ns, one.gain.wall_classes) == (24_000, ("compute",))
+    assert (one.gain.gain_step_ns, one.gain.step_unit) == (24_000, "layer")
+    assert one.gain.wall_classes == ("compute",)
     assert (one.rank, one.window_ns, one.culprit) == (1, (7_000, 97_000), "kernel:k")
     assert one.title == "`k` takes over twice its median in 3.0 % of its launches on rank 1"
+
+
+def outlier(start_ns, excess_ns, **others):
+    place = {"rank": 1, "device_id": 0, "name": "k", "config": TAIL["config"]}
+    span = {"start_ns": start_ns, "end_ns": start_ns + excess_ns, "excess_ns": excess_ns}
+    return {**place, **span, "communication": False, "state": "steady", **others}
+
+
+@pytest.mark.parametrize(
+    ("launches", "tail_pct"),
+    [
+        # 40 + 30 us of the step from 100 to 600 us, of 10 ms.
+        ([outlier(200_000, 40_000), outlier(599_999, 30_000)], 14.0),
+        # Slow launches elsewhere, a first one, and another GPU's are innocent of that step.
+        ([outlier(99_999, 40_000), outlier(600_000, 40_000)], None),
+        ([outlier(200_000, 70_000, state="first")], None),
+        ([outlier(200_000, 70_000, rank=0)], None),
+        # Less than a tenth of it.
+        ([outlier(200_000, 49_999)], None),
+    ],
+)
+def test_slow_launches_that_are_rare_count_where_they_make_the_worst_step(launches, tail_pct):
+    step = {"worst_step_start_ns": 100_000, "worst_step_end_ns": 600_000}
+    ranks = [rank(number, step_ns=250_000.0, step_unit="step", **step) for number in range(2)]
+    own = [rank_tail(1, outlier_excess_ns=80_000)]  # below 1 % of the span
+    told = found(tails=[TAIL], rank_tails=own, tail_ranks=ranks, outliers=launches)
+    assert [(one.severity, one.gain.tail_pct) for one in told] == (
+        [("tail", tail_pct)] if tail_pct else []
+    )
 
 
 def test_a_gain_is_that_of_one_gpu_and_no_more_than_what_computes_there():

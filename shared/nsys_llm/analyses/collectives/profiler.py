@@ -3,9 +3,9 @@
 A buffer flush that holds a launching thread leaves the rank's GPU idle, and the rank comes later to
 its next collective by as much. So the delay of a rank is the time from where it left the collective
 before (of the same ranks) to where it came to this one in which its device was idle because the
-profiler held a call. Without the delays of all ranks some would come earlier; by how much the
-waiting falls then is the profiler's part of it. Before its first collective a rank's delay counts
-from its first operation.
+profiler held a call, or worked on a thread that makes calls. Without the delays of all ranks some
+would come earlier; by how much the waiting falls then is the profiler's part of it. Before its
+first collective a rank's delay counts from its first operation.
 
 Limits. A delay that passes on through collectives of other ranks is not followed, and a flush that
 the GPU's queue hides delays nothing: the part is what the trace shows, and no more.
@@ -21,7 +21,7 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
-from nsys_llm.analyses.device.profiler_time import held_calls, held_idle
+from nsys_llm.analyses.device.profiler_time import held_calls, held_idle, held_threads
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -33,7 +33,7 @@ _NONE: Final = np.empty((0, 2), dtype=np.int64)
 
 @dataclass(frozen=True)
 class HeldDevices:
-    """When devices were idle because the profiler held a call of their process.
+    """When devices were idle because the profiler held a call or a thread of their process.
 
     Attributes:
         spans: By rank and CUDA device id: shape (n, 2), sorted and disjoint, the report's clock;
@@ -48,12 +48,12 @@ def map_held(trace: RankTrace, rank: RankKey) -> HeldDevices:
     if "api_calls" not in trace.tables:
         return HeldDevices()
     calls, _ = trace.host_calls("api_calls")
-    held = held_calls(trace, calls)
-    if not len(held.spans):
+    held = np.concatenate((held_calls(trace, calls).spans, held_threads(trace, calls)))
+    if not len(held):
         return HeldDevices()
-    found = {}
+    found, every = {}, union_intervals(*held.T)
     for device in trace.device_ids:
-        spans = _longest(held_idle(held.spans, _busy(trace, device)))
+        spans = _longest(held_idle(every, _busy(trace, device)))
         if len(spans):
             found[rank, device] = spans
     return HeldDevices(found)

@@ -75,6 +75,18 @@ def profiler_spans(trace: RankTrace) -> IntArray:
     return union_intervals(*np.concatenate([_NONE, *parts]).T)
 
 
+def held_threads(trace: RankTrace, calls: Table) -> IntArray:
+    """Return when the profiler worked on a thread that makes CUDA calls: shape (n, 2), disjoint.
+
+    Args:
+        trace: The rank, with both tables of overheads as far as the recipe reads them.
+        calls: API calls of the rank with sane times.
+    """
+    by_thread = _by_thread(trace, distinct(calls["global_tid"]))
+    by_thread.pop(_ELSEWHERE, None)
+    return union_intervals(*np.concatenate([_NONE, *by_thread.values()]).T)
+
+
 def held_calls(trace: RankTrace, calls: Table) -> HeldCalls:
     """Return which calls the profiler held up, and for how long.
 

@@ -1,15 +1,13 @@
-"""The full steps of one rank: how many each of its devices has, and how long they take together."""
+"""The full steps of one rank: how many each of its devices has, and how long they take."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.grouping import joined
@@ -20,27 +18,41 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class DeviceSteps:
+    """Full steps on one device that are no warm-up and that no filter cuts.
+
+    Attributes:
+        steps_n: How many.
+        time_ns: Length of their windows together.
+        worst_ns: Where the window of the longest one begins and ends, the first of equals; None
+            without one.
+    """
+
+    steps_n: int
+    time_ns: int
+    worst_ns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
 class RankSteps:
     """What one rank calls a step; a part of a partial.
 
     Attributes:
         kind: What a step is.
-        devices: By CUDA device id: full steps that are no warm-up and that no filter cuts, and
-            the time of their windows, ns.
+        devices: By CUDA device id.
     """
 
     kind: StepKind
-    devices: Mapping[int, tuple[int, int]]
+    devices: Mapping[int, DeviceSteps]
 
 
-def map_steps(trace: RankTrace, options: Mapping[str, Any]) -> RankSteps | None:
-    """Return the steps of one rank; None where there are none.
+def rank_steps(trace: RankTrace, steps: Steps | None) -> RankSteps | None:
+    """Return the steps of one rank as its devices have them; None where there are none.
 
     Args:
         trace: The rank.
-        options: Those of `find_steps`.
+        steps: Its steps.
     """
-    steps = find_steps(trace, options)
     if steps is None:
         return None
     kept = _kept(trace)
@@ -50,7 +62,12 @@ def map_steps(trace: RankTrace, options: Mapping[str, Any]) -> RankSteps | None:
         length_ns = windows[:, 1] - windows[:, 0]
         whole = steps.full & ~steps.warmup & (length_ns > 0)
         whole &= ~_cut(trace, steps, device_id, kept)
-        devices[device_id] = int(whole.sum()), int(length_ns[whole].sum())
+        worst = int(np.where(whole, length_ns, -1).argmax())
+        devices[device_id] = DeviceSteps(
+            steps_n=int(whole.sum()),
+            time_ns=int(length_ns[whole].sum()),
+            worst_ns=(int(windows[worst, 0]), int(windows[worst, 1])) if whole.any() else None,
+        )
     return RankSteps(StepKind.of(steps), devices)
 
 

@@ -1,0 +1,90 @@
+"""A wait and the work of the host that it exposes are one finding; of a host late anyway, two."""
+
+from __future__ import annotations
+
+import pytest
+from gain_checks import check_findings
+from path_truth import budget
+from quick_run import quick
+
+from nsys_llm.recipes.step_budget.findings.gains import findings
+from nsys_llm.report.findings import ranked
+from nsys_llm.testing.machine import changes, parts, simulate, write_profiles
+from nsys_llm.testing.machine.program import Sync
+
+WAIT = "cudaDeviceSynchronize"
+OF_HOST = {"path_host_work", "path_launch_calls"}
+
+
+def exposing(ranks_n=1, steps_n=8, seed=0):
+    """Return a job that waits for each step's kernels before it prepares the next: `sync`."""
+
+    def body(make, rank, step):
+        kernels = [make.kernel(name, 400_000) for name in (parts.GEMM, parts.ATTENTION)]
+        return [make.host(120_000), *kernels, Sync("device", fault="sync")]
+
+    return parts.ranked(ranks_n, steps_n, body, seed)
+
+
+def late_anyway(ranks_n=1, steps_n=8, seed=0):
+    """Return a job whose host works longer than its GPU, and waits for it amid a step: `sync`."""
+
+    def body(make, rank, step):
+        first = [make.host(600_000), make.kernel(parts.GEMM, 200_000), Sync("device", fault="sync")]
+        return [*first, make.host(200_000), make.kernel(parts.ATTENTION, 200_000)]
+
+    return parts.ranked(ranks_n, steps_n, body, seed)
+
+
+def shown(tables):
+    told = ranked(findings(tables))
+    check_findings(told, tables)
+    return {one.rule: one for one in told if one.kind == "performance"}
+
+
+@pytest.mark.parametrize("ranks_n", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_host_work_that_a_wait_exposes_is_part_of_the_wait(tmp_path, seed, ranks_n):
+    program = exposing(ranks_n, seed=seed)
+    outcome, tables = budget(tmp_path, program)
+    told = shown(tables)
+    assert told["path_waits"].name == WAIT
+    assert OF_HOST.isdisjoint(told)
+    gained_ns = outcome.wall_ns - simulate(changes.without_fault(program, "sync")).wall_ns
+    assert 0.8 * gained_ns <= told["path_waits"].gain.gain_ns <= 1.25 * gained_ns
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_host_that_is_late_without_the_wait_too_is_a_finding_of_its_own(tmp_path, seed):
+    program = late_anyway(seed=seed)
+    outcome, tables = budget(tmp_path, program)
+    told = shown(tables)
+    assert told["path_waits"].name == WAIT
+    assert "path_host_work" in told
+    # Without its wait the host is late still, and with a fast host the wait costs nothing more.
+    healed = simulate(changes.without_fault(program, "sync"))
+    fast = simulate(changes.with_fast_host(program))
+    gains_ns = [outcome.wall_ns - other.wall_ns for other in (healed, fast)]
+    assert 2 * gains_ns[0] < gains_ns[1]
+
+
+def test_the_overview_has_one_opportunity_for_one_idle_time_and_two_for_two(tmp_path):
+    for name, program in (("exposing", exposing(2)), ("late_anyway", late_anyway(2))):
+        write_profiles(simulate(program), tmp_path / name)
+    culprits = {
+        name: set(quick("llm_overview", tmp_path / name)["opportunities"]["culprit"])
+        for name in ("exposing", "late_anyway")
+    }
+    assert "idle:host_sync" in culprits["exposing"]
+    assert "host:late" not in culprits["exposing"]
+    assert {"idle:host_sync", "host:late"} <= culprits["late_anyway"]
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("run", ["before", "after"])
+def test_one_idle_time_of_a_real_trace_is_one_finding(traces, run):
+    told = shown(quick("step_budget", traces / "h100_mfu_ranks" / run))
+    assert told["path_waits"].name == "cudaStreamSynchronize"
+    assert OF_HOST.isdisjoint(told)
+    culprits = quick("llm_overview", traces / "h100_mfu_ranks" / run)["opportunities"]["culprit"]
+    assert "host:late" not in set(culprits)
