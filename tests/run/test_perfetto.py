@@ -15,6 +15,7 @@ from rendered import HOSTILE_NAMES
 from results import analyse, read_frames
 
 from nsys_llm.core.errors import ReportError
+from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.run import perfetto
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -254,35 +255,103 @@ def test_of_many_ranks_those_of_the_findings_are_shown_or_those_that_are_named(t
     assert len(read_file(named).processes) == 9
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    later_ns, wrong_ns, scatter_ns = 2_000_000, 1_000_000, 900
-    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000, 250_000, 60))
+#: When each rank fills memory, in its own clock.
+EARLY_NS = 40_000
+
+
+def write_meetings(folder, rng, *, later_ns, meet_ns, ppm=0.0, wrong_ns=1_000_000, scatter_ns=900):
+    """Write two ranks on two hosts that leave collectives together, one clock wrong and fast."""
     for rank in (0, 1):
-        builder = TraceBuilder(
-            hostname=f"node{rank}", utc_epoch_ns=EPOCH_NS + rank * (later_ns + wrong_ns)
-        )
+        epoch_ns = EPOCH_NS + rank * (later_ns + wrong_ns)
+        builder = TraceBuilder(hostname=f"node{rank}", utc_epoch_ns=epoch_ns)
         ends_ns = meet_ns - rank * later_ns + rng.integers(0, scatter_ns, meet_ns.size)
         starts_ns = ends_ns - rng.integers(20_000, 60_000, meet_ns.size)
+        fast = 1 + rank * ppm * 1e-6
         for start_ns, end_ns in zip(starts_ns.tolist(), ends_ns.tolist(), strict=True):
-            builder.kernel(KERNEL, start_ns=start_ns, end_ns=end_ns)
-        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    out = analyse(
-        tmp_path / "out",
-        *(tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)),
-        options=ALL,
-        recipe="tail_stats",
-    )
-    shown = read_file(out)
-    left, right = (
+            builder.kernel(KERNEL, start_ns=round(start_ns * fast), end_ns=round(end_ns * fast))
+        builder.memset(start_ns=EARLY_NS, duration_ns=10, size_bytes=1)
+        builder.write_sqlite(folder / f"rank{rank}.sqlite")
+    return [folder / f"rank{rank}.sqlite" for rank in (0, 1)]
+
+
+def ends_of(shown):
+    return (
         np.sort([one.end_ns for one in shown.of("kernel", process=f"rank {rank} ")])
         for rank in (0, 1)
     )
+
+
+@pytest.mark.parametrize("recipe", ["tail_stats", "step_budget"])
+@pytest.mark.parametrize("later_ns", [2_000_000, -6_000_000])
+def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(
+    tmp_path, later_ns, recipe
+):
+    rng = np.random.default_rng(later_ns % 1_000)
+    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000, 250_000, 60))
+    paths = write_meetings(tmp_path, rng, later_ns=later_ns, meet_ns=meet_ns)
+    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe=recipe))
+    left, right = ends_of(shown)
     assert left.size == right.size == meet_ns.size
-    assert np.abs(left - right).max() < 2 * scatter_ns
+    assert np.abs(left - right).max() < 2 * 900
     assert ", clock within " in shown.processes[2]
     assert ", clock within " not in shown.processes[1]
+    # Perfetto drops what is before 0: that is where the capture that began first begins.
+    early = {one.process.split()[1]: one.start_ns for one in shown.of("memset")}
+    assert early["0" if later_ns > 0 else "1"] == EARLY_NS
+    assert min(one.start_ns for one in shown.slices) >= 0
+    assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) >= 0
+
+
+@pytest.mark.parametrize("window", ["all", "6s/9s"])
+def test_a_clock_that_runs_fast_is_put_right_over_all_the_time(tmp_path, window):
+    rng = np.random.default_rng(7)
+    meet_ns = 5_000_000 + np.cumsum(rng.integers(18_000_000, 22_000_000, 700))
+    assert meet_ns[-1] > 12_000_000_000
+    paths = write_meetings(tmp_path, rng, later_ns=2_000_000, meet_ns=meet_ns, ppm=20.0)
+    out = analyse(
+        tmp_path / "out",
+        *paths,
+        options=["--perfetto", "--perfetto-window", window],
+        recipe="tail_stats",
+    )
+    (clock,) = read_frames(out)["rank_clocks"].query("rank == 1").itertuples()
+    assert clock.rate_ppm == pytest.approx(20.0, abs=0.1)
+    shown = read_file(out)
+    left, right = ends_of(shown)
+    assert left.size == right.size > 100
+    apart_ns = np.abs(left - right)
+    # 20 ppm are 240 us at the end of it.
+    assert apart_ns.max() < 2 * 900
+    if window == "all":
+        assert lower_median(apart_ns) <= clock.residual_ns
+    for one in shown.of("kernel", process="rank 1 "):
+        # Lengths are those of the common clock; the profile's own is told where it differs.
+        told_ns = one.args.get("duration_ns", one.end_ns - one.start_ns)
+        assert abs(told_ns - (one.end_ns - one.start_ns)) <= 2
+    table = read_frames(out)["coverage"].set_index(["rank", "op"])
+    if window == "all":
+        told_ns = sum(
+            one.args.get("duration_ns", one.end_ns - one.start_ns)
+            for one in shown.of("kernel", process="rank 1 ")
+        )
+        assert told_ns == table.total_ns[1, "kernel"]
+
+
+def test_slices_nest_however_a_clock_is_put_right(tmp_path):
+    rng = np.random.default_rng(3)
+    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000_000, 250_000_000, 60))
+    paths = write_meetings(tmp_path, rng, later_ns=0, meet_ns=meet_ns, ppm=50.0)
+    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="tail_stats"))
+    lines = defaultdict(list)
+    for one in shown.slices:
+        lines[one.pid, one.tid].append((one.start_ns, -one.end_ns))
+    for slices in lines.values():
+        open_ns = []
+        for start_ns, minus_ns in sorted(slices):
+            while open_ns and open_ns[-1] <= start_ns:
+                open_ns.pop()
+            assert not open_ns or -minus_ns <= open_ns[-1]
+            open_ns.append(-minus_ns)
 
 
 def test_hostile_names_stay_text(tmp_path):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,12 +36,12 @@ class TracedRank:
 
     Attributes:
         label: Its name.
-        shift_ns: What is added to its times, to put all ranks on one axis.
+        on_axis: Puts times of its profile onto the axis of the file; their order stays.
         timeline: Lines and counters.
     """
 
     label: str
-    shift_ns: int
+    on_axis: Callable[[IntArray], IntArray]
     timeline: RankTimeline
 
 
@@ -93,7 +93,7 @@ def _events(pid: int, rank: TracedRank) -> Iterator[str]:
             yield f'{{"ph":"M",{place},"args":{{"sort_index":{tid + number}}}}}'
         starts.append(track.start_ns)
         ends.append(track.end_ns)
-        events += _slices(pid, track, (tid + lane).tolist(), rank.shift_ns)
+        events += _slices(pid, _on_axis(track, rank.on_axis), (tid + lane).tolist())
         tid += lanes_n
     if starts:
         # Calls stand before operations, so that an arrow begins before it ends.
@@ -101,10 +101,21 @@ def _events(pid: int, rank: TracedRank) -> Iterator[str]:
         for row in np.lexsort((-end_ns, start_ns)).tolist():
             yield events[row]
     for counter in rank.timeline.counters:
-        yield from _changes(pid, counter, rank.shift_ns)
+        yield from _changes(pid, counter, rank.on_axis)
 
 
-def _slices(pid: int, track: Track, tids: Sequence[int], shift_ns: int) -> Iterator[str]:
+def _on_axis(track: Track, on_axis: Callable[[IntArray], IntArray]) -> Track:
+    """Return a line on the axis; a slice that is as long in its profile no more says how long."""
+    start_ns, end_ns = on_axis(track.start_ns), on_axis(track.end_ns)
+    length_ns = track.end_ns - track.start_ns
+    differs = length_ns != end_ns - start_ns
+    details = dict(track.details)
+    if differs.any():
+        details["duration_ns"] = np.where(differs, length_ns, NULL_INT)
+    return replace(track, start_ns=start_ns, end_ns=end_ns, details=details)
+
+
+def _slices(pid: int, track: Track, tids: Sequence[int]) -> Iterator[str]:
     names = [_json(_shown(text)) for text in track.texts]
     kinds = [_json(kind) for kind in track.kinds]
     details = {_json(name): _listed(values) for name, values in track.details.items()}
@@ -119,18 +130,17 @@ def _slices(pid: int, track: Track, tids: Sequence[int], shift_ns: int) -> Itera
         )
         arrow = f',"bind_id":"0x{pid:x}{link:012x}","{direction}":true' if link >= 0 else ""
         yield (
-            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start_ns + shift_ns)},'
+            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start_ns)},'
             f'"dur":{_us(end_ns - start_ns)},"name":{names[name]},"cat":{kinds[kind]}{arrow}'
             + (f',"args":{{{reported}}}}}' if reported else "}")
         )
 
 
-def _changes(pid: int, counter: Counter, shift_ns: int) -> Iterator[str]:
+def _changes(pid: int, counter: Counter, on_axis: Callable[[IntArray], IntArray]) -> Iterator[str]:
     name, unit = _json(counter.label), _json(counter.unit)
-    for at_ns, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
+    for at_ns, value in zip(on_axis(counter.at_ns).tolist(), counter.value.tolist(), strict=True):
         yield (
-            f'{{"ph":"C","pid":{pid},"ts":{_us(at_ns + shift_ns)},"name":{name},'
-            f'"args":{{{unit}:{value}}}}}'
+            f'{{"ph":"C","pid":{pid},"ts":{_us(at_ns)},"name":{name},"args":{{{unit}:{value}}}}}'
         )
 
 

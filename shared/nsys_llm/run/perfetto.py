@@ -28,13 +28,14 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
+from nsys_llm.run.rank_axes import Axis, rank_axes
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
 from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.selection import select_rank
 from nsys_llm.trace.timeline import Track
-from nsys_llm.view.text import counted, format_ns
+from nsys_llm.view.text import counted
 
 #: Ranks that are shown where --ranks names none; ours: what fits on a screen.
 MOST_RANKS: Final = 8
@@ -44,25 +45,7 @@ MOST_EVENTS: Final = 400_000
 MOST_FINDINGS: Final = 5
 
 
-#: Clocks of `rank_clocks` that are measured against those of other ranks.
-_NO_CLOCK: Final = ("none", "off")
-
 Window = tuple[int | None, int | None]
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """How the times of a rank get onto an axis.
-
-    Attributes:
-        axis: Ranks of one axis can be compared.
-        shift_ns: What is added to a time of the profile.
-        says: What is known of it; "" where there is nothing to say.
-    """
-
-    axis: str
-    shift_ns: int
-    says: str
 
 
 @dataclass
@@ -142,11 +125,11 @@ def write_perfetto(
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     there = [rank for rank in run.ranks if rank.key in working]
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
-    clocks = _clocks(run, tables, shown)
     others = _Others.of(run, tables, there)
-    looks = _Looks(_windows(run, findings, shown, clocks))
+    axes = rank_axes(others.clock, tables, shown)
+    looks = _Looks(_windows(run, findings, shown, axes))
     remarks: list[str] = []
-    traced = _traced(run, shown, clocks, findings, others, looks, nsys)
+    traced = _traced(run, shown, axes, findings, others, looks, nsys)
 
     def all_ranks() -> Iterator[TracedRank]:
         yield from traced
@@ -175,65 +158,31 @@ def _number(rank: Rank) -> int | None:
     return rank.number if rank.key.side in ("", INPUT) else None
 
 
-def _clocks(
-    run: Run, tables: Mapping[str, pd.DataFrame], shown: Sequence[Rank]
-) -> dict[str, _Clock]:
-    """Return the clock of each rank, by its file: the best that the tables have for all of them."""
-    part = getattr(run.partial, "parts", {}).get("tail_stats")
-    lines = (tables if part is None else part.tables).get("rank_clocks")
-    if lines is not None:
-        met = {
-            str(row["file"]): _Clock(
-                f"rank {row['reference_rank']}",
-                -int(row["ahead_ns"]),
-                # That of the reference itself is exact.
-                f"clock within {format_ns(row['residual_ns'])}" if row["residual_ns"] else "",
-            )
-            for row in records(lines)
-            if row["source"] not in _NO_CLOCK and row["ahead_ns"] is not None
-        }
-        if all(rank.file in met for rank in shown):
-            return met
-    files = {row["File"]: row for row in records(tables["files"].reset_index())}
-    return {rank.file: _coarse(rank, files[rank.file]) for rank in shown}
-
-
-def _coarse(rank: Rank, row: Mapping[str, Any]) -> _Clock:
-    if row["clock_offset_ns"] is None:
-        return _Clock(f"{rank.key.side}:{rank.key.path}", 0, "clock of its own")
-    says = "clock as exact as NTP" if row["clock_source"] == "utcEpochNs" else ""
-    return _Clock(rank.key.side, int(row["clock_offset_ns"]), says)
-
-
 def _windows(
-    run: Run, findings: Sequence[Finding], shown: Sequence[Rank], clocks: Mapping[str, _Clock]
+    run: Run, findings: Sequence[Finding], shown: Sequence[Rank], axes: Mapping[str, Axis]
 ) -> dict[str, list[tuple[int, int]]]:
     """Return the windows of the first findings on each axis; nothing where others are asked for."""
-    windows: dict[str, list[tuple[int, int]]] = {clocks[rank.file].axis: [] for rank in shown}
+    windows: dict[str, list[tuple[int, int]]] = {axes[rank.file].name: [] for rank in shown}
     if run.options["perfetto_window"] is None:
-        numbered = {_number(rank): clocks[rank.file] for rank in shown}
+        numbered = {_number(rank): axes[rank.file] for rank in shown}
         with_window = [finding for finding in findings if finding.window_ns is not None]
         for finding in with_window[:MOST_FINDINGS]:
-            clock = _clock_of(finding, numbered)
-            if clock is not None and finding.window_ns is not None:
-                windows[clock.axis].append(_shifted(finding.window_ns, clock.shift_ns))
+            axis = _axis_of(finding, numbered)
+            if axis is not None and finding.window_ns is not None:
+                windows[axis.name].append(axis.window(finding.window_ns))
     return windows
 
 
-def _clock_of(finding: Finding, numbered: Mapping[int | None, _Clock]) -> _Clock | None:
+def _axis_of(finding: Finding, numbered: Mapping[int | None, Axis]) -> Axis | None:
     if finding.rank is None and len(numbered) == 1:
         return next(iter(numbered.values()))
     return None if finding.rank is None else numbered.get(finding.rank)
 
 
-def _shifted(window: tuple[int, int], shift_ns: int) -> tuple[int, int]:
-    return window[0] + shift_ns, window[1] + shift_ns
-
-
 def _traced(
     run: Run,
     shown: Sequence[Rank],
-    clocks: Mapping[str, _Clock],
+    axes: Mapping[str, Axis],
     findings: Sequence[Finding],
     others: _Others,
     looks: _Looks,
@@ -255,7 +204,7 @@ def _traced(
             if finding.rank == _number(rank) or (finding.rank is None and len(shown) == 1)
         ]
         tracks = others.tracks(rank)
-        yield _traced_rank(rank, rows, options, clocks[rank.file], about, tracks, looks, most)
+        yield _traced_rank(rank, rows, options, axes[rank.file], about, tracks, looks, most)
 
 
 def _read(rank: Rank, options: Mapping[str, Any], looks: _Looks, nsys: str | None) -> Trace | None:
@@ -275,7 +224,7 @@ def _traced_rank(
     rank: Rank,
     rows: RankTrace,
     options: Mapping[str, Any],
-    clock: _Clock,
+    axis: Axis,
     findings: Sequence[Finding],
     tracks: Sequence[Track],
     looks: _Looks,
@@ -285,12 +234,12 @@ def _traced_rank(
     steps = find_steps(rows, options)
     wanted: list[Window] = [options["perfetto_window"] or (None, None)]
     if options["perfetto_window"] is None:
-        windows = looks.windows[clock.axis]
-        if clock.axis not in looks.with_steps and (some := typical_and_worst(steps)):
-            windows += [_shifted(window, clock.shift_ns) for window in some]
-            looks.with_steps.add(clock.axis)
+        windows = looks.windows[axis.name]
+        if axis.name not in looks.with_steps and (some := typical_and_worst(steps)):
+            windows += map(axis.window, some)
+            looks.with_steps.add(axis.name)
         if windows:
-            wanted = [_shifted(window, -clock.shift_ns) for window in windows]
+            wanted = [axis.own_window(window) for window in windows]
     timeline = rank_timeline(rows, steps, options, wanted, most_events, tracks)
     looks.events_n += timeline.events_n
     looks.left_out_n += timeline.left_out_n
@@ -298,8 +247,8 @@ def _traced_rank(
     if len(about):
         timeline = replace(timeline, tracks=(about, *timeline.tracks))
     side = f"{rank.key.side} " if rank.key.side else ""
-    says = f", {clock.says}" if clock.says else ""
-    return TracedRank(f"{side}rank {rank.number} ({rank.file}){says}", clock.shift_ns, timeline)
+    says = f", {axis.says}" if axis.says else ""
+    return TracedRank(f"{side}rank {rank.number} ({rank.file}){says}", axis.on_axis, timeline)
 
 
 def _left_out(looks: _Looks, ranks_n: int) -> list[str]:
