@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,14 @@ from results import analyse, read_frames
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.numeric.clock_lines import lower_median
-from nsys_llm.run import perfetto
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.perfetto import TracedRank, write_trace
+from nsys_llm.run import perfetto, read_again
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
+from nsys_llm.trace.timeline import RankTimeline
 
 ALL = ("--perfetto", "--perfetto-window", "all")
 STEP_NS = 10_000
@@ -418,12 +424,87 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     def gone(*_, **__):
         raise ReportError("rank0: is gone.")
 
-    monkeypatch.setattr(perfetto, "open_report", gone)
+    monkeypatch.setattr(read_again, "open_report", gone)
     out = tmp_path / "out"
     ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0] / "rank0.sqlite")
     assert ended.code == 0
     assert f"warning: {NAME}: rank0: is gone." in ended.said
     assert read_file(out).slices == []
+
+
+def test_a_fault_in_one_rank_costs_that_rank_only(pair, tmp_path, monkeypatch):
+    made = perfetto.rank_timeline
+
+    def faulty(rows, *others):
+        calls.append(rows)
+        if len(calls) == 1:
+            raise KeyError("planted")
+        return made(rows, *others)
+
+    calls = []
+    monkeypatch.setattr(perfetto, "rank_timeline", faulty)
+    out = tmp_path / "out"
+    ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0])
+    assert ended.code == 0
+    line = "rank0: internal error of nsys-llm-recipes (KeyError: 'planted')."
+    assert [said for said in ended.said if "planted" in said] == [f"warning: {NAME}: {line}"]
+    shown = read_file(out)
+    assert [name.split(" (")[0] for name in shown.processes.values()] == ["rank 1"]
+    assert shown.remarks == ["1 rank missing, which could not be read again"]
+
+
+def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
+    out = tmp_path / "out"
+    words = ["--perfetto", "--perfetto-window", "900s/901s", "--output", out, "--input", pair[0]]
+    ended = run("--mode", "none", *words)
+    assert ended.code == 0
+    shown = read_file(out)
+    assert shown.slices == []
+    (remark,) = shown.remarks
+    assert remark == (
+        "--perfetto-window is outside of what 2 ranks recorded "
+        "(rank 0: 0.000001001 s to 0.000054501 s)"
+    )
+    assert f"{NAME}: {remark}." in ended.said
+
+
+class Axis:
+    """Rank 3's clock is 1 us behind."""
+
+    name = "all"
+
+    def window(self, own):
+        return own[0] + 1_000, own[1] + 1_000
+
+
+def found(rank, at_ns):
+    return Finding("rule", None, "run", "t", "d", ("t",), "r", rank=rank, window_ns=(at_ns, 2))
+
+
+def test_findings_on_ranks_that_are_not_shown_take_no_place_of_those_that_are():
+    shown = [Rank(RankKey("/p", 0, INPUT), 3, "rank3", "file_name", None)]
+    findings = [*(found(9, at) for at in range(perfetto.MOST_FINDINGS)), found(3, 1)]
+    run = SimpleNamespace(options={"perfetto_window": None})
+    timelines = perfetto._Timelines(run, shown, findings, None, {"rank3": Axis()})
+    assert timelines._windows == {"all": [(1_001, 1_002)]}
+
+
+def test_a_finding_on_no_rank_is_on_no_baseline_rank():
+    base, new = (
+        Rank(RankKey(f"/{side}", 0, side), 0, side, "file_name", None) for side in (BASELINE, INPUT)
+    )
+    on_none, on_rank = found(None, 1), found(0, 1)
+    assert perfetto._about(base, [on_none, on_rank], 2) == []
+    assert perfetto._about(base, [on_none, on_rank], 1) == []
+    assert perfetto._about(new, [on_none, on_rank], 2) == [on_rank]
+    assert perfetto._about(new, [on_none, on_rank], 1) == [on_none, on_rank]
+
+
+def test_ranks_stand_in_their_order_however_they_are_read(tmp_path):
+    nothing = RankTimeline((), ())
+    ranks = [TracedRank(number, f"rank {number}", None, nothing) for number in (3, 1, 2)]
+    write_trace(tmp_path / NAME, ranks, [])
+    assert read_file(tmp_path).processes == {n: f"rank {n}" for n in (1, 2, 3)}
 
 
 def test_nothing_is_read_or_written_without_the_flag(pair, tmp_path, monkeypatch):

@@ -35,11 +35,13 @@ class TracedRank:
     """One rank as a process of the trace.
 
     Attributes:
+        number: Of the process, from 1: in this order they are shown, however they are written.
         label: Its name.
         on_axis: Puts times of its profile onto the axis of the file; their order stays.
         timeline: Lines and counters.
     """
 
+    number: int
     label: str
     on_axis: Callable[[IntArray], IntArray]
     timeline: RankTimeline
@@ -70,13 +72,14 @@ def write_trace(path: Path, ranks: Iterable[TracedRank], remarks: Sequence[str])
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
         packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
         before = b""
-        for number, rank in enumerate(ranks, start=1):
-            packed.write(before + ",\n".join(_events(number, rank)).encode("ascii"))
+        for rank in ranks:
+            packed.write(before + ",\n".join(_events(rank)).encode("ascii"))
             before = b",\n"
         packed.write(f'\n],"otherData":{{"remarks":{_json(list(remarks))}}}}}\n'.encode("ascii"))
 
 
-def _events(pid: int, rank: TracedRank) -> Iterator[str]:
+def _events(rank: TracedRank) -> Iterator[str]:
+    pid = rank.number
     yield _named("process_name", pid, 0, rank.label)
     yield f'{{"ph":"M","pid":{pid},"name":"process_sort_index","args":{{"sort_index":{pid}}}}}'
     tid = pid * _LINES_OF_PROCESS

@@ -94,7 +94,7 @@ def run_recipe(
             if options["perfetto"]:
                 from nsys_llm.run.perfetto import write_perfetto
 
-                written |= write_perfetto(folder.path, run, tables, report.findings, console, nsys)
+                written |= write_perfetto(folder.path, run, tables, report.findings, console)
         analysis = {
             **_framework_record(run, executor, started),
             **(analysis_record or {}),

@@ -18,7 +18,7 @@ from nsys_llm.core.errors import ReportError
 from nsys_llm.recipes.llm_overview.tables import timeline, views
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.run import second_look
+from nsys_llm.run import read_again, second_look
 from nsys_llm.run.executors import Inline
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
@@ -249,18 +249,37 @@ def test_without_steps_the_whole_run_is_shown_and_without_work_nothing(tmp_path)
 
 def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
     run = quick_run("llm_overview", demo[0])
-    tables, console, opened = run_tables(run), Console(), second_look.open_report
+    tables, console, opened = run_tables(run), Console(), read_again.open_report
 
     def gone(path, *others, **named):
         if path.endswith("rank1.sqlite"):
             raise ReportError("rank1.sqlite: is gone.")
         return opened(path, *others, **named)
 
-    monkeypatch.setattr(second_look, "open_report", gone)
+    monkeypatch.setattr(read_again, "open_report", gone)
     rows = second_look.look_again(run, tables, executor=Inline(), console=console)
     states = rows["timeline"][rows["timeline"]["part"].isin(STATES)]
     assert sorted(states["rank"].unique()) == [0, 2, 3]
     assert console.said == ["timeline: rank1.sqlite: is gone."]
+
+
+def test_a_fault_in_one_lane_leaves_that_one_out_and_names_it(demo, monkeypatch):
+    run = quick_run("llm_overview", demo[0])
+    tables, console, lanes_of = run_tables(run), Console(), second_look.rank_lanes
+
+    def faulty(rows, windows, *others):
+        if next(iter(windows)).start_ns == start_ns:
+            raise KeyError("planted")
+        return lanes_of(rows, windows, *others)
+
+    plan = timeline.plan(run.partial, list(run.ranks), tables, run.options)
+    start_ns = plan.windows[run.ranks[2].key][0].start_ns
+    monkeypatch.setattr(second_look, "rank_lanes", faulty)
+    rows = second_look.look_again(run, tables, executor=Inline(), console=console)["timeline"]
+    assert sorted(rows[rows["part"].isin(STATES)]["rank"].unique()) == [0, 1, 3]
+    assert console.said == [
+        "timeline: rank2: internal error of nsys-llm-recipes (KeyError: 'planted')."
+    ]
 
 
 def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
@@ -268,7 +287,7 @@ def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
     report.write_bytes(b"a report")
     with (
         pytest.raises(ReportError, match=r"its export was not kept; give --export-dir\.$"),
-        second_look.open_report(str(report), ("kernels",), again=True),
+        read_again.open_report(str(report), ("kernels",), again=True),
     ):
         raise AssertionError("opened")
 

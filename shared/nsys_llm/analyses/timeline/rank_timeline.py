@@ -39,18 +39,19 @@ def rank_timeline(
     """
     rows = Recorded.of(trace, options)
     at_ns, weight = rows.starts(waits=bool(others), memory=bool(len(trace.tables["memory_events"])))
-    last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns) + 1
+    last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns)
+    first_ns = int(at_ns.min()) if at_ns.size else last_ns
     windows: list[Window] = [
         (
-            int(at_ns.min(initial=0)) if start_ns is None else start_ns,
-            last_ns if end_ns is None else end_ns,
+            first_ns if start_ns is None else start_ns,
+            last_ns + 1 if end_ns is None else end_ns,
         )
         for start_ns, end_ns in wanted
     ]
     windows = [window for window in windows if window[0] < window[1]]
     room = windows_with_room(windows, at_ns, weight, most_events)
     if not len(room.windows_ns):
-        return RankTimeline((), (), room.left_out_n)
+        return RankTimeline((), (), room.left_out_n, (first_ns, last_ns))
     tracks = [
         *step_track(steps, room.windows_ns),
         *wall_tracks(trace, room.windows_ns),
@@ -65,4 +66,5 @@ def rank_timeline(
             *memory_counters(trace, room.windows_ns),
         ),
         room.left_out_n,
+        (first_ns, last_ns),
     )
