@@ -304,16 +304,35 @@ def test_every_mode_gives_the_same_rows(demo, shown, tmp_path):
         )
 
 
+def about(rank, device_id=0, culprit=None):
+    return {"rank": rank, "device_id": device_id, "culprit": culprit}
+
+
 def test_of_too_many_gpus_those_that_matter_are_shown_and_some_of_all():
-    gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}") for number in range(1_024)]
-    found = [{"rank": 777}, {"rank": None}, {"rank": 13}]
-    path = [{"rank": 901}, {"rank": 13}]
+    gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}", 100) for number in range(1_024)]
+    gpus[500] = views.Gpu(_Numbered(500), 0, "rank500", 122)
+    found = [about(777), about(None), about(13, culprit="rank:14")]
+    path = [{"rank": 901}, {"rank": 13}, {"rank": None}]
     shown = [gpu.rank.number for gpu in views.chosen_gpus(gpus, found, path)]
     assert len(shown) == len(set(shown)) == views.MOST_LANES
-    assert {777, 13, 901} <= set(shown)
+    assert {777, 13, 14, 901, 500, 0} <= set(shown)
     assert shown == sorted(shown)
     assert max(right - left for left, right in pairwise(shown)) < 40
     assert views.chosen_gpus(gpus[:64], found, path) == gpus[:64]
+
+
+def test_the_first_findings_are_shown_wherever_their_gpus_stand():
+    """Eight GPUs a rank: 40 findings and a long path name more GPUs than there are lanes."""
+    gpus = [views.Gpu(_Numbered(at // 8), at % 8, f"{at}", 100) for at in range(1_024)]
+    found = [about(127 - number, 7) for number in range(40)]
+    path = [{"rank": number} for number in range(64)]
+    shown = [(gpu.rank.number, gpu.device_id) for gpu in views.chosen_gpus(gpus, found, path)]
+    assert len(shown) == views.MOST_LANES
+    assert {(row["rank"], row["device_id"]) for row in found} <= set(shown)
+    many = [about(127 - number // 8, 7 - number % 8) for number in range(100)]
+    shown = [(gpu.rank.number, gpu.device_id) for gpu in views.chosen_gpus(gpus, many, path)]
+    first = [(row["rank"], row["device_id"]) for row in many[: views.MOST_LANES]]
+    assert shown == sorted(first)
 
 
 class _Numbered:
