@@ -15,6 +15,7 @@ from quick_run import quick, quick_run
 from results import analyse, read_frames
 
 from nsys_llm.core.errors import ReportError
+from nsys_llm.recipes.llm_overview.findings.answer import caveats
 from nsys_llm.recipes.llm_overview.tables import timeline, views
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.run_tables import run_tables
@@ -261,6 +262,17 @@ def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatc
     states = rows["timeline"][rows["timeline"]["part"].isin(STATES)]
     assert sorted(states["rank"].unique()) == [0, 2, 3]
     assert console.said == ["timeline: rank1.sqlite: is gone."]
+    lost = rows["timeline"][rows["timeline"]["part"] == "not read"]
+    assert lost[["view", "rank"]].to_numpy().tolist() == [[1, 1], [2, 1]]
+    for view, lane in rows["timeline"].groupby("view"):
+        (length_ns,) = lost[lost["view"] == view]["duration_ns"]
+        whole_ns = (lane["since_ns"] + lane["duration_ns"]).max() - lane["since_ns"].min()
+        assert length_ns == whole_ns
+        # It keeps its place.
+        assert lane["rank"].drop_duplicates().tolist() == [0, 1, 2, 3]
+    (said,) = caveats({**tables, **rows})
+    assert said.startswith("The timeline does not show what ran on `rank1`: the profile could not")
+    assert caveats({**tables, "timeline": states}) == []
 
 
 def test_a_fault_in_one_lane_leaves_that_one_out_and_names_it(demo, monkeypatch):
