@@ -18,6 +18,7 @@ from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.timeline.job_tracks import collective_tracks, path_tracks
 from nsys_llm.analyses.timeline.rank_timeline import rank_timeline
+from nsys_llm.analyses.timeline.recorded import Named
 from nsys_llm.analyses.timeline.states import typical_and_worst
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import timeline_reads
@@ -160,6 +161,7 @@ class _Timelines:
         self._shown, self._others, self._axes = shown, others, axes
         self._options = unfiltered(run.options)
         self._findings = {rank.key: _about(rank, findings, len(shown)) for rank in shown}
+        self._named = {rank.key: _named(self._findings[rank.key], findings) for rank in shown}
         self._windows = self._of_findings(findings)
         self._with_steps: set[str] = set()
         self._events_n = self._left_out_n = 0
@@ -188,7 +190,8 @@ class _Timelines:
         most = (MOST_EVENTS - self._events_n) // self.left_n
         wanted = self._wanted(axis, steps)
         tracks = self._others.tracks(rank)
-        timeline = rank_timeline(rows, steps, self._options, wanted, most, tracks)
+        named = self._named[rank.key]
+        timeline = rank_timeline(rows, steps, self._options, wanted, most, tracks, named)
         self._events_n += timeline.events_n
         self._left_out_n += timeline.left_out_n
         if self._options["perfetto_window"] is not None and not (
@@ -253,3 +256,20 @@ def _about(rank: Rank, findings: Sequence[Finding], ranks_n: int) -> list[Findin
         for finding in findings
         if finding.rank == number or (finding.rank is None and ranks_n == 1)
     ]
+
+
+def _named(about: Sequence[Finding], findings: Sequence[Finding]) -> list[Named]:
+    """Return the operations that the first findings without a window name as evidence.
+
+    Args:
+        about: Findings on a rank.
+        findings: All, in order.
+    """
+    lines = []
+    for number, finding in enumerate(findings[:MOST_FINDINGS], 1):
+        names = frozenset(
+            value for cell in finding.evidence for name, value in cell.where if name == "name"
+        )
+        if finding in about and finding.window_ns is None and names:
+            lines.append(Named(f"finding {number}: {finding.title}", finding.device_id, names))
+    return lines
