@@ -360,6 +360,21 @@ def test_slices_nest_however_a_clock_is_put_right(tmp_path):
             open_ns.append(-minus_ns)
 
 
+def test_what_was_recorded_before_the_capture_began_moves_all_ranks(tmp_path):
+    for rank, early_ns in enumerate((2_000, -9_000)):
+        builder = TraceBuilder(system_clock_ns=10**12 + rank * 4_000)
+        builder.kernel("k", start_ns=5_000, duration_ns=100, launch=(early_ns, early_ns + 50))
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    paths = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
+    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="llm_hotspots"))
+    # On rank 1's clock 5 us before rank 0's began.
+    calls = {one.process.split()[1]: one.start_ns for one in shown.of("call")}
+    assert calls == {"0": 7_000, "1": 0}
+    kernels = {one.process.split()[1]: one.start_ns for one in shown.of("kernel")}
+    assert kernels == {"0": 10_000, "1": 14_000}
+    assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) == 0
+
+
 def test_hostile_names_stay_text(tmp_path):
     write_hostile(tmp_path / "ranks")
     out = tmp_path / "out"
@@ -502,7 +517,7 @@ def test_a_finding_on_no_rank_is_on_no_baseline_rank():
 
 def test_ranks_stand_in_their_order_however_they_are_read(tmp_path):
     nothing = RankTimeline((), ())
-    ranks = [TracedRank(number, f"rank {number}", None, nothing) for number in (3, 1, 2)]
+    ranks = [TracedRank(number, f"rank {number}", abs, nothing) for number in (3, 1, 2)]
     write_trace(tmp_path / NAME, ranks, [])
     assert read_file(tmp_path).processes == {n: f"rank {n}" for n in (1, 2, 3)}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -61,21 +61,36 @@ def findings_track(findings: Sequence[Finding]) -> Track:
     return Track.plain("findings", "finding", times, titles, np.arange(len(shown)), details)
 
 
-def write_trace(path: Path, ranks: Iterable[TracedRank], remarks: Sequence[str]) -> None:
-    """Write a trace.
+def write_trace(path: Path, ranks: Sequence[TracedRank], remarks: Sequence[str]) -> None:
+    """Write a trace. No time in it is negative: Perfetto drops what is before 0.
 
     Args:
         path: Of the file.
-        ranks: Read as they are written, one after the other.
-        remarks: Stand at the end of the file; may grow while ranks are read.
+        ranks: In any order.
+        remarks: Stand at the end of the file.
     """
+    before_ns = max(0, *(-_first_ns(rank) for rank in ranks)) if ranks else 0
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
         packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
         before = b""
         for rank in ranks:
-            packed.write(before + ",\n".join(_events(rank)).encode("ascii"))
+            moved = replace(rank, on_axis=_moved(rank.on_axis, before_ns))
+            packed.write(before + ",\n".join(_events(moved)).encode("ascii"))
             before = b",\n"
         packed.write(f'\n],"otherData":{{"remarks":{_json(list(remarks))}}}}}\n'.encode("ascii"))
+
+
+def _first_ns(rank: TracedRank) -> int:
+    """Return when the first event of a rank is on the axis; 0 without any."""
+    timeline = rank.timeline
+    starts = [track.start_ns for track in timeline.tracks if len(track)]
+    starts += [counter.at_ns for counter in timeline.counters if counter.at_ns.size]
+    first_ns = np.array([times_ns.min() for times_ns in starts], dtype=np.int64)
+    return int(rank.on_axis(first_ns).min()) if starts else 0
+
+
+def _moved(on_axis: Callable[[IntArray], IntArray], by_ns: int) -> Callable[[IntArray], IntArray]:
+    return lambda times_ns: on_axis(times_ns) + by_ns
 
 
 def _events(rank: TracedRank) -> Iterator[str]:

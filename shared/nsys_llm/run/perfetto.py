@@ -6,7 +6,7 @@ findings are known, one profile at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -104,22 +104,19 @@ def write_perfetto(
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
     others = _Others.of(run, tables, there)
     timelines = _Timelines(run, shown, findings, others, rank_axes(others.clock, tables, shown))
-    failed: dict[str, None] = {}
-    remarks: list[str] = []
-
-    def all_ranks() -> Iterator[TracedRank]:
-        again = (RankAgain(rank.key, rank.file, place) for place, rank in enumerate(shown))
-        profiles, options = by_profile(again), unfiltered(run.options)
-        for seen in read_again(profiles, timeline_reads(), options, timelines.of):
-            timelines.left_n -= 1
-            if seen.made is not None:
-                yield seen.made
-            elif seen.reason is not None:
-                timelines.lost_n += 1
-                failed[seen.reason] = None
-        remarks.extend(timelines.remarks(len(there) - len(shown)))
-
-    write_trace(folder / TRACE_NAME, all_ranks(), remarks)
+    again = (RankAgain(rank.key, rank.file, place) for place, rank in enumerate(shown))
+    options = unfiltered(run.options)
+    traced: list[TracedRank] = []
+    failed: dict[str | None, None] = {}
+    for seen in read_again(by_profile(again), timeline_reads(), options, timelines.of):
+        timelines.left_n -= 1
+        if seen.made is not None:
+            traced.append(seen.made)
+        else:
+            timelines.lost_n += 1
+            failed[seen.reason] = None
+    remarks = timelines.remarks(len(there) - len(shown))
+    write_trace(folder / TRACE_NAME, traced, remarks)
     for reason in failed:
         console.warn(f"{TRACE_NAME}: {reason}")
     if remarks:
