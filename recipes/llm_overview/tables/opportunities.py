@@ -281,9 +281,9 @@ def _window(group: Opportunity) -> tuple[int, int] | None:
     """Return where to look: the first window that a finding has on the GPU that gains."""
     _, lead = group.lead
     windows = (
-        one.window_ns
-        for _, one in group.sources
-        if (one.rank, one.device_id) == (lead.rank, lead.device_id)
+        finding.window_ns
+        for _, finding in group.sources
+        if (finding.rank, finding.device_id) == (lead.rank, lead.device_id)
     )
     return next((window for window in windows if window is not None), None)
 

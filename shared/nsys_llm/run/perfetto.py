@@ -68,12 +68,12 @@ class _Others:
             else [(part.run, part.tables) for part in parts.values()]
         )
         # Paths are on the clock of their own recipe.
-        runs.sort(key=lambda one: "path" not in one[1])
-        for one, own in runs:
-            if one.analysis.collectives is not None and ranks:
-                kept = one.analysis.collectives(one.partial)
-                path = records(own["path"]) if "path" in own else []
-                return cls(JobClock.of(kept, ranks, one.options), path)
+        runs.sort(key=lambda part: "path" not in part[1])
+        for part_run, part_tables in runs:
+            if part_run.analysis.collectives is not None and ranks:
+                kept = part_run.analysis.collectives(part_run.partial)
+                path = records(part_tables["path"]) if "path" in part_tables else []
+                return cls(JobClock.of(kept, ranks, part_run.options), path)
         return cls(None, ())
 
     def tracks(self, rank: Rank) -> list[Track]:

@@ -53,9 +53,9 @@ class Axis:
         shifted_ns = at_ns + self.shift_ns
         return shifted_ns - self.line.ahead_ns(shifted_ns) - self.zero_ns
 
-    def window(self, own: Window) -> Window:
+    def window(self, window: Window) -> Window:
         """Return a window of the profile on the axis."""
-        start_ns, end_ns = self.on_axis(np.array(own)).tolist()
+        start_ns, end_ns = self.on_axis(np.array(window)).tolist()
         return start_ns, end_ns
 
     def own_window(self, window: Window) -> Window:
@@ -109,14 +109,14 @@ def _recorded_says(row: Mapping[str, Any]) -> str:
 
 def _aligned(clock: JobClock, rank: Rank, first: Rank, row: Mapping[str, Any]) -> Axis:
     """Return the axis by the collectives that the rank takes part in, if it does."""
-    found = clock.found
-    place = found.clock_of[rank.key.path]
-    fit, source = found.clocks[place], found.sources[place]
+    matched = clock.found
+    place = matched.clock_of[rank.key.path]
+    fit, source = matched.clocks[place], matched.sources[place]
     if source in _NO_CLOCK:
         return Axis(f"{rank.key.side}:{rank.key.path}", "clock of its own", 0, _AS_RECORDED)
     says = f"clock within {format_ns(fit.residual_ns)}" if fit.residual_ns else ""
-    if fit.root != found.clocks[found.clock_of[first.key.path]].root:
+    if fit.root != matched.clocks[matched.clock_of[first.key.path]].root:
         # No collective links it with the first rank.
         says = _recorded_says(row)
     name = "" if row["clock_offset_ns"] is not None else f"{fit.root}"
-    return Axis(name, says, found.coarse_ns[place], fit.line)
+    return Axis(name, says, matched.coarse_ns[place], fit.line)

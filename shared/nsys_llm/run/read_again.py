@@ -52,10 +52,10 @@ class Seen(Generic[T]):
 
 def by_profile(ranks: Iterable[RankAgain]) -> list[tuple[RankAgain, ...]]:
     """Return the ranks of each profile together, in the order of first ranks."""
-    found: dict[str, list[RankAgain]] = {}
+    by_path: dict[str, list[RankAgain]] = {}
     for rank in ranks:
-        found.setdefault(rank.key.path, []).append(rank)
-    return [tuple(some) for some in found.values()]
+        by_path.setdefault(rank.key.path, []).append(rank)
+    return [tuple(some) for some in by_path.values()]
 
 
 def read_again(

@@ -131,8 +131,8 @@ def named_track(rows: Recorded, named: Named, windows: IntArray) -> Track:
         parts.append(
             np.column_stack([op[column][here] for column in ("start_ns", "end_ns", "name")])
         )
-    found = np.concatenate(parts)
-    return Track.plain(named.label, "evidence", found[:, :2], rows.texts, found[:, 2])
+    shown = np.concatenate(parts)
+    return Track.plain(named.label, "evidence", shown[:, :2], rows.texts, shown[:, 2])
 
 
 def recorded_counters(rows: Recorded, windows: IntArray) -> Iterator[Counter]:
