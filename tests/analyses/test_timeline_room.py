@@ -52,3 +52,13 @@ def test_a_short_window_stands_before_a_long_one_which_is_cut():
     room = windows_with_room([(0, 100), (90, 95)], at_ns, np.ones_like(at_ns), 20)
     assert room.windows_ns.tolist() == [[0, 15], [90, 95]]
     assert room.left_out_n == 80
+
+
+@pytest.mark.parametrize("most", [0, -1, -1_000])
+def test_where_others_took_more_than_there_was_nothing_fits(most):
+    at_ns = np.array([100, 150, 1_000])
+    room = windows_with_room([(100, 200)], at_ns, np.ones_like(at_ns), most)
+    inside = [any(low <= at < high for low, high in room.windows_ns) for at in at_ns]
+    assert not any(inside)
+    assert all(100 <= low <= high <= 200 for low, high in room.windows_ns.tolist())
+    assert room.left_out_n == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +16,15 @@ from rendered import HOSTILE_NAMES
 from results import analyse, read_frames
 
 from nsys_llm.core.errors import ReportError
-from nsys_llm.run import perfetto
+from nsys_llm.numeric.clock_lines import lower_median
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.perfetto import TracedRank, write_trace
+from nsys_llm.run import perfetto, read_again
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
+from nsys_llm.trace.timeline import RankTimeline
 
 ALL = ("--perfetto", "--perfetto-window", "all")
 STEP_NS = 10_000
@@ -254,35 +261,118 @@ def test_of_many_ranks_those_of_the_findings_are_shown_or_those_that_are_named(t
     assert len(read_file(named).processes) == 9
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    later_ns, wrong_ns, scatter_ns = 2_000_000, 1_000_000, 900
-    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000, 250_000, 60))
+#: When each rank fills memory, in its own clock.
+EARLY_NS = 40_000
+
+
+def write_meetings(folder, rng, *, later_ns, meet_ns, ppm=0.0, wrong_ns=1_000_000, scatter_ns=900):
+    """Write two ranks on two hosts that leave collectives together, one clock wrong and fast."""
     for rank in (0, 1):
-        builder = TraceBuilder(
-            hostname=f"node{rank}", utc_epoch_ns=EPOCH_NS + rank * (later_ns + wrong_ns)
-        )
+        epoch_ns = EPOCH_NS + rank * (later_ns + wrong_ns)
+        builder = TraceBuilder(hostname=f"node{rank}", utc_epoch_ns=epoch_ns)
         ends_ns = meet_ns - rank * later_ns + rng.integers(0, scatter_ns, meet_ns.size)
         starts_ns = ends_ns - rng.integers(20_000, 60_000, meet_ns.size)
+        fast = 1 + rank * ppm * 1e-6
         for start_ns, end_ns in zip(starts_ns.tolist(), ends_ns.tolist(), strict=True):
-            builder.kernel(KERNEL, start_ns=start_ns, end_ns=end_ns)
-        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    out = analyse(
-        tmp_path / "out",
-        *(tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)),
-        options=ALL,
-        recipe="tail_stats",
-    )
-    shown = read_file(out)
-    left, right = (
+            builder.kernel(KERNEL, start_ns=round(start_ns * fast), end_ns=round(end_ns * fast))
+        builder.memset(start_ns=EARLY_NS, duration_ns=10, size_bytes=1)
+        builder.write_sqlite(folder / f"rank{rank}.sqlite")
+    return [folder / f"rank{rank}.sqlite" for rank in (0, 1)]
+
+
+def ends_of(shown):
+    return (
         np.sort([one.end_ns for one in shown.of("kernel", process=f"rank {rank} ")])
         for rank in (0, 1)
     )
+
+
+@pytest.mark.parametrize("recipe", ["tail_stats", "step_budget"])
+@pytest.mark.parametrize("later_ns", [2_000_000, -6_000_000])
+def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(
+    tmp_path, later_ns, recipe
+):
+    rng = np.random.default_rng(later_ns % 1_000)
+    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000, 250_000, 60))
+    paths = write_meetings(tmp_path, rng, later_ns=later_ns, meet_ns=meet_ns)
+    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe=recipe))
+    left, right = ends_of(shown)
     assert left.size == right.size == meet_ns.size
-    assert np.abs(left - right).max() < 2 * scatter_ns
+    assert np.abs(left - right).max() < 2 * 900
     assert ", clock within " in shown.processes[2]
     assert ", clock within " not in shown.processes[1]
+    # Perfetto drops what is before 0: that is where the capture that began first begins.
+    early = {one.process.split()[1]: one.start_ns for one in shown.of("memset")}
+    assert early["0" if later_ns > 0 else "1"] == EARLY_NS
+    assert min(one.start_ns for one in shown.slices) >= 0
+    assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) >= 0
+
+
+@pytest.mark.parametrize("window", ["all", "6s/9s"])
+def test_a_clock_that_runs_fast_is_put_right_over_all_the_time(tmp_path, window):
+    rng = np.random.default_rng(7)
+    meet_ns = 5_000_000 + np.cumsum(rng.integers(18_000_000, 22_000_000, 700))
+    assert meet_ns[-1] > 12_000_000_000
+    paths = write_meetings(tmp_path, rng, later_ns=2_000_000, meet_ns=meet_ns, ppm=20.0)
+    out = analyse(
+        tmp_path / "out",
+        *paths,
+        options=["--perfetto", "--perfetto-window", window],
+        recipe="tail_stats",
+    )
+    (clock,) = read_frames(out)["rank_clocks"].query("rank == 1").itertuples()
+    assert clock.rate_ppm == pytest.approx(20.0, abs=0.1)
+    shown = read_file(out)
+    left, right = ends_of(shown)
+    assert left.size == right.size > 100
+    apart_ns = np.abs(left - right)
+    # 20 ppm are 240 us at the end of it.
+    assert apart_ns.max() < 2 * 900
+    if window == "all":
+        assert lower_median(apart_ns) <= clock.residual_ns
+    for one in shown.of("kernel", process="rank 1 "):
+        # Lengths are those of the common clock; the profile's own is told where it differs.
+        told_ns = one.args.get("duration_ns", one.end_ns - one.start_ns)
+        assert abs(told_ns - (one.end_ns - one.start_ns)) <= 2
+    table = read_frames(out)["coverage"].set_index(["rank", "op"])
+    if window == "all":
+        told_ns = sum(
+            one.args.get("duration_ns", one.end_ns - one.start_ns)
+            for one in shown.of("kernel", process="rank 1 ")
+        )
+        assert told_ns == table.total_ns[1, "kernel"]
+
+
+def test_slices_nest_however_a_clock_is_put_right(tmp_path):
+    rng = np.random.default_rng(3)
+    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000_000, 250_000_000, 60))
+    paths = write_meetings(tmp_path, rng, later_ns=0, meet_ns=meet_ns, ppm=50.0)
+    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="tail_stats"))
+    lines = defaultdict(list)
+    for one in shown.slices:
+        lines[one.pid, one.tid].append((one.start_ns, -one.end_ns))
+    for slices in lines.values():
+        open_ns = []
+        for start_ns, minus_ns in sorted(slices):
+            while open_ns and open_ns[-1] <= start_ns:
+                open_ns.pop()
+            assert not open_ns or -minus_ns <= open_ns[-1]
+            open_ns.append(-minus_ns)
+
+
+def test_what_was_recorded_before_the_capture_began_moves_all_ranks(tmp_path):
+    for rank, early_ns in enumerate((2_000, -9_000)):
+        builder = TraceBuilder(system_clock_ns=10**12 + rank * 4_000)
+        builder.kernel("k", start_ns=5_000, duration_ns=100, launch=(early_ns, early_ns + 50))
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    paths = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
+    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="llm_hotspots"))
+    # On rank 1's clock 5 us before rank 0's began.
+    calls = {one.process.split()[1]: one.start_ns for one in shown.of("call")}
+    assert calls == {"0": 7_000, "1": 0}
+    kernels = {one.process.split()[1]: one.start_ns for one in shown.of("kernel")}
+    assert kernels == {"0": 10_000, "1": 14_000}
+    assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) == 0
 
 
 def test_hostile_names_stay_text(tmp_path):
@@ -349,12 +439,87 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     def gone(*_, **__):
         raise ReportError("rank0: is gone.")
 
-    monkeypatch.setattr(perfetto, "open_report", gone)
+    monkeypatch.setattr(read_again, "open_report", gone)
     out = tmp_path / "out"
     ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0] / "rank0.sqlite")
     assert ended.code == 0
     assert f"warning: {NAME}: rank0: is gone." in ended.said
     assert read_file(out).slices == []
+
+
+def test_a_fault_in_one_rank_costs_that_rank_only(pair, tmp_path, monkeypatch):
+    made = perfetto.rank_timeline
+
+    def faulty(rows, *others):
+        calls.append(rows)
+        if len(calls) == 1:
+            raise KeyError("planted")
+        return made(rows, *others)
+
+    calls = []
+    monkeypatch.setattr(perfetto, "rank_timeline", faulty)
+    out = tmp_path / "out"
+    ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0])
+    assert ended.code == 0
+    line = "rank0: internal error of nsys-llm-recipes (KeyError: 'planted')."
+    assert [said for said in ended.said if "planted" in said] == [f"warning: {NAME}: {line}"]
+    shown = read_file(out)
+    assert [name.split(" (")[0] for name in shown.processes.values()] == ["rank 1"]
+    assert shown.remarks == ["1 rank missing, which could not be read again"]
+
+
+def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
+    out = tmp_path / "out"
+    words = ["--perfetto", "--perfetto-window", "900s/901s", "--output", out, "--input", pair[0]]
+    ended = run("--mode", "none", *words)
+    assert ended.code == 0
+    shown = read_file(out)
+    assert shown.slices == []
+    (remark,) = shown.remarks
+    assert remark == (
+        "--perfetto-window is outside of what 2 ranks recorded "
+        "(rank 0: 0.000001001 s to 0.000054501 s)"
+    )
+    assert f"{NAME}: {remark}." in ended.said
+
+
+class Axis:
+    """Rank 3's clock is 1 us behind."""
+
+    name = "all"
+
+    def window(self, own):
+        return own[0] + 1_000, own[1] + 1_000
+
+
+def found(rank, at_ns):
+    return Finding("rule", None, "run", "t", "d", ("t",), "r", rank=rank, window_ns=(at_ns, 2))
+
+
+def test_findings_on_ranks_that_are_not_shown_take_no_place_of_those_that_are():
+    shown = [Rank(RankKey("/p", 0, INPUT), 3, "rank3", "file_name", None)]
+    findings = [*(found(9, at) for at in range(perfetto.MOST_FINDINGS)), found(3, 1)]
+    run = SimpleNamespace(options={"perfetto_window": None})
+    timelines = perfetto._Timelines(run, shown, findings, None, {"rank3": Axis()})
+    assert timelines._windows == {"all": [(1_001, 1_002)]}
+
+
+def test_a_finding_on_no_rank_is_on_no_baseline_rank():
+    base, new = (
+        Rank(RankKey(f"/{side}", 0, side), 0, side, "file_name", None) for side in (BASELINE, INPUT)
+    )
+    on_none, on_rank = found(None, 1), found(0, 1)
+    assert perfetto._about(base, [on_none, on_rank], 2) == []
+    assert perfetto._about(base, [on_none, on_rank], 1) == []
+    assert perfetto._about(new, [on_none, on_rank], 2) == [on_rank]
+    assert perfetto._about(new, [on_none, on_rank], 1) == [on_none, on_rank]
+
+
+def test_ranks_stand_in_their_order_however_they_are_read(tmp_path):
+    nothing = RankTimeline((), ())
+    ranks = [TracedRank(number, f"rank {number}", abs, nothing) for number in (3, 1, 2)]
+    write_trace(tmp_path / NAME, ranks, [])
+    assert read_file(tmp_path).processes == {n: f"rank {n}" for n in (1, 2, 3)}
 
 
 def test_nothing_is_read_or_written_without_the_flag(pair, tmp_path, monkeypatch):

@@ -54,6 +54,19 @@ def test_bars_stand_where_the_table_says_and_waiting_is_lower_and_paler():
     assert plot["layout"]["xaxis"]["title"]["text"].endswith("(ms)")
 
 
+def test_a_lane_that_was_not_read_keeps_its_place_and_says_so():
+    plot = drawn(
+        ("work", "r0", "gemm", "k", 0, 3_000_000, None, None),
+        ("not read", "r1", "not read", "why", 0, 3_000_000, None, None),
+        ("work", "r2", "gemm", "k", 0, 3_000_000, None, None),
+    )
+    (lost,) = traces(plot, "not read").values()
+    assert (lost["base"], lost["x"], lost["y"]) == ([0.0], [3.0], [1])
+    assert lost["marker"]["pattern"]["shape"] == "/"
+    assert lost["hovertext"] == ["not read 3 ms, r1<br>why"]
+    assert plot["layout"]["yaxis"]["ticktext"] == ["r0", "r1", "r2"]
+
+
 def test_a_hover_tells_state_time_name_and_the_mixture():
     mixture = json.dumps({"gemm": 2_000, "norm": 500})
     plot = drawn(("work", "r0", "gemm", "<b>k", 0, 2_500, mixture, None))

@@ -13,6 +13,7 @@ from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.view.text import listed
 
 from ..tables.opportunities import LEAD
+from ..tables.timeline import LOST
 from .screen import step_unit
 from .texts import RULES
 
@@ -46,8 +47,15 @@ def answer(tables: Tables) -> str:
 
 
 def caveats(tables: Tables) -> list[str]:
-    """Return nothing: what the recipes remark on the capture stands under Capture, each once."""
-    return []
+    """Return what the timeline lacks; what recipes remark on the capture stands under Capture."""
+    lanes = [row["lane"] for row in records(tables["timeline"]) if row["part"] == LOST]
+    if not lanes:
+        return []
+    names = listed([f"`{name}`" for name in dict.fromkeys(lanes)])
+    return [
+        f"The timeline does not show what ran on {names}: the profile could not be read a second "
+        "time. All other tables and figures have these ranks."
+    ]
 
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:

@@ -99,8 +99,11 @@ def _times(
     if row["opportunity"] > 1:
         return []
     states = _states(row)
-    if lane is None or not states:
+    if blamed or (lane is not None and not states):
         return [(begin_ns, end_ns, 1)]
+    if lane is None:
+        # Which of it the opportunity is about cannot be seen.
+        return []
     segments = lane.segments
     wanted = np.array([state in states for state in lane.states], dtype=bool)
     rows = np.flatnonzero(wanted[segments.state]) if len(segments) else segments.state

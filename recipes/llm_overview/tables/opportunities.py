@@ -299,11 +299,14 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         *("severity", "title", "gain_ns", "gain_pct", "gain_is_bound"),
         *("gain_basis", "gain_tail_pct", "span_ns", "rank", "device_id", "ranks", "culprit"),
         *("cause", "cause_ns"),
-        *("details", "recommendation", "record", "window_start_ns", "window_end_ns"),
+        *("details", "recommendation", "record"),
     )
+    start_ns, end_ns = _window(group) or (None, None)
     return {
         "opportunity": number,
         **{name: row[name] for name in kept},
+        "window_start_ns": start_ns,
+        "window_end_ns": end_ns,
         "replayed_pct": _replayed_pct(group),
         # A share of the span is as large a share of a mean step.
         "gain_step_ns": None if step_ns is None else row["gain_pct"] / 100.0 * step_ns,
@@ -312,6 +315,17 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),
         "findings_n": len(group.sources),
     }
+
+
+def _window(group: Opportunity) -> tuple[int, int] | None:
+    """Return where to look: the first window that a finding has on the GPU that gains."""
+    _, lead = group.lead
+    windows = (
+        finding.window_ns
+        for _, finding in group.sources
+        if (finding.rank, finding.device_id) == (lead.rank, lead.device_id)
+    )
+    return next((window for window in windows if window is not None), None)
 
 
 def _replayed_pct(group: Opportunity) -> float | None:

@@ -48,11 +48,12 @@ class View:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One lane: a device of a rank, and what it is called."""
+    """One lane: a device of a rank, what it is called, and how long its kernels compute."""
 
     rank: Rank
     device_id: int
     label: str
+    compute_ns: int = 0
 
 
 def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[Gpu]:
@@ -66,6 +67,7 @@ def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[Gp
             by_file[row["file"]],
             int(row["device_id"]),
             row["file"] if devices[row["file"]] == 1 else f"{row['file']}, GPU {row['device_id']}",
+            int(row["compute_ns"]),
         )
         for row in gpus
         if row["span_ns"]
@@ -75,16 +77,39 @@ def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[Gp
 def chosen_gpus(
     gpus: Sequence[Gpu], opportunities: Sequence[Record], path: Sequence[Record]
 ) -> list[Gpu]:
-    """Return the GPUs that are shown, in order: of too many those that matter, then some of all."""
+    """Return the GPUs that are shown, in order: of too many those that matter, then some of all.
+
+    First those that findings are about, in the order of findings; then the first one, the one that
+    computes longest and the middle one to compare it with; then, on up to half of the lanes, those
+    of the critical path.
+    """
     if len(gpus) <= MOST_LANES:
         return list(gpus)
-    ranks = [row["rank"] for row in opportunities] + [row["rank"] for row in path]
-    named = list(dict.fromkeys(rank for rank in ranks if rank is not None))[: MOST_LANES // 2]
-    wanted = [place for place, gpu in enumerate(gpus) if gpu.rank.number in named][:MOST_LANES]
+    by_rank: dict[int | None, list[int]] = {}
+    for place, gpu in enumerate(gpus):
+        by_rank.setdefault(gpu.rank.number, []).append(place)
+    wanted = [place for row in opportunities for place in _places_of(row, gpus, by_rank)]
+    by_compute = sorted(range(len(gpus)), key=lambda place: gpus[place].compute_ns)
+    wanted += [0, by_compute[-1], by_compute[len(gpus) // 2]]
+    wanted = list(dict.fromkeys(wanted))[:MOST_LANES]
+    on_path = [place for row in path for place in by_rank.get(row["rank"], ())]
+    wanted += list(dict.fromkeys(on_path))[: max(MOST_LANES // 2 - len(wanted), 0)]
     others = [place for place in range(len(gpus)) if place not in set(wanted)]
-    left_n = MOST_LANES - len(wanted)
+    left_n = MOST_LANES - len(set(wanted))
     spread = [others[index * len(others) // left_n] for index in range(left_n)]
     return [gpus[place] for place in sorted({*wanted, *spread})]
+
+
+def _places_of(
+    row: Record, gpus: Sequence[Gpu], by_rank: Mapping[int | None, Sequence[int]]
+) -> list[int]:
+    """Return the GPU that an opportunity gains on, and those of the rank that it blames."""
+    if row["rank"] is None:
+        return []
+    gains = by_rank.get(row["rank"], ())
+    exact = [place for place in gains if gpus[place].device_id == row["device_id"]]
+    blamed = blamed_rank(row)
+    return [*(exact or gains), *(() if blamed is None else by_rank.get(blamed, ()))]
 
 
 def job_clock(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +35,15 @@ class TracedRank:
     """One rank as a process of the trace.
 
     Attributes:
+        number: Of the process, from 1: in this order they are shown, however they are written.
         label: Its name.
-        shift_ns: What is added to its times, to put all ranks on one axis.
+        on_axis: Puts times of its profile onto the axis of the file; their order stays.
         timeline: Lines and counters.
     """
 
+    number: int
     label: str
-    shift_ns: int
+    on_axis: Callable[[IntArray], IntArray]
     timeline: RankTimeline
 
 
@@ -59,24 +61,40 @@ def findings_track(findings: Sequence[Finding]) -> Track:
     return Track.plain("findings", "finding", times, titles, np.arange(len(shown)), details)
 
 
-def write_trace(path: Path, ranks: Iterable[TracedRank], remarks: Sequence[str]) -> None:
-    """Write a trace.
+def write_trace(path: Path, ranks: Sequence[TracedRank], remarks: Sequence[str]) -> None:
+    """Write a trace. No time in it is negative: Perfetto drops what is before 0.
 
     Args:
         path: Of the file.
-        ranks: Read as they are written, one after the other.
-        remarks: Stand at the end of the file; may grow while ranks are read.
+        ranks: In any order.
+        remarks: Stand at the end of the file.
     """
+    before_ns = max(0, *(-_first_ns(rank) for rank in ranks)) if ranks else 0
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
         packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
         before = b""
-        for number, rank in enumerate(ranks, start=1):
-            packed.write(before + ",\n".join(_events(number, rank)).encode("ascii"))
+        for rank in ranks:
+            moved = replace(rank, on_axis=_moved(rank.on_axis, before_ns))
+            packed.write(before + ",\n".join(_events(moved)).encode("ascii"))
             before = b",\n"
         packed.write(f'\n],"otherData":{{"remarks":{_json(list(remarks))}}}}}\n'.encode("ascii"))
 
 
-def _events(pid: int, rank: TracedRank) -> Iterator[str]:
+def _first_ns(rank: TracedRank) -> int:
+    """Return when the first event of a rank is on the axis; 0 without any."""
+    timeline = rank.timeline
+    starts = [track.start_ns for track in timeline.tracks if len(track)]
+    starts += [counter.at_ns for counter in timeline.counters if counter.at_ns.size]
+    first_ns = np.array([times_ns.min() for times_ns in starts], dtype=np.int64)
+    return int(rank.on_axis(first_ns).min()) if starts else 0
+
+
+def _moved(on_axis: Callable[[IntArray], IntArray], by_ns: int) -> Callable[[IntArray], IntArray]:
+    return lambda times_ns: on_axis(times_ns) + by_ns
+
+
+def _events(rank: TracedRank) -> Iterator[str]:
+    pid = rank.number
     yield _named("process_name", pid, 0, rank.label)
     yield f'{{"ph":"M","pid":{pid},"name":"process_sort_index","args":{{"sort_index":{pid}}}}}'
     tid = pid * _LINES_OF_PROCESS
@@ -93,7 +111,7 @@ def _events(pid: int, rank: TracedRank) -> Iterator[str]:
             yield f'{{"ph":"M",{place},"args":{{"sort_index":{tid + number}}}}}'
         starts.append(track.start_ns)
         ends.append(track.end_ns)
-        events += _slices(pid, track, (tid + lane).tolist(), rank.shift_ns)
+        events += _slices(pid, _on_axis(track, rank.on_axis), (tid + lane).tolist())
         tid += lanes_n
     if starts:
         # Calls stand before operations, so that an arrow begins before it ends.
@@ -101,10 +119,21 @@ def _events(pid: int, rank: TracedRank) -> Iterator[str]:
         for row in np.lexsort((-end_ns, start_ns)).tolist():
             yield events[row]
     for counter in rank.timeline.counters:
-        yield from _changes(pid, counter, rank.shift_ns)
+        yield from _changes(pid, counter, rank.on_axis)
 
 
-def _slices(pid: int, track: Track, tids: Sequence[int], shift_ns: int) -> Iterator[str]:
+def _on_axis(track: Track, on_axis: Callable[[IntArray], IntArray]) -> Track:
+    """Return a line on the axis; a slice that is as long in its profile no more says how long."""
+    start_ns, end_ns = on_axis(track.start_ns), on_axis(track.end_ns)
+    length_ns = track.end_ns - track.start_ns
+    differs = length_ns != end_ns - start_ns
+    details = dict(track.details)
+    if differs.any():
+        details["duration_ns"] = np.where(differs, length_ns, NULL_INT)
+    return replace(track, start_ns=start_ns, end_ns=end_ns, details=details)
+
+
+def _slices(pid: int, track: Track, tids: Sequence[int]) -> Iterator[str]:
     names = [_json(_shown(text)) for text in track.texts]
     kinds = [_json(kind) for kind in track.kinds]
     details = {_json(name): _listed(values) for name, values in track.details.items()}
@@ -119,18 +148,17 @@ def _slices(pid: int, track: Track, tids: Sequence[int], shift_ns: int) -> Itera
         )
         arrow = f',"bind_id":"0x{pid:x}{link:012x}","{direction}":true' if link >= 0 else ""
         yield (
-            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start_ns + shift_ns)},'
+            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start_ns)},'
             f'"dur":{_us(end_ns - start_ns)},"name":{names[name]},"cat":{kinds[kind]}{arrow}'
             + (f',"args":{{{reported}}}}}' if reported else "}")
         )
 
 
-def _changes(pid: int, counter: Counter, shift_ns: int) -> Iterator[str]:
+def _changes(pid: int, counter: Counter, on_axis: Callable[[IntArray], IntArray]) -> Iterator[str]:
     name, unit = _json(counter.label), _json(counter.unit)
-    for at_ns, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
+    for at_ns, value in zip(on_axis(counter.at_ns).tolist(), counter.value.tolist(), strict=True):
         yield (
-            f'{{"ph":"C","pid":{pid},"ts":{_us(at_ns + shift_ns)},"name":{name},'
-            f'"args":{{{unit}:{value}}}}}'
+            f'{{"ph":"C","pid":{pid},"ts":{_us(at_ns)},"name":{name},"args":{{{unit}:{value}}}}}'
         )
 
 

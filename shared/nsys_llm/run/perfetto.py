@@ -6,35 +6,34 @@ findings are known, one profile at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.timeline.job_tracks import collective_tracks, path_tracks
 from nsys_llm.analyses.timeline.rank_timeline import rank_timeline
+from nsys_llm.analyses.timeline.recorded import Named
 from nsys_llm.analyses.timeline.states import typical_and_worst
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ReportError
 from nsys_llm.manifest.manifest import timeline_reads
-from nsys_llm.profile.inputs import open_report
-from nsys_llm.profile.reader import needed_tables, read_trace
-from nsys_llm.profile.tables import Trace
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, write_trace
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
+from nsys_llm.run.rank_axes import Axis, rank_axes
+from nsys_llm.run.read_again import RankAgain, by_profile, read_again
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
 from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.selection import select_rank
 from nsys_llm.trace.timeline import Track
-from nsys_llm.view.text import counted, format_ns
+from nsys_llm.view.text import counted, format_instant
 
 #: Ranks that are shown where --ranks names none; ours: what fits on a screen.
 MOST_RANKS: Final = 8
@@ -44,44 +43,7 @@ MOST_EVENTS: Final = 400_000
 MOST_FINDINGS: Final = 5
 
 
-#: Clocks of `rank_clocks` that are measured against those of other ranks.
-_NO_CLOCK: Final = ("none", "off")
-
 Window = tuple[int | None, int | None]
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """How the times of a rank get onto an axis.
-
-    Attributes:
-        axis: Ranks of one axis can be compared.
-        shift_ns: What is added to a time of the profile.
-        says: What is known of it; "" where there is nothing to say.
-    """
-
-    axis: str
-    shift_ns: int
-    says: str
-
-
-@dataclass
-class _Looks:
-    """What is looked at, and what came of it.
-
-    Attributes:
-        windows: Wanted windows by axis, on that axis.
-        with_steps: Axes whose windows hold two steps already.
-        events_n: Events so far.
-        left_out_n: Rows of wanted windows without room.
-        failed: Why ranks are missing.
-    """
-
-    windows: dict[str, list[tuple[int, int]]]
-    with_steps: set[str] = field(default_factory=set)
-    events_n: int = 0
-    left_out_n: int = 0
-    failed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -106,12 +68,12 @@ class _Others:
             else [(part.run, part.tables) for part in parts.values()]
         )
         # Paths are on the clock of their own recipe.
-        runs.sort(key=lambda one: "path" not in one[1])
-        for one, own in runs:
-            if one.analysis.collectives is not None and ranks:
-                kept = one.analysis.collectives(one.partial)
-                path = records(own["path"]) if "path" in own else []
-                return cls(JobClock.of(kept, ranks, one.options), path)
+        runs.sort(key=lambda part: "path" not in part[1])
+        for part_run, part_tables in runs:
+            if part_run.analysis.collectives is not None and ranks:
+                kept = part_run.analysis.collectives(part_run.partial)
+                path = records(part_tables["path"]) if "path" in part_tables else []
+                return cls(JobClock.of(kept, ranks, part_run.options), path)
         return cls(None, ())
 
     def tracks(self, rank: Rank) -> list[Track]:
@@ -127,7 +89,6 @@ def write_perfetto(
     tables: Mapping[str, pd.DataFrame],
     findings: Sequence[Finding],
     console: Console,
-    nsys: str | None,
 ) -> dict[str, str]:
     """Write the timeline of a run; return the file with its label.
 
@@ -137,23 +98,26 @@ def write_perfetto(
         tables: Of the run.
         findings: In order.
         console: Says in one line what was left out.
-        nsys: The `nsys` to export with.
     """
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     there = [rank for rank in run.ranks if rank.key in working]
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
-    clocks = _clocks(run, tables, shown)
     others = _Others.of(run, tables, there)
-    looks = _Looks(_windows(run, findings, shown, clocks))
-    remarks: list[str] = []
-    traced = _traced(run, shown, clocks, findings, others, looks, nsys)
-
-    def all_ranks() -> Iterator[TracedRank]:
-        yield from traced
-        remarks.extend(_left_out(looks, len(there) - len(shown)))
-
-    write_trace(folder / TRACE_NAME, all_ranks(), remarks)
-    for reason in looks.failed:
+    timelines = _Timelines(run, shown, findings, others, rank_axes(others.clock, tables, shown))
+    again = (RankAgain(rank.key, rank.file, place) for place, rank in enumerate(shown))
+    options = unfiltered(run.options)
+    traced: list[TracedRank] = []
+    failed: dict[str | None, None] = {}
+    for seen in read_again(by_profile(again), timeline_reads(), options, timelines.of):
+        timelines.left_n -= 1
+        if seen.made is not None:
+            traced.append(seen.made)
+        else:
+            timelines.lost_n += 1
+            failed[seen.reason] = None
+    remarks = timelines.remarks(len(there) - len(shown))
+    write_trace(folder / TRACE_NAME, traced, remarks)
+    for reason in failed:
         console.warn(f"{TRACE_NAME}: {reason}")
     if remarks:
         console.note(f"{TRACE_NAME}: {'; '.join(remarks)}.")
@@ -175,142 +139,134 @@ def _number(rank: Rank) -> int | None:
     return rank.number if rank.key.side in ("", INPUT) else None
 
 
-def _clocks(
-    run: Run, tables: Mapping[str, pd.DataFrame], shown: Sequence[Rank]
-) -> dict[str, _Clock]:
-    """Return the clock of each rank, by its file: the best that the tables have for all of them."""
-    part = getattr(run.partial, "parts", {}).get("tail_stats")
-    lines = (tables if part is None else part.tables).get("rank_clocks")
-    if lines is not None:
-        met = {
-            str(row["file"]): _Clock(
-                f"rank {row['reference_rank']}",
-                -int(row["ahead_ns"]),
-                # That of the reference itself is exact.
-                f"clock within {format_ns(row['residual_ns'])}" if row["residual_ns"] else "",
-            )
-            for row in records(lines)
-            if row["source"] not in _NO_CLOCK and row["ahead_ns"] is not None
+class _Timelines:
+    """Makes the timelines of ranks that are read one after the other.
+
+    Attributes:
+        left_n: Ranks that are not read yet.
+        lost_n: Those that could not be read again.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        shown: Sequence[Rank],
+        findings: Sequence[Finding],
+        others: _Others,
+        axes: Mapping[str, Axis],
+    ) -> None:
+        self._shown, self._others, self._axes = shown, others, axes
+        self._options = unfiltered(run.options)
+        self._findings = {rank.key: _about(rank, findings, len(shown)) for rank in shown}
+        self._named = {rank.key: _named(self._findings[rank.key], findings) for rank in shown}
+        self._windows = self._of_findings(findings)
+        self._with_steps: set[str] = set()
+        self._events_n = self._left_out_n = 0
+        self._outside: list[str] = []
+        self.left_n, self.lost_n = len(shown), 0
+
+    def _of_findings(self, findings: Sequence[Finding]) -> dict[str, list[tuple[int, int]]]:
+        """Return the windows of the first findings that are shown, by axis."""
+        windows: dict[str, list[tuple[int, int]]] = {
+            self._axes[rank.file].name: [] for rank in self._shown
         }
-        if all(rank.file in met for rank in shown):
-            return met
-    files = {row["File"]: row for row in records(tables["files"].reset_index())}
-    return {rank.file: _coarse(rank, files[rank.file]) for rank in shown}
-
-
-def _coarse(rank: Rank, row: Mapping[str, Any]) -> _Clock:
-    if row["clock_offset_ns"] is None:
-        return _Clock(f"{rank.key.side}:{rank.key.path}", 0, "clock of its own")
-    says = "clock as exact as NTP" if row["clock_source"] == "utcEpochNs" else ""
-    return _Clock(rank.key.side, int(row["clock_offset_ns"]), says)
-
-
-def _windows(
-    run: Run, findings: Sequence[Finding], shown: Sequence[Rank], clocks: Mapping[str, _Clock]
-) -> dict[str, list[tuple[int, int]]]:
-    """Return the windows of the first findings on each axis; nothing where others are asked for."""
-    windows: dict[str, list[tuple[int, int]]] = {clocks[rank.file].axis: [] for rank in shown}
-    if run.options["perfetto_window"] is None:
-        numbered = {_number(rank): clocks[rank.file] for rank in shown}
-        with_window = [finding for finding in findings if finding.window_ns is not None]
-        for finding in with_window[:MOST_FINDINGS]:
-            clock = _clock_of(finding, numbered)
-            if clock is not None and finding.window_ns is not None:
-                windows[clock.axis].append(_shifted(finding.window_ns, clock.shift_ns))
-    return windows
-
-
-def _clock_of(finding: Finding, numbered: Mapping[int | None, _Clock]) -> _Clock | None:
-    if finding.rank is None and len(numbered) == 1:
-        return next(iter(numbered.values()))
-    return None if finding.rank is None else numbered.get(finding.rank)
-
-
-def _shifted(window: tuple[int, int], shift_ns: int) -> tuple[int, int]:
-    return window[0] + shift_ns, window[1] + shift_ns
-
-
-def _traced(
-    run: Run,
-    shown: Sequence[Rank],
-    clocks: Mapping[str, _Clock],
-    findings: Sequence[Finding],
-    others: _Others,
-    looks: _Looks,
-    nsys: str | None,
-) -> Iterator[TracedRank]:
-    """Read the ranks one after the other; a profile with several only once."""
-    options = unfiltered(run.options)
-    path, trace = "", None
-    for number, rank in enumerate(shown):
-        if rank.key.path != path:
-            path, trace = rank.key.path, _read(rank, options, looks, nsys)
-        if trace is None:
-            continue
-        rows, _, _ = select_rank(trace, rank.key.global_pid, options)
-        most = (MOST_EVENTS - looks.events_n) // (len(shown) - number)
-        about = [
-            finding
+        places = [
+            (self._axes[rank.file], finding.window_ns)
             for finding in findings
-            if finding.rank == _number(rank) or (finding.rank is None and len(shown) == 1)
+            for rank in self._shown
+            if finding in self._findings[rank.key] and finding.window_ns is not None
         ]
-        tracks = others.tracks(rank)
-        yield _traced_rank(rank, rows, options, clocks[rank.file], about, tracks, looks, most)
+        for axis, window in places[:MOST_FINDINGS]:
+            windows[axis.name].append(axis.window(window))
+        return windows
+
+    def of(self, again: RankAgain, rows: RankTrace) -> TracedRank:
+        """Return a rank in the windows that are wanted of it; `wanted` is its place."""
+        rank = self._shown[again.wanted]
+        axis, steps = self._axes[rank.file], find_steps(rows, self._options)
+        most = (MOST_EVENTS - self._events_n) // self.left_n
+        wanted = self._wanted(axis, steps)
+        tracks = self._others.tracks(rank)
+        named = self._named[rank.key]
+        timeline = rank_timeline(rows, steps, self._options, wanted, most, tracks, named)
+        self._events_n += timeline.events_n
+        self._left_out_n += timeline.left_out_n
+        if self._options["perfetto_window"] is not None and not (
+            timeline.tracks or timeline.left_out_n
+        ):
+            start_ns, end_ns = timeline.recorded_ns
+            recorded = f"{format_instant(start_ns)} to {format_instant(end_ns)}"
+            self._outside.append(f"rank {rank.number}: {recorded}")
+        about = findings_track(self._findings[rank.key])
+        if len(about):
+            timeline = replace(timeline, tracks=(about, *timeline.tracks))
+        side = f"{rank.key.side} " if rank.key.side else ""
+        says = f", {axis.says}" if axis.says else ""
+        label = f"{side}rank {rank.number} ({rank.file}){says}"
+        return TracedRank(again.wanted + 1, label, axis.on_axis, timeline)
+
+    def _wanted(self, axis: Axis, steps: Steps | None) -> list[Window]:
+        """Return the windows of a rank in its clock; of each axis the first says the steps."""
+        if self._options["perfetto_window"] is not None:
+            return [self._options["perfetto_window"]]
+        windows = self._windows[axis.name]
+        if axis.name not in self._with_steps and (some := typical_and_worst(steps)):
+            windows += map(axis.window, some)
+            self._with_steps.add(axis.name)
+        return [axis.own_window(window) for window in windows] or [(None, None)]
+
+    def remarks(self, not_shown_n: int) -> list[str]:
+        """Return what is not in the file and how to see it.
+
+        Args:
+            not_shown_n: Ranks that were not to be shown.
+        """
+        said = []
+        if not_shown_n:
+            ranks = counted(not_shown_n, "rank")
+            said.append(f"{ranks} left out (--ranks names those to show)")
+        if self.lost_n:
+            said.append(f"{counted(self.lost_n, 'rank')} missing, which could not be read again")
+        if self._outside:
+            ranks = counted(len(self._outside), "rank")
+            said.append(
+                f"--perfetto-window is outside of what {ranks} recorded ({self._outside[0]})"
+            )
+        if self._left_out_n:
+            rows = counted(
+                self._left_out_n, "operation, call or range", "operations, calls and ranges"
+            )
+            said.append(
+                f"{rows} left out, since {MOST_EVENTS:,} events fit (--perfetto-window or --ranks "
+                "choose fewer)"
+            )
+        return said
 
 
-def _read(rank: Rank, options: Mapping[str, Any], looks: _Looks, nsys: str | None) -> Trace | None:
-    reads = timeline_reads()
-    tables = needed_tables(reads, options)
-    try:
-        with open_report(
-            rank.key.path, tables, export_dir=options["export_dir"], nsys=nsys
-        ) as report:
-            return read_trace(report, reads, options)
-    except ReportError as error:
-        looks.failed.append(error.message)
-        return None
+def _about(rank: Rank, findings: Sequence[Finding], ranks_n: int) -> list[Finding]:
+    """Return the findings on a rank; those on none in particular are on the only one."""
+    number = _number(rank)
+    if number is None:
+        return []
+    return [
+        finding
+        for finding in findings
+        if finding.rank == number or (finding.rank is None and ranks_n == 1)
+    ]
 
 
-def _traced_rank(
-    rank: Rank,
-    rows: RankTrace,
-    options: Mapping[str, Any],
-    clock: _Clock,
-    findings: Sequence[Finding],
-    tracks: Sequence[Track],
-    looks: _Looks,
-    most_events: int,
-) -> TracedRank:
-    """Return a rank in the windows that are wanted of it; of each axis the first says the steps."""
-    steps = find_steps(rows, options)
-    wanted: list[Window] = [options["perfetto_window"] or (None, None)]
-    if options["perfetto_window"] is None:
-        windows = looks.windows[clock.axis]
-        if clock.axis not in looks.with_steps and (some := typical_and_worst(steps)):
-            windows += [_shifted(window, clock.shift_ns) for window in some]
-            looks.with_steps.add(clock.axis)
-        if windows:
-            wanted = [_shifted(window, -clock.shift_ns) for window in windows]
-    timeline = rank_timeline(rows, steps, options, wanted, most_events, tracks)
-    looks.events_n += timeline.events_n
-    looks.left_out_n += timeline.left_out_n
-    about = findings_track(findings)
-    if len(about):
-        timeline = replace(timeline, tracks=(about, *timeline.tracks))
-    side = f"{rank.key.side} " if rank.key.side else ""
-    says = f", {clock.says}" if clock.says else ""
-    return TracedRank(f"{side}rank {rank.number} ({rank.file}){says}", clock.shift_ns, timeline)
+def _named(about: Sequence[Finding], findings: Sequence[Finding]) -> list[Named]:
+    """Return the operations that the first findings without a window name as evidence.
 
-
-def _left_out(looks: _Looks, ranks_n: int) -> list[str]:
-    """Return what is not in the file and how to see it."""
-    said = []
-    if ranks_n:
-        said.append(f"{counted(ranks_n, 'rank')} left out (--ranks names those to show)")
-    if looks.left_out_n:
-        rows = counted(looks.left_out_n, "operation, call or range", "operations, calls and ranges")
-        said.append(
-            f"{rows} left out, since {MOST_EVENTS:,} events fit (--perfetto-window or --ranks "
-            "choose fewer)"
+    Args:
+        about: Findings on a rank.
+        findings: All, in order.
+    """
+    lines = []
+    for number, finding in enumerate(findings[:MOST_FINDINGS], 1):
+        names = frozenset(
+            value for cell in finding.evidence for name, value in cell.where if name == "name"
         )
-    return said
+        if finding in about and finding.window_ns is None and names:
+            lines.append(Named(f"finding {number}: {finding.title}", finding.device_id, names))
+    return lines

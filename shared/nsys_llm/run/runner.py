@@ -82,7 +82,7 @@ def run_recipe(
             other, compared = run_compared(folder.path, given, executor, console)
             code = max(code, other)
             results = replace(results, report=with_verdict(results.report, compared))
-        summary, written = _write(folder, results, code, console, nsys)
+        summary, written = _write(folder, results, code, console)
         record = {
             **_framework_record(run, executor, started),
             **(analysis_record or {}),
@@ -110,7 +110,7 @@ def _results(run: Run, executor: Executor, console: Console) -> Part:
 
 
 def _write(
-    folder: OutputFolder, results: Part, code: ExitCode, console: Console, nsys: str | None
+    folder: OutputFolder, results: Part, code: ExitCode, console: Console
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Write all files of a run; return its summary, and the files with their labels."""
     run, tables, report = results.run, results.tables, results.report
@@ -121,7 +121,7 @@ def _write(
         if run.options["perfetto"]:
             from nsys_llm.run.perfetto import write_perfetto
 
-            written |= write_perfetto(folder.path, run, tables, report.findings, console, nsys)
+            written |= write_perfetto(folder.path, run, tables, report.findings, console)
     return summary, written
 
 

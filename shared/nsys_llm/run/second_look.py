@@ -1,7 +1,7 @@
 """A second look at some ranks, once the tables say where: what they did in a few windows.
 
-Rows of a rank never travel. The ranks are read again where they were read before, and what comes
-back is joined to what can be seen.
+The ranks are read again where they were read before, and what comes back is joined to what can be
+seen.
 """
 
 from __future__ import annotations
@@ -13,23 +13,18 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.analyses.timeline.step_lanes import Lane, LaneWindow, rank_lanes
+from nsys_llm.analyses.timeline.step_lanes import Lane, rank_lanes
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ReportError
 from nsys_llm.manifest.manifest import timeline_reads
-from nsys_llm.profile.inputs import open_report
-from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.report.run import Run
 from nsys_llm.run.executors import Executor, chunked
+from nsys_llm.run.read_again import RankAgain, by_profile, read_again
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.selection import select_rank
+from nsys_llm.trace.rank_trace import RankTrace
 
 #: What a lane shows nothing of.
 _NOT_READ: Final = ("nvtx_events", "memory_events")
-
-#: Ranks of one profile, each with where to look.
-_Chunk = Sequence[tuple[str, Sequence[tuple[RankKey, Sequence[LaneWindow]]]]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Looked:
 
     Attributes:
         lanes: By rank.
-        failed: Why profiles could not be read again.
+        failed: Why ranks could not be read again.
     """
 
     lanes: Mapping[RankKey, tuple[Lane, ...]] = field(default_factory=dict)
@@ -66,42 +61,41 @@ def look_again(
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     ranks = [rank for rank in run.ranks if rank.key in working]
     plan = look.plan(run.partial, ranks, tables, run.options)
-    by_path: dict[str, list[tuple[RankKey, Sequence[LaneWindow]]]] = {}
-    for key, windows in plan.windows.items():
-        by_path.setdefault(key.path, []).append((key, windows))
+    labels = {rank.key: rank.file for rank in ranks}
+    wanted = (RankAgain(key, labels[key], windows) for key, windows in plan.windows.items())
     mapper = partial(look_at_profiles, engine=plan.engine, options=unfiltered(run.options))
     looked = Looked()
-    if by_path:
-        chunks = chunked(list(by_path.items()), executor.workers_n)
+    if profiles := by_profile(wanted):
+        chunks = chunked(profiles, executor.workers_n)
         looked = executor.reduce(mapper, chunks, merge_looks, lambda _: None)
     for reason in looked.failed:
         console.warn(f"timeline: {reason}")
     return look.tabulate(plan, looked.lanes)
 
 
-def look_at_profiles(chunk: _Chunk, *, engine: str, options: Mapping[str, Any]) -> Looked:
+def look_at_profiles(
+    chunk: Sequence[Sequence[RankAgain]], *, engine: str, options: Mapping[str, Any]
+) -> Looked:
     """Read some profiles, one after the other, and return what some of their ranks did.
 
     Args:
-        chunk: Which, and where.
+        chunk: The ranks of each profile, and in which windows (`LaneWindow`).
         engine: Whose rules tell the categories of kernels.
         options: Of the run without its filters.
     """
+
+    def lanes_of(rank: RankAgain, rows: RankTrace) -> tuple[Lane, ...]:
+        return rank_lanes(rows, rank.wanted, engine, options)
+
     reads = [read for read in timeline_reads() if read.table not in _NOT_READ]
-    tables = needed_tables(reads, options)
     lanes: dict[RankKey, tuple[Lane, ...]] = {}
-    failed = []
-    for path, ranks in chunk:
-        try:
-            with open_report(path, tables, export_dir=options["export_dir"], again=True) as opened:
-                trace = read_trace(opened, reads, options)
-        except ReportError as error:
-            failed.append(error.message)
-            continue
-        for key, windows in ranks:
-            rows, _, _ = select_rank(trace, key.global_pid, options)
-            lanes[key] = rank_lanes(rows, windows, engine, options)
-    return Looked(lanes, tuple(failed))
+    failed: list[str] = []
+    for seen in read_again(chunk, reads, options, lanes_of):
+        if seen.made is not None:
+            lanes[seen.key] = seen.made
+        elif seen.reason is not None:
+            failed.append(seen.reason)
+    return Looked(lanes, (*dict.fromkeys(failed),))
 
 
 def merge_looks(parts: Sequence[Looked]) -> Looked:

@@ -6,26 +6,23 @@ and nothing else, not even `nsys_recipe`.
 
 from __future__ import annotations
 
-import os
 import socket
-import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.steps.step_filter import found_steps
 from nsys_llm.analyses.wall.split import map_wall
-from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.declared import TableRead
-from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.manifest import load_manifest, timeline_reads
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace, table_source
 from nsys_llm.report.analysis import Analysis
+from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.code_stamp import code_stamp, other_code
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.filters import Finders
@@ -74,7 +71,7 @@ def map_profiles(
     analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
     outcomes, partials = [], [analysis.partial()]
     for profile in profiles:
-        with _Boundary(profile) as boundary:
+        with Boundary(profile) as boundary:
             outcome, parts = _map_profile(profile, reads, analysis, options, only)
             outcomes.append(outcome)
             partials += parts
@@ -104,9 +101,13 @@ def _map_profile(
     only: frozenset[RankKey] | None,
 ) -> tuple[ProfileOutcome, list[Any]]:
     """Return what became of a profile, and a partial of each rank; its trace is kept no longer."""
+    tables = needed_tables(reads, options)
+    if options.get("perfetto"):
+        # It is read once more for that, and exported once.
+        tables = (*dict.fromkeys((*tables, *needed_tables(timeline_reads(), options))),)
     with open_report(
         profile.path,
-        needed_tables(reads, options),
+        tables,
         export_dir=options.get("export_dir"),
         nsys=options.get("nsys"),
     ) as opened:
@@ -170,54 +171,3 @@ def ranged_coverage(
         return coverage
     missing = analysis.missing_ranges(partial, key)
     return tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
-
-
-def _where(error: Exception) -> str:
-    """Return the frames of an error without the folders that this machine keeps its code in."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return "\n".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
-
-
-class _Boundary:
-    """Keeps what goes wrong with one profile from stopping the others."""
-
-    def __init__(self, profile: ProfileInput) -> None:
-        self._profile = profile
-        self.failure: ProfileOutcome | None = None
-
-    def __enter__(self) -> _Boundary:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, UsageError):
-            return False  # nothing that another profile would not meet
-        if isinstance(error, ReportError):
-            self.failure = self._failed(error.message)
-        elif isinstance(error, Exception):
-            # Not the profile's fault as far as we know: it is told as ours, and ends in exit 4.
-            words = " ".join(str(error).split())[:200]
-            kind_name = type(error).__name__
-            reason = (
-                f"{self._profile.label}: internal error of nsys-llm-recipes ({kind_name}: {words})."
-            )
-            self.failure = self._failed(reason, _where(error))
-        return self.failure is not None
-
-    def _failed(self, reason: str, fault: str | None = None) -> ProfileOutcome:
-        # Outputs name no folders of this machine, and libraries do.
-        reason = reason.replace(f"{Path(self._profile.path).parent}{os.sep}", "")
-        # A file's name may hold bytes that are no text; tables and JSON take text only.
-        reason = reason.encode("utf-8", "backslashreplace").decode("utf-8")
-        return ProfileOutcome(
-            self._profile.path,
-            self._profile.label,
-            None,
-            reason=reason,
-            fault=fault,
-            side=self._profile.side,
-        )

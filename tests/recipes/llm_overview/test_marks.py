@@ -80,3 +80,20 @@ def found(**given):
 )  # fmt: skip
 def test_marks(given, wanted):
     assert found(**given) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        # Which kernels or what idle time it is about cannot be seen.
+        ({"culprit": "kernel:pointwise"}, []),
+        ({"cause": "host_sync"}, []),
+        ({"culprit": "phase:decode"}, []),
+        # What tables alone say.
+        ({"culprit": "rank:1"}, [(1, 950, 1_950)]),
+        ({"window_start_ns": 1_900, "window_end_ns": 5_000}, [(1, 1_900, 1_950)]),
+    ],
+)
+def test_a_lane_that_was_lost_is_marked_only_where_tables_say(monkeypatch, given, wanted):
+    monkeypatch.setitem(globals(), "BOTH", [(gpu, None) for gpu, _ in BOTH])
+    assert found(**given) == wanted

@@ -12,7 +12,12 @@ from quick_run import quick
 from results import analyse, differences, read_frames, read_report, read_results
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.llm_overview.tables.opportunities import _overlap, grouped_findings
+from nsys_llm.recipes.llm_overview.tables.opportunities import (
+    Opportunity,
+    _overlap,
+    grouped_findings,
+    opportunity_rows,
+)
 from nsys_llm.report.findings import CAPTURE, Finding
 from nsys_llm.report.gains import Gain
 from nsys_llm.testing.demo import write_demo
@@ -297,6 +302,22 @@ def test_findings_on_one_culprit_are_one_opportunity_led_by_the_largest():
     large = finding(90, title="large", culprit="rank:2")
     other = finding(70, title="other", culprit="rank:3")
     assert groups_of(small, other, large) == [["large", "small"], ["other"]]
+
+
+def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
+    here = {"culprit": "rank:2", "rank": 0, "device_id": 0}
+    lead = finding(90, title="lead", **here)
+    elsewhere = finding(80, title="elsewhere", **{**here, "rank": 1}, window_ns=(1, 2))
+    merged = finding(70, title="merged", **here, window_ns=(3, 4))
+    last = finding(60, title="last", **here, window_ns=(5, 6))
+
+    def window_of(*some):
+        (row,) = opportunity_rows([Opportunity(tuple(("r", one) for one in some))], None)
+        return row["window_start_ns"], row["window_end_ns"]
+
+    assert window_of(lead, elsewhere, merged, last) == (3, 4)
+    assert window_of(last, merged) == (5, 6)
+    assert window_of(lead, elsewhere) == (None, None)
 
 
 def test_findings_on_one_cause_are_one_only_on_one_gpu_and_one_stretch():

@@ -15,10 +15,11 @@ from quick_run import quick, quick_run
 from results import analyse, read_frames
 
 from nsys_llm.core.errors import ReportError
+from nsys_llm.recipes.llm_overview.findings.answer import caveats
 from nsys_llm.recipes.llm_overview.tables import timeline, views
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.run import second_look
+from nsys_llm.run import read_again, second_look
 from nsys_llm.run.executors import Inline
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
@@ -249,18 +250,48 @@ def test_without_steps_the_whole_run_is_shown_and_without_work_nothing(tmp_path)
 
 def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
     run = quick_run("llm_overview", demo[0])
-    tables, console, opened = run_tables(run), Console(), second_look.open_report
+    tables, console, opened = run_tables(run), Console(), read_again.open_report
 
     def gone(path, *others, **named):
         if path.endswith("rank1.sqlite"):
             raise ReportError("rank1.sqlite: is gone.")
         return opened(path, *others, **named)
 
-    monkeypatch.setattr(second_look, "open_report", gone)
+    monkeypatch.setattr(read_again, "open_report", gone)
     rows = second_look.look_again(run, tables, executor=Inline(), console=console)
     states = rows["timeline"][rows["timeline"]["part"].isin(STATES)]
     assert sorted(states["rank"].unique()) == [0, 2, 3]
     assert console.said == ["timeline: rank1.sqlite: is gone."]
+    lost = rows["timeline"][rows["timeline"]["part"] == "not read"]
+    assert lost[["view", "rank"]].to_numpy().tolist() == [[1, 1], [2, 1]]
+    for view, lane in rows["timeline"].groupby("view"):
+        (length_ns,) = lost[lost["view"] == view]["duration_ns"]
+        whole_ns = (lane["since_ns"] + lane["duration_ns"]).max() - lane["since_ns"].min()
+        assert length_ns == whole_ns
+        # It keeps its place.
+        assert lane["rank"].drop_duplicates().tolist() == [0, 1, 2, 3]
+    (said,) = caveats({**tables, **rows})
+    assert said.startswith("The timeline does not show what ran on `rank1`: the profile could not")
+    assert caveats({**tables, "timeline": states}) == []
+
+
+def test_a_fault_in_one_lane_leaves_that_one_out_and_names_it(demo, monkeypatch):
+    run = quick_run("llm_overview", demo[0])
+    tables, console, lanes_of = run_tables(run), Console(), second_look.rank_lanes
+
+    def faulty(rows, windows, *others):
+        if next(iter(windows)).start_ns == start_ns:
+            raise KeyError("planted")
+        return lanes_of(rows, windows, *others)
+
+    plan = timeline.plan(run.partial, list(run.ranks), tables, run.options)
+    start_ns = plan.windows[run.ranks[2].key][0].start_ns
+    monkeypatch.setattr(second_look, "rank_lanes", faulty)
+    rows = second_look.look_again(run, tables, executor=Inline(), console=console)["timeline"]
+    assert sorted(rows[rows["part"].isin(STATES)]["rank"].unique()) == [0, 1, 3]
+    assert console.said == [
+        "timeline: rank2: internal error of nsys-llm-recipes (KeyError: 'planted')."
+    ]
 
 
 def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
@@ -268,7 +299,7 @@ def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
     report.write_bytes(b"a report")
     with (
         pytest.raises(ReportError, match=r"its export was not kept; give --export-dir\.$"),
-        second_look.open_report(str(report), ("kernels",), again=True),
+        read_again.open_report(str(report), ("kernels",), again=True),
     ):
         raise AssertionError("opened")
 
@@ -285,16 +316,35 @@ def test_every_mode_gives_the_same_rows(demo, shown, tmp_path):
         )
 
 
+def about(rank, device_id=0, culprit=None):
+    return {"rank": rank, "device_id": device_id, "culprit": culprit}
+
+
 def test_of_too_many_gpus_those_that_matter_are_shown_and_some_of_all():
-    gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}") for number in range(1_024)]
-    found = [{"rank": 777}, {"rank": None}, {"rank": 13}]
-    path = [{"rank": 901}, {"rank": 13}]
+    gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}", 100) for number in range(1_024)]
+    gpus[500] = views.Gpu(_Numbered(500), 0, "rank500", 122)
+    found = [about(777), about(None), about(13, culprit="rank:14")]
+    path = [{"rank": 901}, {"rank": 13}, {"rank": None}]
     shown = [gpu.rank.number for gpu in views.chosen_gpus(gpus, found, path)]
     assert len(shown) == len(set(shown)) == views.MOST_LANES
-    assert {777, 13, 901} <= set(shown)
+    assert {777, 13, 14, 901, 500, 0} <= set(shown)
     assert shown == sorted(shown)
     assert max(right - left for left, right in pairwise(shown)) < 40
     assert views.chosen_gpus(gpus[:64], found, path) == gpus[:64]
+
+
+def test_the_first_findings_are_shown_wherever_their_gpus_stand():
+    """Eight GPUs a rank: 40 findings and a long path name more GPUs than there are lanes."""
+    gpus = [views.Gpu(_Numbered(at // 8), at % 8, f"{at}", 100) for at in range(1_024)]
+    found = [about(127 - number, 7) for number in range(40)]
+    path = [{"rank": number} for number in range(64)]
+    shown = [(gpu.rank.number, gpu.device_id) for gpu in views.chosen_gpus(gpus, found, path)]
+    assert len(shown) == views.MOST_LANES
+    assert {(row["rank"], row["device_id"]) for row in found} <= set(shown)
+    many = [about(127 - number // 8, 7 - number % 8) for number in range(100)]
+    shown = [(gpu.rank.number, gpu.device_id) for gpu in views.chosen_gpus(gpus, many, path)]
+    first = [(row["rank"], row["device_id"]) for row in many[: views.MOST_LANES]]
+    assert shown == sorted(first)
 
 
 class _Numbered:

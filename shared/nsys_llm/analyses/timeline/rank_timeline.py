@@ -7,8 +7,10 @@ from typing import Any
 
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.timeline.recorded import (
+    Named,
     Recorded,
     memory_counters,
+    named_track,
     reaching_in,
     recorded_counters,
     recorded_tracks,
@@ -26,6 +28,7 @@ def rank_timeline(
     wanted: Sequence[tuple[int | None, int | None]],
     most_events: int,
     others: Sequence[Track] = (),
+    named: Sequence[Named] = (),
 ) -> RankTimeline:
     """Return the timeline of a rank in some windows.
 
@@ -36,22 +39,25 @@ def rank_timeline(
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
         most_events: How many events there may be; lines of findings and paths are not counted.
         others: Lines of what is known of the rank only beside others, of the whole run.
+        named: Operations to show on lines of their own, too.
     """
     rows = Recorded.of(trace, options)
     at_ns, weight = rows.starts(waits=bool(others), memory=bool(len(trace.tables["memory_events"])))
-    last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns) + 1
+    last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns)
+    first_ns = int(at_ns.min()) if at_ns.size else last_ns
     windows: list[Window] = [
         (
-            int(at_ns.min(initial=0)) if start_ns is None else start_ns,
-            last_ns if end_ns is None else end_ns,
+            first_ns if start_ns is None else start_ns,
+            last_ns + 1 if end_ns is None else end_ns,
         )
         for start_ns, end_ns in wanted
     ]
     windows = [window for window in windows if window[0] < window[1]]
     room = windows_with_room(windows, at_ns, weight, most_events)
     if not len(room.windows_ns):
-        return RankTimeline((), (), room.left_out_n)
+        return RankTimeline((), (), room.left_out_n, (first_ns, last_ns))
     tracks = [
+        *(named_track(rows, some, room.windows_ns) for some in named),
         *step_track(steps, room.windows_ns),
         *wall_tracks(trace, room.windows_ns),
         *idle_tracks(trace, options, room.windows_ns),
@@ -65,4 +71,5 @@ def rank_timeline(
             *memory_counters(trace, room.windows_ns),
         ),
         room.left_out_n,
+        (first_ns, last_ns),
     )

@@ -34,8 +34,9 @@ def windows_with_room(
         wanted: Start and end of each, in any order; they may overlap.
         at_ns: Shape (rows,), when each row starts.
         weight: Shape (rows,), how many events it becomes.
-        most: How many events there may be.
+        most: How many events there may be; what is less than none is none.
     """
+    most = max(most, 0)
     order = np.argsort(at_ns, kind="stable")
     at_ns = at_ns[order]
     before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(weight[order])))

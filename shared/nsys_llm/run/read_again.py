@@ -1,0 +1,90 @@
+"""Some ranks of a run, read once more, when the tables say where to look.
+
+Rows of a rank never travel: whoever reads a rank again makes of it what is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from nsys_llm.manifest.declared import TableRead
+from nsys_llm.profile.inputs import ProfileInput, open_report
+from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.run.boundary import Boundary
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.selection import select_rank
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RankAgain:
+    """A rank that is read again.
+
+    Attributes:
+        key: Profile and process.
+        label: What it is called.
+        wanted: What is wanted of it, for whoever looks.
+    """
+
+    key: RankKey
+    label: str
+    wanted: Any = None
+
+
+@dataclass(frozen=True)
+class Seen(Generic[T]):
+    """What came of reading a rank again.
+
+    Attributes:
+        key: Of the rank.
+        made: What was made of its rows; None where it could not be read.
+        reason: Why not, with the rank's name; None where it could.
+    """
+
+    key: RankKey
+    made: T | None
+    reason: str | None = None
+
+
+def by_profile(ranks: Iterable[RankAgain]) -> list[tuple[RankAgain, ...]]:
+    """Return the ranks of each profile together, in the order of first ranks."""
+    by_path: dict[str, list[RankAgain]] = {}
+    for rank in ranks:
+        by_path.setdefault(rank.key.path, []).append(rank)
+    return [tuple(some) for some in by_path.values()]
+
+
+def read_again(
+    profiles: Iterable[Sequence[RankAgain]],
+    reads: Sequence[TableRead],
+    options: Mapping[str, Any],
+    look: Callable[[RankAgain, RankTrace], T],
+) -> Iterator[Seen[T]]:
+    """Read profiles, one after the other and each once; what goes wrong costs one rank only.
+
+    Args:
+        profiles: The ranks of each.
+        reads: What to read.
+        options: Of the run without its filters.
+        look: What to make of the rows of a rank.
+    """
+    tables = needed_tables(reads, options)
+    for ranks in profiles:
+        path, more = ranks[0].key.path, f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+        trace = None
+        with Boundary(ProfileInput(path, f"{ranks[0].label}{more}")) as opening:
+            export_dir = options["export_dir"]
+            with open_report(path, tables, export_dir=export_dir, again=True) as opened:
+                trace = read_trace(opened, reads, options)
+        for rank in ranks:
+            made, failure = None, opening.failure
+            if trace is not None:
+                with Boundary(ProfileInput(path, rank.label)) as looking:
+                    rows, _, _ = select_rank(trace, rank.key.global_pid, options)
+                    made = look(rank, rows)
+                failure = looking.failure
+            yield Seen(rank.key, made, None if failure is None else failure.reason)

@@ -1,0 +1,86 @@
+"""Ranks that are read a second time: each profile once, and a fault costs one rank only."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.run import read_again
+from nsys_llm.run.read_again import RankAgain, by_profile
+from nsys_llm.trace.identity import RankKey
+
+#: Ranks 0 and 2 are processes of one profile, 1 and 3 of another.
+RANKS = [RankAgain(RankKey(f"/in/{rank % 2}", rank), f"rank{rank}", rank) for rank in range(4)]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What is opened, in order; profiles hold nothing."""
+    paths = []
+
+    @contextmanager
+    def open_report(path, tables, *, export_dir, again):
+        assert (tables, export_dir, again) == ((), None, True)
+        paths.append(path)
+        if path in missing:
+            raise missing[path]
+        yield path
+
+    missing = {}
+    monkeypatch.setattr(read_again, "open_report", open_report)
+    monkeypatch.setattr(read_again, "read_trace", lambda path, *_: path)
+    monkeypatch.setattr(read_again, "select_rank", lambda trace, pid, _: ((trace, pid), (), ()))
+    return paths, missing
+
+
+def seen(look):
+    return [
+        (one.key.global_pid, one.made, one.reason)
+        for one in read_again.read_again(by_profile(RANKS), (), {"export_dir": None}, look)
+    ]
+
+
+def test_each_profile_is_opened_once_though_its_ranks_are_no_neighbors(opened):
+    made = seen(lambda rank, rows: (rank.wanted, *rows))
+    assert opened[0] == ["/in/0", "/in/1"]
+    assert made == [(n, (n, f"/in/{n % 2}", n), None) for n in (0, 2, 1, 3)]
+
+
+def test_a_fault_costs_one_rank_which_is_named(opened):
+    def look(rank, _):
+        if rank.label == "rank2":
+            raise IndexError("out of it")
+        return "made"
+
+    reason = "rank2: internal error of nsys-llm-recipes (IndexError: out of it)."
+    assert seen(look) == [
+        (0, "made", None),
+        (2, None, reason),
+        *((n, "made", None) for n in (1, 3)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ReportError("0.sqlite: is gone."), "0.sqlite: is gone."),
+        (
+            OSError("/in/x broke"),
+            "rank0 and 1 more: internal error of nsys-llm-recipes (OSError: x broke).",
+        ),
+    ],
+)
+def test_a_profile_that_cannot_be_opened_costs_its_ranks(opened, error, reason):
+    opened[1]["/in/0"] = error
+    assert seen(lambda *_: "made") == [
+        *((n, None, reason) for n in (0, 2)),
+        *((n, "made", None) for n in (1, 3)),
+    ]
+
+
+def test_what_no_rank_would_survive_ends_it(opened):
+    opened[1]["/in/1"] = UsageError("stop")
+    with pytest.raises(UsageError, match="stop"):
+        seen(lambda *_: "made")
