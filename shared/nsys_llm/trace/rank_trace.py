@@ -122,7 +122,7 @@ class RankTrace:
             name: Of the table.
             extra: Further columns for its rows.
         """
-        calls = Table({**self.tables[name].columns, **(extra or {})})
+        calls = self.tables[name].plus(**(extra or {}))
         keep = sane_times(calls["start_ns"], calls["end_ns"])
         broken = calls.take(~keep)
         if name in self.chosen:
