@@ -18,9 +18,11 @@ from nsys_llm.numeric.intervals import (
     covered_ns,
     gaps_within,
     intersect_intervals,
+    merged_unions,
     starts_inside,
     subtract_intervals,
     total_length_ns,
+    union_before_ns,
     union_intervals,
     union_length_ns,
 )
@@ -81,6 +83,22 @@ def test_an_interval_inside_a_longer_one_changes_no_union():
 )
 def test_the_length_of_a_union_needs_no_union(pairs, covered):
     assert union_length_ns(*columns(pairs)) == covered == total_length_ns(union_of(pairs))
+
+
+@given(intervals, st.lists(st.integers(-3, END + 3), max_size=5), st.integers(1, 3))
+def test_blocks_of_a_union_add_up_to_what_a_bitmap_covers(pairs, instants, block):
+    covered = (bitmap(pairs) > 0).astype(int)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nsys_llm.numeric.intervals._BLOCK", block)
+        assert union_length_ns(*columns(pairs)) == covered.sum()
+        before = union_before_ns(np.array(instants, dtype=np.int64), *columns(pairs))
+    assert before.tolist() == [covered[: max(at, 0)].sum() for at in instants]
+
+
+@given(st.lists(intervals, max_size=4))
+def test_merged_unions_are_the_union_of_all(sets):
+    merged = merged_unions([union_of(pairs) for pairs in sets])
+    assert np.array_equal(merged, union_of([pair for pairs in sets for pair in pairs]))
 
 
 def test_zero_length_intervals_cover_nothing():

@@ -19,6 +19,7 @@ from nsys_llm.core.errors import ReportError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
+from nsys_llm.profile.column_rows import ColumnRows
 from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.sqlite.report import SqliteReport
@@ -87,6 +88,53 @@ def test_integers_of_every_width_are_read(export, kind):
     replace(export, KERNEL, start=pa.array([1, None, 100], kind))
     with ParquetReport(export) as report:
         assert report.read("kernels", ("start_ns",))["start_ns"].tolist() == [1, NULL_INT, 100]
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 2), st.none()), max_size=20),
+    st.integers(1, 4),
+    st.integers(1, 9),
+)
+def test_row_groups_together_are_the_table(tmp_path_factory, values, group_rows, rows_at_a_time):
+    folder = tmp_path_factory.mktemp("r") / "r_pqtdir"
+    folder.mkdir()
+    replace(folder, "StringIds", id=pa.array([], "int32"), value=pa.array([], "string"))
+    texts = [None if value is None else f"t{value}" for value in values]
+    written = pa.table(
+        {
+            "start": pa.array(values, "int64"),
+            "globalTid": pa.array([2**63 + 5] * len(values), "uint64"),
+            "text": pa.array(texts, "string"),
+        }
+    )
+    pq.write_table(written, folder / "NVTX_EVENTS.parquet", row_group_size=group_rows)
+    with pytest.MonkeyPatch.context() as patch, ParquetReport(folder) as report:
+        patch.setattr("nsys_llm.profile.parquet_report._ROWS_AT_A_TIME", rows_at_a_time)
+        rows = report.read("nvtx_events", ("start_ns", "global_tid", "text"))
+    assert rows["start_ns"].tolist() == [NULL_INT if one is None else one for one in values]
+    assert rows["text"].tolist() == texts
+    assert rows["global_tid"].tolist() == [5 - 2**63] * len(values)
+    assert rows["global_tid"].strides == (0,) or not values  # one value, and no memory
+
+
+def test_arrow_never_holds_more_than_some_row_groups(tmp_path, monkeypatch):
+    rows_n, held = 400_000, []
+    folder = tmp_path / "r_pqtdir"
+    folder.mkdir()
+    replace(folder, "StringIds", id=pa.array([], "int32"), value=pa.array([], "string"))
+    names = {name: pa.array(np.arange(rows_n)) for name in ("start", "end", "correlationId")}
+    pq.write_table(pa.table(names), folder / f"{KERNEL}.parquet", row_group_size=2_048)
+    before = pa.total_allocated_bytes()
+    add = ColumnRows.add
+    monkeypatch.setattr(
+        ColumnRows,
+        "add",
+        lambda column, part: (held.append(pa.total_allocated_bytes()), add(column, part)),
+    )
+    with ParquetReport(folder) as report:
+        rows = report.read("kernels", ("start_ns", "end_ns", "correlation_id"))
+    assert rows["end_ns"].tolist() == list(range(rows_n))
+    assert max(held) - before < 3 * 8 * rows_n / 2
 
 
 def test_what_is_true_or_false_is_1_or_0_as_in_sqlite(tmp_path):

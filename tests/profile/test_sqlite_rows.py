@@ -14,6 +14,7 @@ from campaigns.decorations import decorate, remake
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.sqlite import report as sqlite_report
+from nsys_llm.profile.sqlite import rows
 from nsys_llm.profile.sqlite.report import SqliteReport
 from nsys_llm.profile.tables import table_source
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -175,3 +176,25 @@ def test_a_table_without_row_ids_comes_in_one_order_whatever_is_read(tmp_path, s
         )
     assert starts["start_ns"].tolist() == ends["start_ns"].tolist() == sorted(expected)
     assert texts["start_ns"].tolist() == sorted(expected)
+
+
+def test_what_tables_look_like_is_asked_once_for_all_ranks(tmp_path, monkeypatch):
+    paths = [tmp_path / f"r{rank}.sqlite" for rank in range(3)]
+    for rank, path in enumerate(paths):
+        planted(path, Random(rank), 9)
+    with closing(sqlite3.connect(paths[2])) as database, database:
+        database.execute(f"ALTER TABLE {NVTX} ADD COLUMN more INTEGER")
+    asked = []
+    shape_of = rows._asked_shape
+    monkeypatch.setattr(rows, "_SHAPES", {})
+    monkeypatch.setattr(
+        rows,
+        "_asked_shape",
+        lambda database, table: (asked.append(table), shape_of(database, table))[1],
+    )
+    columns = []
+    for path in paths:
+        with SqliteReport(path) as report:
+            columns.append(report.columns("nvtx_events"))
+    assert asked == [NVTX, NVTX]
+    assert columns[0] == columns[1] == columns[2] - {"more"} != columns[2]

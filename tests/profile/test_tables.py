@@ -36,6 +36,33 @@ def test_a_mask_that_leaves_all_copies_nothing():
     assert table.take(np.ones(3, dtype=bool)) is table
 
 
+def test_columns_that_nobody_asks_for_are_not_taken():
+    class Asked(dict):
+        def __init__(self, columns):
+            super().__init__(columns)
+            self.names = []
+
+        def __getitem__(self, name):
+            self.names.append(name)
+            return super().__getitem__(name)
+
+    columns = Asked(table_of(4).columns)
+    taken = Table(columns).take(np.array([True, False, True, True]))
+    assert (len(taken), "own" in taken, "other" in taken) == (3, True, False)
+    assert list(taken.columns) == ["same", "own"]
+    assert columns.names == []
+    assert taken["own"] is taken["own"]
+    assert columns.names == ["own"]
+
+
+def test_a_further_column_stands_beside_rows_that_were_taken():
+    taken = table_of(4).take(np.array([True, False, True, True]))
+    more = taken.plus(half=taken["own"] // 2).take(np.array([False, True, True]))
+    assert (len(more), more["own"].tolist(), more["half"].tolist()) == (2, [4, 9], [2, 4])
+    assert list(more.columns) == ["same", "own", "half"]
+    assert "half" not in taken
+
+
 @pytest.mark.parametrize("tid", [0, 0x123456, 0xFFFFFF])
 def test_a_thread_belongs_to_its_process_and_null_to_none(tid):
     pid = (5 << 56) | (4101 << 24)

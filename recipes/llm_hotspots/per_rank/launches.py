@@ -128,10 +128,10 @@ def _launch_calls(trace: RankTrace, calls: Table, held: HeldCalls) -> Table:
     """Return the calls that launch kernels or graphs, with columns `graph` and `profiler_ns`."""
     kinds = {key: classify_api(text) for key, text in trace.strings.items()}
     ids = [key for key, kind in kinds.items() if kind in LAUNCH_CLASSES]
-    calls = Table({**calls.columns, "profiler_ns": held.each(len(calls))})
+    calls = calls.plus(profiler_ns=held.each(len(calls)))
     found = calls.take(np.isin(calls["name_id"], ids))
     graph = np.isin(found["name_id"], [key for key in ids if kinds[key] == "graph_launch"])
-    return Table({**found.columns, "graph": graph})
+    return found.plus(graph=graph)
 
 
 def _of_device(launched: Table, device: int, trace: RankTrace) -> Table:

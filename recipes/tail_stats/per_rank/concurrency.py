@@ -6,6 +6,7 @@ started in it and the one that reaches furthest of those before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -39,12 +40,17 @@ class Timeline:
     label: IntArray
 
     @classmethod
-    def of(cls, start_ns: IntArray, end_ns: IntArray, lane: IntArray, label: IntArray) -> Timeline:
-        """Return the timeline of operations in any order."""
+    def of(cls, start_ns: IntArray, *columns: Callable[[], IntArray]) -> Timeline:
+        """Return the timeline of operations in any order.
+
+        Args:
+            start_ns: Of the operations.
+            columns: Make the others, which are never all there in both orders.
+        """
         if (start_ns[1:] >= start_ns[:-1]).all():
-            return cls(start_ns, end_ns, lane, label)
+            return cls(start_ns, *(column() for column in columns))
         order = np.argsort(start_ns, kind="stable")
-        return cls(start_ns[order], end_ns[order], lane[order], label[order])
+        return cls(start_ns[order], *(column()[order] for column in columns))
 
     @cached_property
     def _reach(self) -> IntArray:

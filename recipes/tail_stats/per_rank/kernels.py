@@ -20,7 +20,7 @@ from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, first_of_each, joined, summed
-from nsys_llm.numeric.intervals import IntArray, clip_to_windows, total_length_ns, union_length_ns
+from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
 from nsys_llm.numeric.longest import candidate_rows, longest_starts
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.graph_nodes import is_graph_node
@@ -276,8 +276,8 @@ def _busy_ns(trace: RankTrace, device: int, windows: IntArray) -> int:
         selected = op["device_id"] == device
         starts.append(_chosen(op["start_ns"], selected))
         ends.append(_chosen(op["end_ns"], selected))
-    _, start_ns, end_ns = clip_to_windows(joined(starts), joined(ends), windows)
-    return union_length_ns(start_ns, end_ns)
+    before_ns = union_before_ns(windows.ravel(), joined(starts), joined(ends)).reshape(-1, 2)
+    return int((before_ns[:, 1] - before_ns[:, 0]).sum())
 
 
 def _windows(

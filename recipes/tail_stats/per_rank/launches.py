@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -48,7 +49,7 @@ class Launches:
     keys: tuple[Key, ...]
     key: IntArray
 
-    @property
+    @cached_property
     def duration_ns(self) -> IntArray:
         """Duration of each."""
         return np.asarray(self.rows["end_ns"] - self.rows["start_ns"])

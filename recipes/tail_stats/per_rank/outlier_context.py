@@ -176,9 +176,14 @@ def _timeline(
         labels += kinds
         classes += [_GRAPH if name == "graph_traces" else _COPY] * len(kinds)
         parts.append((op, code))
-    starts, ends, lanes = (
-        np.concatenate([op[name] for op, _ in parts])
-        for name in ("start_ns", "end_ns", "stream_id")
+
+    def column(name: str) -> IntArray:
+        return np.concatenate([op[name] for op, _ in parts])
+
+    timeline = Timeline.of(
+        column("start_ns"),
+        lambda: column("end_ns"),
+        lambda: column("stream_id"),
+        lambda: np.concatenate([label for _, label in parts]),
     )
-    timeline = Timeline.of(starts, ends, lanes, np.concatenate([label for _, label in parts]))
     return timeline, np.array(classes, dtype=np.int64), labels

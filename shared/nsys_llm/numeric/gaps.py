@@ -51,9 +51,12 @@ def start_order(
         ties: What orders operations of one start, most significant first: for some of them, which
             are few, arrays of their shape.
     """
-    steps = np.diff(start_ns)
-    order = np.argsort(start_ns, kind="stable") if (steps < 0).any() else None
-    equal = steps == 0 if order is None else np.diff(start_ns[order]) == 0
+    order, ordered = None, start_ns
+    if (start_ns[1:] < start_ns[:-1]).any():
+        order = np.argsort(start_ns, kind="stable")
+        ordered = start_ns[order]
+    equal = ordered[1:] == ordered[:-1]
+    del ordered
     if not equal.any():
         return order
     order = np.arange(start_ns.size) if order is None else order

@@ -5,6 +5,7 @@ Intervals are half-open, [start, end). All arrays are int64. A zero-length inter
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -41,7 +42,33 @@ def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
     if starts.size == 0:
         return np.empty((0, 2), dtype=np.int64)
     starts, ends = _in_order(starts, ends)
-    reach = np.maximum.accumulate(ends)
+    return _joined_where_none_is_open(starts, np.maximum.accumulate(ends))
+
+
+def merged_unions(unions: Sequence[IntArray]) -> IntArray:
+    """Return the union of sets of intervals, as `union_intervals` does.
+
+    Args:
+        unions: Shape (n, 2) each, sorted and disjoint, without zero-length intervals.
+    """
+    filled = [spans for spans in unions if len(spans)]
+    if len(filled) < 2:
+        return filled[0] if filled else np.empty((0, 2), dtype=np.int64)
+    # Before the nth start all is over if n - 1 have ended: which end is whose does not matter.
+    starts, ends = (np.concatenate([spans[:, side] for spans in filled]) for side in (0, 1))
+    starts.sort(kind="stable")  # which merges what is in order
+    ends.sort(kind="stable")
+    return _joined_where_none_is_open(starts, ends)
+
+
+def _joined_where_none_is_open(starts: IntArray, reach: IntArray) -> IntArray:
+    """Return intervals joined where they overlap or touch, shape (m, 2).
+
+    Args:
+        starts: Shape (n,), ascending, at least one.
+        reach: Shape (n,), ascending: all that has begun with the nth has ended then, unless the
+            next starts earlier.
+    """
     opens = starts[1:] > reach[:-1]
     # Starts lie together, and so do ends: what follows reads one of the two at a time.
     joined = np.empty((2, np.count_nonzero(opens) + 1), dtype=np.int64)
@@ -57,13 +84,7 @@ def union_length_ns(start_ns: IntArray, end_ns: IntArray) -> int:
         start_ns: Shape (n,), in any order.
         end_ns: Shape (n,), `end_ns >= start_ns`.
     """
-    if start_ns.size == 0:
-        return 0
-    starts, ends = _in_order(start_ns, end_ns)
-    reach = np.maximum.accumulate(ends)
-    # Each interval adds what it reaches beyond all that started before it.
-    added_ns = reach[1:] - np.maximum(starts[1:], reach[:-1])
-    return int(reach[0] - starts[0] + np.maximum(added_ns, 0).sum())
+    return sum(int(added_ns.sum()) for _, _, added_ns in _growth(*_in_order(start_ns, end_ns)))
 
 
 def union_before_ns(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -76,17 +97,33 @@ def union_before_ns(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> In
         start_ns: Shape (n,), in any order.
         end_ns: Shape (n,), `end_ns >= start_ns`.
     """
-    if start_ns.size == 0:
-        return np.zeros(at_ns.shape, dtype=np.int64)
     starts, ends = _in_order(start_ns, end_ns)
-    reach = np.maximum.accumulate(ends)
-    # Each interval adds what it reaches beyond all that started before it.
-    added_ns = reach - starts
-    added_ns[1:] = np.maximum(reach[1:] - np.maximum(starts[1:], reach[:-1]), 0)
-    before = np.concatenate(([0], np.cumsum(added_ns)))
     begun = np.searchsorted(starts, at_ns, side="right")
-    beyond = np.maximum(reach[np.maximum(begun - 1, 0)] - at_ns, 0)
-    return np.where(begun > 0, before[begun] - beyond, 0)
+    covered = np.zeros(at_ns.shape, dtype=np.int64)
+    before_ns = 0
+    for first, reach, added_ns in _growth(starts, ends):
+        some = np.flatnonzero((begun > first) & (begun <= first + reach.size))
+        last = begun[some] - 1 - first
+        covered[some] = before_ns + np.cumsum(added_ns)[last]
+        covered[some] -= np.maximum(reach[last] - at_ns[some], 0)
+        before_ns += int(added_ns.sum())
+    return covered
+
+
+def _growth(starts: IntArray, ends: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """Yield blocks of sorted intervals: what each adds to the time that those before it cover.
+
+    Yields:
+        The first interval of the block; for each of its intervals the latest end up to it; and what
+        it reaches beyond all that started before it, in ns. The latter add up to the union.
+    """
+    reached_ns = int(starts[0]) if starts.size else 0
+    for first in range(0, starts.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        reach = np.maximum(np.maximum.accumulate(ends[block]), reached_ns)
+        before = np.concatenate(([reached_ns], reach[:-1]))
+        yield first, reach, reach - np.maximum(before, np.minimum(starts[block], reach))
+        reached_ns = int(reach[-1])
 
 
 def total_length_ns(intervals: IntArray) -> int:

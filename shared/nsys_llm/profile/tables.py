@@ -7,7 +7,8 @@ Identifiers that an export stores unsigned are kept bit by bit in int64.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
@@ -53,11 +54,46 @@ class TableSource:
         return column in _FLAG_COLUMNS
 
 
+class _TakenColumns(Mapping[str, npt.NDArray[Any]]):
+    """Some rows of columns; each is taken when it is asked for first, and kept.
+
+    An analysis looks at two or three columns of a dozen.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, npt.NDArray[Any]], rows: npt.NDArray[np.bool_], rows_n: int
+    ) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._rows_n = rows_n
+        self._taken: dict[str, npt.NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._taken:  # two threads may both take it: equal values
+            self._taken[name] = _taken(self._columns[name], self._rows, self._rows_n)
+        return self._taken[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of one table; all columns have the same length."""
+    """Rows of one table; all columns have the same length.
+
+    Attributes:
+        columns: By our names.
+        rows_n: How many rows there are; None: as many as the first column has.
+    """
 
     columns: Mapping[str, npt.NDArray[Any]]
+    rows_n: int | None = None
 
     @classmethod
     def empty(cls, names: Sequence[str]) -> Table:
@@ -65,6 +101,8 @@ class Table:
         return cls({name: _empty(name) for name in names})
 
     def __len__(self) -> int:
+        if self.rows_n is not None:
+            return self.rows_n
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -74,12 +112,23 @@ class Table:
         return name in self.columns
 
     def take(self, rows: npt.NDArray[Any]) -> Table:
-        """Return the rows that a mask or an index array selects; itself if a mask leaves all."""
-        masked = rows.dtype == bool
-        taken_n = int(np.count_nonzero(rows)) if masked else rows.size
-        if masked and taken_n == rows.size:
+        """Return the rows that a mask or an index array selects; itself if a mask leaves all.
+
+        A mask is kept, and must not change.
+        """
+        if rows.dtype != bool:
+            columns = {
+                name: _taken(values, rows, rows.size) for name, values in self.columns.items()
+            }
+            return Table(columns)
+        taken_n = int(np.count_nonzero(rows))
+        if taken_n == rows.size:
             return self
-        return Table({name: _taken(values, rows, taken_n) for name, values in self.columns.items()})
+        return Table(_TakenColumns(self.columns, rows, taken_n), taken_n)
+
+    def plus(self, **columns: npt.NDArray[Any]) -> Table:
+        """Return the same rows with further columns."""
+        return Table(ChainMap(columns, self.columns), len(self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

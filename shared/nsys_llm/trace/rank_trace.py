@@ -10,7 +10,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.intervals import IntArray, clipped_lengths, starts_inside, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clipped_lengths,
+    merged_unions,
+    starts_inside,
+    union_intervals,
+)
 from nsys_llm.profile.tables import Table
 
 #: Tables of GPU operations, and what one of their rows is called in outputs.
@@ -82,10 +88,7 @@ class RankTrace:
         ]
         # Each table by itself first: one that comes in order of time needs no sorting.
         spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in times]
-        if len(spans) == 1:
-            return spans[0]
-        merged = np.concatenate([*spans, np.empty((0, 2), dtype=np.int64)])
-        return union_intervals(merged[:, 0], merged[:, 1])
+        return merged_unions(spans)
 
     @property
     def last_end_ns(self) -> int:
@@ -122,7 +125,7 @@ class RankTrace:
             name: Of the table.
             extra: Further columns for its rows.
         """
-        calls = Table({**self.tables[name].columns, **(extra or {})})
+        calls = self.tables[name].plus(**(extra or {}))
         keep = sane_times(calls["start_ns"], calls["end_ns"])
         broken = calls.take(~keep)
         if name in self.chosen:

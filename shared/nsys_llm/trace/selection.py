@@ -190,7 +190,7 @@ def _with_launches(op: Table, calls: Table | None) -> Table:
     else:
         starts = calls.columns.get("start_ns")
         rows = join_launches(op["correlation_id"], calls["correlation_id"], starts)
-    return Table({**op.columns, "launch_row": rows})
+    return op.plus(launch_row=rows)
 
 
 def _without_nodes(ops: Mapping[str, Table]) -> Table:

@@ -42,7 +42,7 @@ def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
             for the warm-up; base, mangled. Absent ones are None.
     """
     ops = LaunchedOps.of(trace)
-    if not ops.start_ns.size:
+    if not len(ops):
         return None
     spans = _find_spans(trace, ops, options)
     if spans is None:

@@ -18,21 +18,15 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 class LaunchedOps:
     """All operations of a rank, before any filter, table by table as in `OP_TABLES`.
 
-    Arrays of shape (operations,), int64.
+    Arrays of shape (operations,), int64, each made when it is asked for first.
 
     Attributes:
-        start_ns: On the GPU.
-        end_ns: Likewise.
-        device_id: CUDA device id.
-        launch_row: Row of the API call that launched it; -1 without one.
+        tables: The tables.
         calls: The API calls of the rank; None where none were traced.
         last_ns: No operation ends and no call starts later.
     """
 
-    start_ns: IntArray
-    end_ns: IntArray
-    device_id: IntArray
-    launch_row: IntArray
+    tables: tuple[Table, ...]
     calls: Table | None
     last_ns: int
 
@@ -40,17 +34,43 @@ class LaunchedOps:
     def of(cls, trace: RankTrace) -> LaunchedOps:
         """Line up the operations of a rank."""
         tables = [trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered]
-        start_ns, end_ns, device_id, launch_row = (
-            joined([op[name] for op in tables]).astype(np.int64, copy=False)
-            for name in ("start_ns", "end_ns", "device_id", "launch_row")
-        )
         calls = trace.tables.get("api_calls")
         if calls is not None and (not len(calls) or "start_ns" not in calls):
             calls = None
         last_ns = trace.last_end_ns
         if calls is not None:
             last_ns = max(last_ns, int(calls["start_ns"].max()))
-        return cls(start_ns, end_ns, device_id, launch_row, calls, last_ns)
+        return cls(tuple(tables), calls, last_ns)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.tables))
+
+    def unread(self) -> LaunchedOps:
+        """Return the same without the arrays, which are as long as the trace."""
+        return LaunchedOps(self.tables, self.calls, self.last_ns)
+
+    @cached_property
+    def start_ns(self) -> IntArray:
+        """When each began on the GPU."""
+        return self._joined("start_ns")
+
+    @cached_property
+    def end_ns(self) -> IntArray:
+        """When each ended."""
+        return self._joined("end_ns")
+
+    @cached_property
+    def device_id(self) -> IntArray:
+        """CUDA device id."""
+        return self._joined("device_id")
+
+    @cached_property
+    def launch_row(self) -> IntArray:
+        """Row of the API call that launched each; -1 without one."""
+        return self._joined("launch_row")
+
+    def _joined(self, name: str) -> IntArray:
+        return joined([table[name] for table in self.tables]).astype(np.int64, copy=False)
 
     @cached_property
     def launched_ns(self) -> IntArray:

@@ -165,7 +165,7 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
         span_start_ns=spans.start_ns,
         span_end_ns=spans.end_ns,
         step=step.astype(np.int32),
-        ops=ops,
+        ops=ops.unread(),
     )
 
 

@@ -181,7 +181,7 @@ def _with_links(op: Table, calls: Table, sane: npt.NDArray[np.bool_], name: IntA
     launched[known] = calls["start_ns"][row[known]]
     # Where the clocks of host and GPU disagree an arrow would point back in time.
     link = np.where(known & (launched <= op["start_ns"]), row, -1)
-    return Table({**op.columns, "link": link, "launched_ns": launched, "name": name})
+    return op.plus(link=link, launched_ns=launched, name=name)
 
 
 def _inside(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_]:

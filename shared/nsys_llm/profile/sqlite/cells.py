@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.column_rows import constant_as_view
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -218,6 +219,4 @@ def _values(raw: Bytes, body: IntArray, kind: IntArray, fields: Sequence[_Field]
         for one, constant in enumerate(constants):
             if constant is not None:
                 values[kind == one] = constant
-    if values[0] == values[-1] and (values == values[0]).all():
-        return np.broadcast_to(values[0], values.shape)
-    return values
+    return constant_as_view(values)

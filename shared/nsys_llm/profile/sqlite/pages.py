@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.column_rows import ColumnRows, TooManyRows
 from nsys_llm.profile.sqlite.cells import (
     PADDING_BYTES,
     Bytes,
@@ -69,10 +70,13 @@ def read_integers(
         return leaf_integers(_load(path, shape, pages), shape, fields_n, columns)
 
     most_rows = min(most_rows, leaves.size * shape.page_bytes // _LEAST_CELL_BYTES)
-    found = [_Column(most_rows) for _ in columns]
-    for parts in _mapped(decoded, batches):
-        for column, part in zip(found, parts, strict=True):
-            column.add(part)
+    found = [ColumnRows(most_rows) for _ in columns]
+    try:
+        for parts in _mapped(decoded, batches):
+            for column, part in zip(found, parts, strict=True):
+                column.add(part)
+    except TooManyRows as error:
+        raise UnexpectedCell from error
     after = path.stat()
     if (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         raise UnexpectedCell
@@ -139,34 +143,3 @@ def _load(path: Path, shape: PageShape, pages: IntArray) -> Bytes:
             if file.readinto(part) != len(part):
                 raise UnexpectedCell
     return np.frombuffer(buffer, dtype=np.uint8)
-
-
-class _Column:
-    """Puts the parts of a column together; one value throughout stays one."""
-
-    def __init__(self, most_rows: int) -> None:
-        # Memory that is never written to is none.
-        self._rows = np.empty(most_rows, dtype=np.int64)
-        self._rows_n = 0
-        self._constant = True
-        self._value = 0
-
-    def add(self, part: IntArray) -> None:
-        if self._rows_n + part.size > self._rows.size:
-            raise UnexpectedCell
-        if not part.size:
-            return
-        first = int(part[0])
-        if self._constant and (part.strides != (0,) or (self._rows_n and first != self._value)):
-            self._rows[: self._rows_n] = self._value
-            self._constant = False
-        if self._constant:
-            self._value = first
-        else:
-            self._rows[self._rows_n : self._rows_n + part.size] = part
-        self._rows_n += part.size
-
-    def rows(self) -> IntArray:
-        if self._constant and self._rows_n:
-            return np.broadcast_to(np.int64(self._value), (self._rows_n,))
-        return self._rows[: self._rows_n]

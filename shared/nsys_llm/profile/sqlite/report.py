@@ -86,7 +86,6 @@ class SqliteReport:
         # Rows that are read over and over because pages lead back to each other.
         steps_n = max(self._state.size_bytes // _BYTES_PER_STEP, _LEAST_STEPS)
         self._database.set_progress_handler(_limit(steps_n), _INSTRUCTIONS_PER_STEP)
-        self._shapes: dict[str, TableShape] = {}
         self._driver = ExitStack()
         self._connection: adbc_driver_manager.AdbcConnection | None = None
         # A name may have been cut off in the middle of a character.
@@ -96,7 +95,7 @@ class SqliteReport:
         except ReportError:
             self._database.close()
             raise
-        if not {"StringIds", "META_DATA_EXPORT"} & self._tables:
+        if not {"StringIds", "META_DATA_EXPORT"} & self._tables.keys():
             self._database.close()
             raise ReportError(
                 f"{path.name}: an SQLite database, but not an export of Nsight Systems (no table "
@@ -205,11 +204,13 @@ class SqliteReport:
             names += names_in(text)
         return names
 
-    def _list_tables(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return which tables of ours are there, and which are no tables but called so."""
+    def _list_tables(self) -> tuple[dict[str, str], frozenset[str]]:
+        """Return the statements that made our tables, and which are no tables but called so."""
         ours = {table_source(table).nsys for table in table_names()}
         tables, others = listed_tables(self._database)
-        return tables & ours, (others & ours) - tables
+        return {name: tables[name] for name in ours & tables.keys()}, (
+            others & ours
+        ) - tables.keys()
 
     def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
@@ -227,9 +228,7 @@ class SqliteReport:
         return self._bulk(source, shape, columns, span)
 
     def _shape(self, name: str) -> TableShape:
-        if name not in self._shapes:
-            self._shapes[name] = table_shape(self._database, name)
-        return self._shapes[name]
+        return table_shape(self._database, name, self._tables[name])
 
     def _past_driver(
         self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan

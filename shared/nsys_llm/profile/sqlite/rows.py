@@ -84,31 +84,50 @@ class TableShape(NamedTuple):
         return places if plain and places else None
 
 
+#: By name and statement: what a table looks like follows from these.
+_SHAPES: Final[dict[tuple[str, str], TableShape]] = {}
+_MOST_SHAPES: Final = 1_000
+
+
 def quoted_name(name: str) -> str:
     """Return a name as SQL takes it, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def listed_tables(database: sqlite3.Connection) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the tables that have rows in pages, and of views and virtual tables.
+def listed_tables(database: sqlite3.Connection) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the tables that have rows in pages, and the names of views and virtual tables.
 
     These could run anything, and are not read.
+
+    Returns:
+        The statement that made each table, by name; and names.
     """
-    listed = "SELECT name, type = 'table' AND rootpage > 0 FROM sqlite_master"
+    listed = "SELECT name, type = 'table' AND rootpage > 0, sql FROM sqlite_master"
     rows = database.execute(f"{listed} WHERE type IN ('table', 'view')").fetchall()
-    tables, others = (
-        frozenset(str(name) for name, stored in rows if bool(stored) is plain)
-        for plain in (True, False)
-    )
-    return tables, others
+    tables = {str(name): str(made) for name, stored, made in rows if stored}
+    return tables, frozenset(str(name) for name, stored, _ in rows if not stored)
 
 
-def table_shape(database: sqlite3.Connection, table: str) -> TableShape:
+def table_shape(database: sqlite3.Connection, table: str, made: str) -> TableShape:
     """Look at a table that the database has.
+
+    Args:
+        database: To ask, unless a table made by the same statement is known: the ranks of a job
+            have the same tables, and to ask takes as long as to read a small one.
+        table: Its name.
+        made: The statement that made it.
 
     Raises:
         sqlite3.Error: The schema is damaged.
     """
+    if (table, made) not in _SHAPES:
+        if len(_SHAPES) >= _MOST_SHAPES:
+            _SHAPES.clear()
+        _SHAPES[table, made] = _asked_shape(database, table)
+    return _SHAPES[table, made]
+
+
+def _asked_shape(database: sqlite3.Connection, table: str) -> TableShape:
     rows = database.execute(f"PRAGMA table_xinfo({quoted_name(table)})").fetchall()
     fields = tuple(
         Field(str(name), str(declared), bool(key), bool(hidden))
