@@ -26,7 +26,14 @@ CASES = {
 #: covers the columns, and SQLite answers in its order unless asked for that of the key.
 REPEATED = [("sqlite-reader", 2611, 44)]
 #: The others start commands of their own.
-QUICK_FAULTS = ("killed between renames", "interrupted", "an input cut")
+QUICK_FAULTS = (
+    "killed between renames",
+    "killed in mid-run",
+    "interrupted",
+    "an input cut",
+    "an input gone",
+    "two runs into one output",
+)
 
 
 def test_every_target_has_a_slice():
