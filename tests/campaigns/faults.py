@@ -1,6 +1,7 @@
 """Does to running commands what machines and people do, and looks at what is left afterwards.
 
     python tests/campaigns/faults.py --injections 200 --seed 1
+    python tests/campaigns/faults.py --injections 200 --seed 1 --fault killed
     python tests/campaigns/faults.py --injections 40 --nsys /opt/nvidia/.../bin/nsys
 
 Each injection starts a command on reports of its own, hurts it at a random moment, and then checks:
@@ -263,6 +264,29 @@ def _killed_at_the_exchange(place: Place, reference: Path, random: Random) -> li
     return next_run(place, reference)
 
 
+def _killed_in_mid_run(place: Place, reference: Path, random: Random) -> list[str]:
+    """Kill a run in a fork of this process, which has imported all: no moment is lost on that."""
+    shutil.copytree(reference, place.output)
+    before = hashes(place.folder / "in")
+    inputs = [place.folder / "in"] * (2 if place.recipe == "trace_diff" else 1)
+    killed, within_s = False, place.usual_s - 1
+    while not killed:
+        if (child := os.fork()) == 0:
+            tempfile.tempdir = str(place.folder / "tmp")
+            words = ["--output", place.output, "--force-overwrite", "--input", *inputs]
+            run_recipe(place.recipe, *words)
+            os._exit(0)
+        time.sleep(random.random() * within_s)
+        os.kill(child, signal.SIGKILL)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        # It may have ended before.
+        within_s *= 0.7
+    found = [] if hashes(place.folder / "in") == before else ["inputs changed"]
+    if place.output.exists():
+        found += same_as(place.output, reference)
+    return found + next_run(place, reference)
+
+
 def _limited(what: int, low: int, high: int) -> Fault:
     def fault(place: Place, reference: Path, random: Random) -> list[str]:
         limit = random.randrange(low, high)
@@ -445,6 +469,7 @@ FAULTS: Mapping[str, Fault] = {
     "interrupted with all children": _signalled(signal.SIGINT, group=True),
     "terminated": _signalled(signal.SIGTERM, group=False),
     "killed": _signalled(signal.SIGKILL, group=True),
+    "killed in mid-run": _killed_in_mid_run,
     "killed between renames": _killed_at_the_exchange,
     "files may not grow": _limited(resource.RLIMIT_FSIZE, 1, 60_000),
     "too few files may be open": _limited(resource.RLIMIT_NOFILE, 12, 60),
@@ -535,10 +560,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--injections", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fault", choices=FAULTS, help="Only this one, each time.")
     parser.add_argument("--nsys", help="Run the recipes under this nsys.")
     parser.add_argument("--only", type=int, help="Repeat this injection; its files stay.")
     given = parser.parse_args()
-    names = list(_UNDER_NSYS if given.nsys else FAULTS)
+    names = [given.fault] if given.fault else list(_UNDER_NSYS if given.nsys else FAULTS)
     done: Counter[str] = Counter()
     bad_n = 0
     references = Path(tempfile.mkdtemp(prefix="references-"))

@@ -190,6 +190,19 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "nothing to remove")
 
 
+def test_two_nsight_systems_side_by_side_are_placed_and_cleared_each_alone(nsight, tmp_path):
+    newer = make_nsight(tmp_path / "newer", "2026.1.1.1")
+    before, before_newer = listing(nsight), listing(newer)
+    assert_done(install("--nsys", nsight, folder=tmp_path), str(nsight))
+    assert listing(newer) == before_newer
+    assert_done(install("--nsys", newer, folder=tmp_path), str(newer))
+    placed = listing(newer)
+    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
+    assert listing(nsight) == before
+    assert listing(newer) == placed
+    assert placed_version(newer / "target-linux-x64/python/packages") == "0.1.0"
+
+
 def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_path):
     before = listing(tmp_path)
     words = ("--nsys", nsight, "--recipe-path", tmp_path / "recipes", "--quiet")

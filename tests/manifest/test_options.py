@@ -102,6 +102,14 @@ def test_steps_are_a_half_open_range(text, steps):
     ("flag", "text", "hint"),
     [
         ("--filter-time", "5s", "START"),
+        ("--filter-time", "-5/3", "'-5' is before the capture"),
+        ("--filter-time", "-/3", "'-' is before the capture"),
+        ("--perfetto-window", "-1.5ms/3", "'-1.5ms' is before the capture"),
+        ("--start", "-5s", "'-5s' is before the capture"),
+        ("--end", "-.5s", "'-.5s' is before the capture"),
+        ("--steps", "-3:5", "not a range of steps"),
+        ("--steps", "-:5", "not a range of steps"),
+        ("--ranks", "-1-3", "not a list of numbers"),
         ("--filter-time", "/", "START"),
         ("--filter-time", "5x/7s", "5x"),
         ("--start", "soon", "soon"),
@@ -121,9 +129,11 @@ def test_steps_are_a_half_open_range(text, steps):
         ("--engine", "cobol", "vllm"),
     ],
 )
-def test_a_wrong_value_is_refused_with_a_hint(flag, text, hint):
+@pytest.mark.parametrize("words", ["{flag}={text}", "{flag} {text}"])
+def test_a_wrong_value_is_refused_with_a_hint(words, flag, text, hint):
+    given = words.format(flag=flag, text=text).split(" ")
     with pytest.raises(argparse.ArgumentError) as caught:
-        parser().parse_args([f"{flag}={text}", "--input", "a"])
+        parser().parse_args([*given, "--input", "a"])
     assert hint in str(caught.value)
     assert flag in str(caught.value)
 

@@ -41,6 +41,22 @@ _ALL: Final = (
     ),
     Bug(
         "all",
+        "a run that is terminated waits for its threads",
+        "shared/nsys_llm/run/command.py",
+        "    os._exit(code)",
+        "    sys.exit(code)",
+        ("run/test_stopping.py",),
+    ),
+    Bug(
+        "all",
+        "tasks of a cluster without workers are waited for without end",
+        "shared/nsys_llm/run/dask_workers.py",
+        "if now_s - since_s >= self._limit_s:",
+        "if now_s - since_s >= 1e9:",
+        ("run/test_dask_workers.py",),
+    ),
+    Bug(
+        "all",
         "touching intervals stay apart",
         "shared/nsys_llm/numeric/intervals.py",
         "    opens = starts[1:] > reach[:-1]\n",

@@ -3,7 +3,8 @@
     python tests/mutants/run.py [--only WORDS] [--jobs N]
 
 The tests that an entry of planted_bugs.py names are run on the copy as it is first: all of them
-must pass. Exit code 1 if any bug stays unnoticed.
+must pass. Exit code 1 if any bug stays unnoticed. Tests that do not end are reported, and the next
+bug is planted; a bug may have made them endless, and so may a busy machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,7 @@ _BESIDE: Final = (
 )
 _TIMEOUT_S: Final = 600
 _FAILED: Final = 1
+_NOT_ENDED: Final = 124
 
 
 def main() -> int:
@@ -75,7 +78,7 @@ def _planted(bug: Bug, folder: Path) -> bool:
     shutil.rmtree(folder)
     # 1 is failed tests, or a fixture that several share; anything else is a run that says nothing.
     seen = code == 1 and (" failed" in output or "ERROR at setup" in output)
-    word = "noticed  " if seen else "UNNOTICED"
+    word = "noticed  " if seen else "NOT ENDED" if code == _NOT_ENDED else "UNNOTICED"
     seconds = time.monotonic() - began
     print(f"{word} {seconds:5.1f} s  {bug.recipe}: {bug.says}", flush=True)
     if not seen and code:
@@ -103,7 +106,7 @@ def _inside(file: str) -> str:
 
 
 def _tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run tests on the copy in a folder."""
+    """Run tests on the copy in a folder; return their exit code, or 124, and what they printed."""
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
     words += ["-m", "not nsys and not traces and not browser", "--tb=line"]
     # As many examples as CI takes: what it would not notice is not noticed here.
@@ -114,15 +117,23 @@ def _tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
     }
-    done = subprocess.run(
+    with subprocess.Popen(
         [*words, *(f"tests/{name}" for name in tests)],
         cwd=folder,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=_TIMEOUT_S,
-    )
-    return done.returncode, done.stdout + done.stderr
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # With the commands that tests have started.
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            return _NOT_ENDED, f"{output}\nno end after {_TIMEOUT_S:g} s"
+    return process.returncode, output
 
 
 if __name__ == "__main__":

@@ -63,3 +63,12 @@ def test_one_profile_is_one_job(tmp_path):
     write(tmp_path, Given())
     (tmp_path / "serial.sqlite").unlink()
     assert why_unrelated(quick("llm_hotspots", tmp_path)) is None
+
+
+@pytest.mark.parametrize("window", ["90s/91s", "30ms/39ms"])
+def test_profiles_of_which_filters_leave_nothing_are_not_ordered(tmp_path, window):
+    # Nothing of both, and of the first, whose work takes 20 ms of the capture.
+    write(tmp_path, Given())
+    for recipe in ("llm_hotspots", "tail_stats"):
+        tables = quick(recipe, tmp_path, "--filter-time", window)
+        assert why_unrelated(tables) is None

@@ -83,7 +83,7 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_p
         with (
             worker(tmp_path / "worker", file),
             config.set({"distributed.comm.timeouts.connect": "1s"}),
-            open_executor("dask-futures", str(file)) as executor,
+            open_executor("dask-futures", str(file), print) as executor,
         ):
             executor.start()
             scheduler.kill()

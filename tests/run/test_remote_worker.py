@@ -7,8 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dask_cluster import address, ask, cluster
+from dask_cluster import address, ask, cluster, scheduler, worker
 from results import RECIPE, analyse, assert_same, only_tables, read_report, run, under_nsys
+
+#: Makes a worker look for profiles where it does not share the folder.
+ELSEWHERE = """
+from dataclasses import replace
+from nsys_llm.run import worker
+
+def elsewhere(profile, *rest, mapped=worker._map_profile):
+    return mapped(replace(profile, path=f"/not shared{profile.path}"), *rest)
+
+worker._map_profile = elsewhere
+"""
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +69,24 @@ def test_ranks_and_filters_reach_a_separate_worker(remote, rank_set, tmp_path):
     done = standalone(*words, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set, options=options))
+
+
+def test_workers_without_the_shared_folder_are_told_in_a_line_each_rank(rank_set, tmp_path):
+    preload = tmp_path / "elsewhere.py"
+    preload.write_text(ELSEWHERE)
+    with (
+        scheduler(tmp_path / "away") as file,
+        worker(tmp_path / "worker", file, "--preload", preload),
+    ):
+        words = ["--input", rank_set, "--output", "out", "--scheduler-file", file]
+        done = standalone(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [
+        f"error: rank{rank}.sqlite: is not found on this worker; all workers must see the same "
+        "folders."
+        for rank in range(2)
+    ]
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("content", [None, "", "no json"])

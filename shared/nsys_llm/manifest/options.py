@@ -30,6 +30,9 @@ _MOST_NUMBERS: Final = 1_000_000
 #: 146 years; later times are no 64-bit numbers.
 _LATEST_NS: Final = 1 << 62
 
+#: Begins a range that somebody typed (`-5/3`, `-3:5`), and no option; argparse knows `-5` only.
+_NEGATIVE: Final = re.compile(r"-\.?[\d/:]")
+
 _NS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _TIME_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 
@@ -41,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
         parser: The parser; options that a newer Nsight Systems added to it stay as they are.
         manifest: The recipe.
     """
+    parser._negative_number_matcher = _NEGATIVE
     groups: dict[str, Any] = {}
     for option in manifest.options:
         if option.flag in parser._option_string_actions:
@@ -231,6 +235,8 @@ def parse_duration_ns(text: str) -> int:
     Raises:
         UsageError: The text is neither.
     """
+    if text.startswith("-"):
+        raise UsageError(f"'{text}' is before the capture; times begin with the capture, at 0.")
     time_ns = _parsed_ns(text)
     if time_ns > _LATEST_NS:
         raise UsageError(f"'{text}' is later than any capture; times begin with the capture.")

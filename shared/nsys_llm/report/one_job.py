@@ -42,7 +42,8 @@ def _in_turn(files: pd.DataFrame, wall: pd.DataFrame) -> bool:
         return False
     spans = wall.groupby("file").agg({"span_start_ns": "min", "span_end_ns": "max"})
     offset_ns = files.set_index("File")["clock_offset_ns"].reindex(spans.index)
-    if offset_ns.isna().any() or len(spans) < len(files):
+    # A span is null where the filters leave nothing.
+    if offset_ns.isna().any() or spans.isna().any(axis=None) or len(spans) < len(files):
         return False
     starts, ends = spans["span_start_ns"] + offset_ns, spans["span_end_ns"] + offset_ns
     edges = sorted(zip(starts, ends, strict=True))

@@ -162,10 +162,9 @@ def _analyzed(
     paths = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     given = {name: parsed_option(known[name], value) for name, value in options.items()}
     given |= {"input": [str(path) for path in paths], "output": str(output).replace("%", "%%")}
-    with open_executor(mode, None) as executor:
-        outcome = run_recipe(
-            recipe, resolved_options(manifest, given), executor, Console(quiet=True)
-        )
+    console = Console(quiet=True)
+    with open_executor(mode, None, console.note) as executor:
+        outcome = run_recipe(recipe, resolved_options(manifest, given), executor, console)
     if outcome.folder is None:
         raise UsageError(f"{recipe}: no profile could be read.")
     result = Result(outcome.folder)

@@ -15,8 +15,9 @@ from nsys_llm.run.code_stamp import other_code
 
 #: What Dask's client raises once its scheduler is gone, or has dropped the work.
 _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
-#: It prints tracebacks of its own while it tries to reach a scheduler that is gone.
-_CLIENT_LOGGER: Final = "distributed.client"
+#: The client prints tracebacks while it tries to reach a scheduler that is gone, and the scheduler
+#: of a local cluster every task that it cannot place.
+_LOGGERS: Final = ("distributed.client", "distributed.scheduler")
 _PACKAGE: Final = "nsys_llm"
 
 
@@ -34,6 +35,8 @@ def refuse_other_versions(client: Any) -> None:
         lambda package: __import__(package).__version__, _PACKAGE, on_error="return"
     )
     for worker, version in sorted(versions.items()):
+        if isinstance(version, OSError):
+            continue  # it died when it was asked
         if version != __version__:
             there = version if isinstance(version, str) else "(not installed)"
             raise UsageError(f"the worker at {worker} {other_code(there, __version__)}")
@@ -44,8 +47,8 @@ class DaskErrors:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._logger = logging.getLogger(_CLIENT_LOGGER)
-        self._level = self._logger.level
+        self._loggers = [logging.getLogger(name) for name in _LOGGERS]
+        self._levels = [logger.level for logger in self._loggers]
 
     def __enter__(self) -> DaskErrors:
         """Begin.
@@ -55,8 +58,9 @@ class DaskErrors:
         """
         if self._client.status != "running":
             raise _lost()
-        self._level = self._logger.level
-        self._logger.setLevel(logging.CRITICAL)
+        self._levels = [logger.level for logger in self._loggers]
+        for logger in self._loggers:
+            logger.setLevel(logging.CRITICAL)
         return self
 
     def __exit__(
@@ -70,10 +74,13 @@ class DaskErrors:
         Raises:
             UsageError: The scheduler is gone.
         """
-        if error is not None and self._is_lost(error):
-            # The logger stays as it is: it would complain once more when the client is closed.
-            raise _lost() from error
-        self._logger.setLevel(self._level)
+        if error is not None:
+            # The loggers stay as they are: they would complain once more when the client is closed.
+            if self._is_lost(error):
+                raise _lost() from error
+            return
+        for logger, level in zip(self._loggers, self._levels, strict=True):
+            logger.setLevel(level)
 
     def _is_lost(self, error: BaseException) -> bool:
         # Who asks while the client tries to connect again is told of a timeout, as of any file.

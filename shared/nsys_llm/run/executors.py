@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
+from nsys_llm.run.dask_workers import WorkerWatch, seconds_without_workers
 
 T = TypeVar("T")
 
@@ -29,7 +30,6 @@ T = TypeVar("T")
 MODES: Final = ("concurrent", "none", "dask-futures")
 
 _CHUNKS_PER_WORKER: Final = 4
-_SECONDS_FOR_WORKERS: Final = 60
 
 
 class Executor(ABC):
@@ -145,8 +145,9 @@ class DaskFutures(Executor):
 
     mode = "dask-futures"
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, note: Callable[[str], None]) -> None:
         self._client = client
+        self._note = note
 
     @property
     def workers_n(self) -> int:
@@ -169,8 +170,9 @@ class DaskFutures(Executor):
         """See `Executor.reduce`."""
         from distributed import as_completed
 
-        with DaskErrors(self._client):
+        with DaskErrors(self._client), WorkerWatch(self._client, self._note) as watch:
             tasks = self._client.map(function, chunks, pure=False)
+            watch.add(tasks)
             sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
             # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
             mapped = as_completed(tasks)
@@ -180,6 +182,7 @@ class DaskFutures(Executor):
                     self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
                     for pair in pairs
                 ]
+            watch.add(tasks)
             for task in mapped:
                 if task.status != "finished":
                     # The others need not be waited for: raises what went wrong.
@@ -205,13 +208,16 @@ def _host(worker: str) -> str:
 
 
 @contextmanager
-def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
+def open_executor(
+    mode: str, scheduler_file: str | None, note: Callable[[str], None]
+) -> Iterator[Executor]:
     """Open the executor of the standalone command for a mode.
 
     Args:
         mode: One of `MODES`.
         scheduler_file: Where a Dask scheduler wrote how to reach it. Without it, Dask's own
             configuration (`DASK_SCHEDULER_ADDRESS`, `DASK_*`) decides, else a local cluster.
+        note: Prints a line that the user may want to know.
 
     Raises:
         UsageError: The cluster cannot be reached.
@@ -226,16 +232,17 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
 
         address = _scheduler_address(scheduler_file) if scheduler_file else None
         local = address is None and config.get("scheduler-address", None) is None
+        wait_s = seconds_without_workers()
         # A second local cluster on this machine finds the usual port of the dashboard taken.
         own = {"dashboard_address": ":0"} if local else {}
         try:
             client = Client(address, **own)
-            client.wait_for_workers(1, timeout=_SECONDS_FOR_WORKERS)
+            client.wait_for_workers(1, timeout=wait_s)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            reason = str(error) or f"no worker within {_SECONDS_FOR_WORKERS} s"
+            reason = str(error) or f"no worker within {wait_s:g} s"
             raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
         try:
-            yield DaskFutures(client)
+            yield DaskFutures(client, note)
         except SystemExit:
             # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
             _kill_local_workers(client)

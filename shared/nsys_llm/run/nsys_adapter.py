@@ -98,7 +98,7 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
             return run_recipe(
                 self.manifest.name,
                 resolved_options(self.manifest, given),
-                _executor(context),
+                _executor(context, console),
                 console,
                 nsys=_own_nsys(),
                 analysis_record=self._analysis_dict,
@@ -176,7 +176,7 @@ class _NsysExecutor(Executor):
         return self._context.wait(self._context.launch(function, chunk))
 
 
-def _executor(context: Any) -> Executor:
+def _executor(context: Any, console: Console) -> Executor:
     """Return the executor for one of NVIDIA's contexts; modes go by name, never by value."""
     name = context.mode.name.replace("_", "-").lower()
     if name == "none":
@@ -185,7 +185,7 @@ def _executor(context: Any) -> Executor:
         from distributed import default_client
 
         # The context has made its client the default one, and set up its workers.
-        return DaskFutures(default_client())
+        return DaskFutures(default_client(), console.note)
     return _NsysExecutor(context, name)
 
 
