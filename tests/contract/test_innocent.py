@@ -35,10 +35,13 @@ def test_a_rank_whose_capture_began_later(tmp_path, capture_ns, seed):
 
 
 def flushed(seed, *, rank, held_ns, wait=False, steps_n=16):
-    """Return a job of equal ranks; the profiler flushes on one of them, or on all, in each step."""
+    """Return a job of equal ranks; the profiler flushes on one of them, or on all, in each step.
+
+    But in the first one: how late ranks begin, before their first operation, is no part of a run.
+    """
 
     def body(make, at, step):
-        flush = [Flush(make.ns(held_ns))] if rank in (at, None) else []
+        flush = [Flush(make.ns(held_ns))] if step and rank in (at, None) else []
         kernels = [make.kernel(parts.GEMM, 150_000), make.kernel(parts.ATTENTION, 100_000)]
         waits = [Sync("device")] if wait else []
         return [*flush, *kernels, make.reduce(30_000), *waits]
