@@ -64,6 +64,7 @@ MARKS: Final = {
     "run/test_newer_framework.py": "slow",
     "run/test_closed_streams.py": "slow",
     "run/test_lost_scheduler.py": "cluster",
+    "run/test_perfetto.py": "slow",
     "run/test_perfetto_tracks.py": "slow",
     "run/test_remote_worker.py": "cluster",
     "testing/test_demo.py": "slow",
