@@ -15,7 +15,13 @@ import pytest
 from effort import MARKS, PROFILES, SLOW
 from hypothesis import HealthCheck, settings
 
+from nsys_llm.report import drawing
 from nsys_llm.testing.trace_builder import TraceBuilder
+
+# Before a test imports it by itself, with a grammar that takes longer than all of our modules.
+drawing.nbformat()
+# What is collected stays; see `pytest_collection_finish`.
+gc.disable()
 
 for _name, _examples_n in PROFILES.items():
     # Other work on the machine makes slow what is not.
@@ -48,6 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Take thousands of tests out of what the garbage collector looks through again and again."""
     gc.freeze()
+    gc.enable()
 
 
 @cache
