@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from effort import MARKS, PROFILES, SLOW, UNDRAWN
@@ -19,6 +20,9 @@ from hypothesis import HealthCheck, settings
 from small_ranks import write_small_ranks
 
 from nsys_llm.report import drawing
+
+if TYPE_CHECKING:
+    from shared_runs import SharedRuns
 
 HERE = Path(__file__).parent
 
@@ -107,3 +111,13 @@ def traces() -> Path:
 def rank_set(tmp_path: Path) -> Path:
     """Two ranks with hand-computable kernels: rank0 a=5,7 b=4 ns; rank1 a=9 ns, c=6 ns."""
     return write_small_ranks(tmp_path / "ranks")
+
+
+@pytest.fixture(scope="session")
+def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> SharedRuns:
+    """Runs that several files look at; see `tests/shared_runs.py`."""
+    from shared_runs import SharedRuns
+
+    base = tmp_path_factory.getbasetemp()
+    # Each process of pytest-xdist has a folder of its own in that of the session.
+    return SharedRuns((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared")
