@@ -6,16 +6,30 @@ CONTRIBUTING.md has the loop: `make quick`, `make check`, `make nightly`.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from effort import MARKS, PROFILES, SLOW
+from effort import MARKS, PROFILES, SLOW, UNDRAWN
 from hypothesis import HealthCheck, settings
+from small_ranks import write_small_ranks
 
-from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.report import drawing
+
+if TYPE_CHECKING:
+    from shared_runs import SharedRuns
+
+HERE = Path(__file__).parent
+
+# Before a test imports it by itself, with a grammar that takes longer than all of our modules.
+drawing.nbformat()
+# What is collected stays; see `pytest_collection_finish`.
+gc.disable()
 
 for _name, _examples_n in PROFILES.items():
     # Other work on the machine makes slow what is not.
@@ -48,12 +62,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Take thousands of tests out of what the garbage collector looks through again and again."""
     gc.freeze()
+    # Data frames are many objects and few cycles: with Python's 700 it takes a tenth of a run.
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @cache
 def _marks_of(file: Path) -> list[str]:
-    place = file.relative_to(Path(__file__).parent)
+    place = file.relative_to(HERE)
     return [mark for marked, mark in MARKS.items() if place.is_relative_to(marked)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _undrawn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have the runs of some files write an empty notebook."""
+    with pytest.MonkeyPatch.context() as patch:
+        if str(request.path.relative_to(HERE)) in UNDRAWN:
+            from nsys_llm.report import report_files
+
+            patch.setattr(report_files, "write_notebook", _write_empty)
+        yield
+
+
+def _write_empty(folder: Path, *_: object) -> None:
+    empty = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "analysis.ipynb").write_text(json.dumps(empty), "utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -77,13 +110,14 @@ def traces() -> Path:
 @pytest.fixture
 def rank_set(tmp_path: Path) -> Path:
     """Two ranks with hand-computable kernels: rank0 a=5,7 b=4 ns; rank1 a=9 ns, c=6 ns."""
-    folder = tmp_path / "ranks"
-    folder.mkdir()
-    first = TraceBuilder().kernel("a", start_ns=10, duration_ns=5, launch=(1, 3))
-    first.kernel("a", start_ns=20, duration_ns=7, launch=(4, 6))
-    first.kernel("b", start_ns=30, duration_ns=4)
-    first.write_sqlite(folder / "rank0.sqlite")
-    second = TraceBuilder().kernel("a", start_ns=10, duration_ns=9, launch=(1, 3))
-    second.kernel("c", start_ns=25, duration_ns=6, launch=(4, 6))
-    second.write_sqlite(folder / "rank1.sqlite")
-    return folder
+    return write_small_ranks(tmp_path / "ranks")
+
+
+@pytest.fixture(scope="session")
+def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> SharedRuns:
+    """Runs that several files look at; see `tests/shared_runs.py`."""
+    from shared_runs import SharedRuns
+
+    base = tmp_path_factory.getbasetemp()
+    # Each process of pytest-xdist has a folder of its own in that of the session.
+    return SharedRuns((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared")

@@ -71,6 +71,24 @@ MARKS: Final = {
     "testing/test_machine.py": "slow",
     "testing/test_machine_profiles.py": "slow",
 }
+#: Files whose runs write an empty notebook: their tests look at tables, report.json, verdicts and
+#: messages, and drawing takes half of the time of a run over a few kernels.
+UNDRAWN: Final = (
+    "contract/test_bad_places.py",
+    "recipes/trace_diff/test_trace_diff_clues.py",
+    "recipes/trace_diff/test_trace_diff_gates.py",
+    "recipes/trace_diff/test_trace_diff_planted.py",
+    "recipes/trace_diff/test_trace_diff_undecided.py",
+    "recipes/trace_diff/test_trace_diff_verdict.py",
+    "recipes/trace_diff/test_trace_diff_work.py",
+    "report/test_report_record.py",
+    "report/test_sided_capture_summary.py",
+    "run/test_perfetto.py",
+    "run/test_perfetto_tracks.py",
+    "run/test_worker.py",
+    "trace/test_time_limits.py",
+    "trace/test_unmatched.py",
+)
 #: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
 SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
 

@@ -63,7 +63,7 @@ TESTS: Final = (
 )
 #: The part of it that every commit runs: each way in which a library is used, by all recipes.
 SHORT: Final = (
-    "tests/report/test_notebook.py::test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same",
+    "tests/report/test_notebook.py::test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same[demo]",
     "tests/report/test_page.py",
     "tests/run/test_remote_worker.py::test_a_separate_worker_gives_the_same_tables",
     "tests/contract/test_schema_versions.py::test_versions_and_kinds_mix_in_one_run",

@@ -12,13 +12,10 @@ import shutil
 import pytest
 from devtools import VARIABLE, Browser, find_chromium
 from effort import nightly_but
-from hostile import hostile_inputs, write_hostile
 from lab_server import Lab
 from rendered import PLOTLY, read_notebook, shown_by
-from results import analyse, demo_inputs
 
 from nsys_llm.manifest.manifest import recipe_names
-from nsys_llm.testing.demo import write_demo
 
 CHROMIUM = find_chromium()
 pytestmark = [
@@ -69,17 +66,13 @@ HOVERS = """[...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(shared_runs, tmp_path_factory):
     """The results of all recipes: of the demo set, and of the hostile one in a folder below."""
     folder = tmp_path_factory.mktemp("browser")
-    write_demo(folder, scale=0.1)
-    hostile = write_hostile(folder / "names")
-    (folder / "hostile").mkdir()
     for recipe in recipe_names():
-        analyse(folder / recipe, *demo_inputs(folder, recipe), options=["--html"], recipe=recipe)
-        inputs = hostile_inputs(hostile, recipe)
-        options = ["--html", "--allow-missing-ranks"]
-        analyse(folder / "hostile" / recipe, *inputs, options=options, recipe=recipe)
+        # JupyterLab saves what it has run.
+        for kind, place in {"demo": folder, "names": folder / "hostile"}.items():
+            shutil.copytree(shared_runs.run(kind, recipe)[1], place / recipe)
     return folder
 
 

@@ -200,14 +200,6 @@ def test_parents_made_for_a_run_that_failed_are_removed(tmp_path):
     assert snapshot(tmp_path) == before
 
 
-def test_only_the_analysis_file_holds_absolute_paths(tmp_path, rank_set):
-    out = tmp_path / "out"
-    assert run("--input", rank_set, "--output", out, "--csv", "--export-dir", tmp_path).code == 0
-    for path in (path for path in out.rglob("*") if path.is_file()):
-        held = os.fsencode(tmp_path) in path.read_bytes()
-        assert held == (path.name == "out.nsys-analysis"), path.name
-
-
 def test_the_command_by_itself_says_where_the_results_are(tmp_path, rank_set):
     command = [sys.executable, "-W", "error", "-m", "nsys_llm.run.cli", "llm_hotspots"]
     done = subprocess.run(

@@ -7,8 +7,6 @@ import re
 
 import pandas as pd
 import pytest
-from command_line import run
-from hostile import hostile_inputs, write_hostile
 from rendered import (
     HOSTILE_NAMES,
     INVISIBLE,
@@ -58,8 +56,8 @@ UNSHOWN = {"nvtx_phase_attribution", "trace_diff"}
 
 
 @pytest.fixture(scope="module")
-def hostile_set(tmp_path_factory):
-    return write_hostile(tmp_path_factory.mktemp("hostile") / "in")
+def hostile_set(shared_runs):
+    return shared_runs.ranks("names")
 
 
 @pytest.fixture(scope="module", params=recipe_names())
@@ -68,12 +66,9 @@ def recipe(request):
 
 
 @pytest.fixture(scope="module")
-def hostile_run(hostile_set, recipe):
+def hostile_run(shared_runs, recipe):
     """A run on ranks in which every name that a trace can bring is hostile."""
-    out = hostile_set.parent / recipe
-    inputs = hostile_inputs(hostile_set, recipe)
-    words = ["--mode", "none", "--allow-missing-ranks", "--csv", "--html", "--output", out]
-    ended = run(*words, "--input", *inputs, recipe=recipe)
+    ended, out = shared_runs.run("names", recipe)
     assert ended.code == 0, ended.said
     return out, [*ended.printed, *ended.said]
 

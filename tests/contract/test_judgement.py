@@ -32,7 +32,11 @@ INNOCENT = (gpu_bound, two_devices)
 
 def judged(*paths):
     """Return the opportunities of an overview, after all findings of all recipes were checked."""
-    done = quick_run("llm_overview", *paths)
+    return judged_run(quick_run("llm_overview", *paths))
+
+
+def judged_run(done):
+    """Return what `judged` does, of a run that was made."""
     tables = run_tables(done)
     for recipe, part in done.partial.parts.items():
         check_findings(part.report.findings, part.tables)
@@ -64,9 +68,20 @@ def _check_idle(opportunities):
     assert not opportunities.loc[places & opportunities["cause"].isna(), "rank"].isin(known).any()
 
 
+@pytest.fixture(scope="module")
+def demo_set(tmp_path_factory):
+    return write_demo(tmp_path_factory.mktemp("demo"), scale=0.5)
+
+
+@pytest.fixture(scope="module")
+def baseline(demo_set):
+    """The overview of the demo's first run."""
+    return quick_run("llm_overview", *demo_set.baseline)
+
+
 @pytest.mark.parametrize("side", ["baseline", "after"])
-def test_the_demo(tmp_path, side):
-    rows = judged(*getattr(write_demo(tmp_path, scale=0.5), side))
+def test_the_demo(demo_set, baseline, side):
+    rows = judged_run(baseline) if side == "baseline" else judged(*demo_set.after)
     # Without its slow rank the demo takes 13.05 % less.
     first = rows.iloc[0]
     assert (first["culprit"], first["gain_is_bound"]) == ("rank:2", True)
@@ -90,8 +105,7 @@ def check_numbers(baseline, compared):
         assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
 
 
-def test_numbers_of_a_comparison_of_the_demo(tmp_path):
-    demo_set = write_demo(tmp_path, scale=0.5)
+def test_numbers_of_a_comparison_of_the_demo(demo_set):
     runs = demo_set.baseline[0].parent, demo_set.after[0].parent
     # The one is slower, the other has won.
     for baseline, compared in (runs, runs[::-1]):
@@ -114,11 +128,10 @@ def test_real_reports(nsys, traces, tmp_path, stem):
     judged(tmp_path / "export.sqlite")
 
 
-def test_how_slow_a_rank_is_reads_alike_in_all_recipes(tmp_path):
-    done = quick_run("llm_overview", *write_demo(tmp_path, scale=0.5).baseline)
+def test_how_slow_a_rank_is_reads_alike_in_all_recipes(baseline):
     told = [
         re.search(r"straggler: compute ([\d.]+ %) longer", one.title)
-        for part in done.partial.parts.values()
+        for part in baseline.partial.parts.values()
         for one in part.report.findings
     ]
     told = [match[1] for match in told if match]

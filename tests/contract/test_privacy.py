@@ -146,3 +146,11 @@ def test_what_is_told_of_reports_that_cannot_be_read_names_no_folder(tmp_path, m
     assert [line for line in ended.said if MARKER in line] == []
     assert holding(out) == []
     assert os.fsencode(tmp_path) not in (out / "report.json").read_bytes()
+
+
+def test_only_the_analysis_file_holds_absolute_paths(tmp_path, rank_set):
+    out = tmp_path / "out"
+    assert run("--input", rank_set, "--output", out, "--csv", "--export-dir", tmp_path).code == 0
+    for path in (path for path in out.rglob("*") if path.is_file()):
+        held = os.fsencode(tmp_path) in path.read_bytes()
+        assert held == (path.name == "out.nsys-analysis"), path.name

@@ -25,11 +25,11 @@ from rendered import (
     strings_in,
 )
 from results import analyse, read_frames, read_report
+from small_ranks import write_small_ranks
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.report import MORE_HEADING, MOST_SHOWN
-from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import picked
@@ -58,18 +58,21 @@ missing"""
 
 
 @pytest.fixture(scope="module")
-def demo_run(tmp_path_factory):
-    """The result of the demo set, and where its reports are."""
-    folder = tmp_path_factory.mktemp("demo")
-    write_demo(folder, scale=0.1)
-    return analyse(folder / "out", folder / "baseline")
+def demo_run(shared_runs):
+    """The result of the demo set."""
+    return shared_runs.run("demo", "llm_hotspots")[1]
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small")
+    return analyse(folder / "out", write_small_ranks(folder / "ranks"))
 
 
 @pytest.fixture(params=["small", "demo"])
-def result(request, tmp_path, rank_set):
-    if request.param == "demo":
-        return request.getfixturevalue("demo_run")
-    return analyse(tmp_path / "out", rank_set)
+def result(request):
+    """The result of a run, which no test changes."""
+    return request.getfixturevalue(f"{request.param}_run")
 
 
 @pytest.fixture

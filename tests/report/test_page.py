@@ -16,14 +16,11 @@ from results import analyse, read_report
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.report import MOST_SHOWN
-from nsys_llm.testing.demo import write_demo
 
 
 @pytest.fixture(scope="module")
-def demo_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    write_demo(folder, scale=0.1)
-    return analyse(folder / "out", folder / "baseline", options=["--html"])
+def demo_run(shared_runs):
+    return shared_runs.run("demo", "llm_hotspots")[1]
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +86,11 @@ def test_every_link_has_a_section(page):
     assert {Markup(f"<p>{one}</p>").text for one in re.findall(r'href="#([^"]*)"', page)} <= ids
 
 
-def test_the_page_is_listed_among_the_outputs_and_written_on_request_only(demo_run, tmp_path):
+def test_the_page_is_listed_among_the_outputs_and_written_on_request_only(
+    demo_run, rank_set, tmp_path
+):
     assert record_of(demo_run)["Outputs"]["report.html"] == "Page"
-    plain = analyse(tmp_path / "plain", demo_run.parent / "baseline")
+    plain = analyse(tmp_path / "plain", rank_set)
     assert not (plain / "report.html").exists()
     assert "report.html" not in record_of(plain)["Outputs"]
 
@@ -103,11 +102,11 @@ def test_no_string_of_a_figure_can_end_the_element_that_holds_it(page):
 
 
 def test_without_plotly_one_warning_is_given_and_all_else_is_written(
-    demo_run, tmp_path, monkeypatch
+    rank_set, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     words = ["--mode", "none", "--html", "--output", tmp_path / "out"]
-    ended = run(*words, "--input", demo_run.parent / "baseline")
+    ended = run(*words, "--input", rank_set)
     assert ended.code == 0
     (warning,) = (line for line in ended.said if line.startswith("warning: "))
     assert "report.html" in warning

@@ -84,6 +84,7 @@ class ExportSchema:
     gpus: Mapping[str, Mapping[str, Cell]]
 
     @classmethod
+    @cache
     def load(cls, version: str) -> ExportSchema:
         """Return the tables of a schema version.
 

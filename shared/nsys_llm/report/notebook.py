@@ -10,7 +10,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from pprint import pformat
@@ -73,7 +72,7 @@ def build_notebook(report: Report, results: Results) -> Any:
         section.table: section.title if section.lead or section.opening else MORE_HEADING
         for section in reversed(report.sections)
     }
-    cells = _Cells(drawing.nbformat().v4)
+    cells = _Cells()
     answer = answer_markdown(report, html_text)
     titles = [section.title for section in report.opening_sections]
     places = {number: link_id(titles[0]) for number in marked_numbers(report, results)}
@@ -105,15 +104,13 @@ def build_notebook(report: Report, results: Results) -> Any:
 
 
 class _Cells:
-    """Cells in order; ids follow the name of their section, so that runs compare.
+    """Cells in order, as the format has them; ids follow the section's name, so that runs compare.
 
-    Args:
-        v4: The module `nbformat.v4`.
+    They are checked once, as a whole: each function of `nbformat.v4` would check what it returns.
     """
 
-    def __init__(self, v4: Any) -> None:
-        self._v4 = v4
-        self._cells: list[Any] = []
+    def __init__(self) -> None:
+        self._cells: list[dict[str, Any]] = []
         self._names: Counter[str] = Counter()
         self._count = 0
 
@@ -121,25 +118,30 @@ class _Cells:
         """Add a Markdown cell; `name` says what it is about, `folded` hides what is below it."""
         # The key under which JupyterLab keeps that a heading is collapsed.
         metadata = {"jp-MarkdownHeadingCollapsed": True} if folded else {}
-        self._cells.append(self._v4.new_markdown_cell(source, id=self._id(name), metadata=metadata))
+        self._add("markdown", name, source, metadata)
 
     def code(self, name: str, source: str, shown: Mapping[str, Any] | None) -> None:
         """Add a code cell that was run, and what it showed."""
         self._count += 1
-        outputs = []
-        if shown is not None:
-            result = partial(self._v4.new_output, "execute_result", metadata={})
-            outputs.append(result(data=shown, execution_count=self._count))
+        count = {"execution_count": self._count}
+        result = {"output_type": "execute_result", "metadata": {}, "data": shown, **count}
         # The figure is what one comes for; the words that make it are a click away.
         hidden = {} if shown is None else {"jupyter": {"source_hidden": True}}
-        cell = partial(self._v4.new_code_cell, source, id=self._id(name), metadata=hidden)
-        self._cells.append(cell(outputs=outputs, execution_count=self._count))
+        outputs = [] if shown is None else [result]
+        self._add("code", name, source, hidden, outputs=outputs, **count)
 
     def notebook(self) -> Any:
-        """Return the notebook of all cells."""
+        """Return the notebook of all cells, in the form of nbformat 4.5."""
         python = {"display_name": "Python 3", "language": "python", "name": "python3"}
         metadata = {"kernelspec": python, "language_info": {"name": "python"}}
-        return self._v4.new_notebook(cells=self._cells, metadata=metadata)
+        form = {"nbformat": 4, "nbformat_minor": 5}
+        return drawing.nbformat().from_dict({"cells": self._cells, "metadata": metadata, **form})
+
+    def _add(
+        self, kind: str, name: str, source: str, metadata: Mapping[str, Any], **others: Any
+    ) -> None:
+        cell = {"cell_type": kind, "id": self._id(name), "metadata": metadata, "source": source}
+        self._cells.append({**cell, **others})
 
     def _id(self, name: str) -> str:
         """Return an id that no other cell has: letters, digits, `-` and `_`, at most 64."""

@@ -104,6 +104,9 @@ def _typed(table: TableWrite, column: Column, values: Any) -> Any:
     where = f"{table.file}.{column.name}"
     if _is_wrapped(values):
         values = values.to_numpy()
+    plain = _plain(column, values)
+    if plain is not None:
+        return plain
     # An array without values has whatever type numpy gave it.
     kind = pd.api.types.infer_dtype(values, skipna=True) if len(values) else "empty"
     if kind not in _KINDS[column.dtype]:
@@ -120,6 +123,23 @@ def _typed(table: TableWrite, column: Column, values: Any) -> Any:
     if typed.isna().any():
         raise ManifestError(f"{where}: null, and the manifest says that it never is.")
     return typed if column.dtype == "string" else typed.to_numpy(dtype=column.dtype)
+
+
+def _plain(column: Column, values: Any) -> Any:
+    """Return numbers that numpy holds in the declared type; None for others, or with a null.
+
+    Most columns are such, and pandas takes ten times as long to find that out.
+    """
+    if column.dtype not in ("int64", "float64") or getattr(values, "dtype", "") != column.dtype:
+        return None
+    held = np.array(values)
+    if column.dtype == "int64":
+        none = np.zeros(len(held), dtype=np.bool_)
+        return pd.arrays.IntegerArray(held, none) if column.nullable else held
+    none = np.isnan(held)
+    if column.nullable:
+        return pd.arrays.FloatingArray(np.where(none, 1.0, held), none)
+    return None if none.any() else held
 
 
 def _is_wrapped(values: Any) -> bool:
