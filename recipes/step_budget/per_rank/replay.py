@@ -64,6 +64,9 @@ def rank_replay(
         steps: Its steps.
         options: what_if adds changes.
     """
+    # Each has two nodes at least, each call that waited has a node.
+    if 2 * members.size + edges.waits.place.size > MOST_NODES:
+        return RankReplay.without("too_large")
     graph = rank_graph(edges)
     marks = _marks(edges, members, windows, steps)
     found = skeleton(graph, marks)
