@@ -30,6 +30,7 @@ class DeviceBudget:
             window of no length.
         charges: What the path of each step charges inside the rank.
         passages: The time of these paths in communication; walks are steps.
+        idle_ns: Shape (causes,), idle time as in idle_gaps; None where graphs hide what ran.
     """
 
     device_id: int
@@ -38,6 +39,7 @@ class DeviceBudget:
     tail: IntArray
     charges: Charges
     passages: Passages
+    idle_ns: IntArray | None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from path_truth import check_identities
 from quick_run import quick
@@ -32,6 +33,18 @@ def test_everything_adds_up_on_real_traces(traces, name):
         first, last = own.iloc[0], own.iloc[-1]
         run = {**first.to_dict(), "end_ns": int(last["end_ns"])}
         assert int(own["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
+
+
+@pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "h100_mfu_ranks/after"])
+def test_idle_time_of_the_wall_has_the_causes_that_idle_gaps_finds(traces, name):
+    walls = [
+        table[table["wall_class"] == "idle"].reset_index(drop=True)
+        for table in (
+            quick(recipe, traces / name)["wall"] for recipe in ("step_budget", "idle_gaps")
+        )
+    ]
+    pd.testing.assert_frame_equal(*walls, check_exact=True)
+    assert walls[0]["detail"].nunique() > 3
 
 
 #: Of the pair of real runs, by SQL without our code: length of a full layer, and how its parts
