@@ -18,6 +18,7 @@ from nsys_llm.manifest.what_if import (
     WAIT,
     Change,
     parse_change,
+    unnamed,
 )
 from nsys_llm.report.columns import Columns
 
@@ -61,8 +62,13 @@ def replay_tables(
                 reason = REASONS["residual"]
             else:
                 told = _what_if(paths, found, named)
-                told += [_nothing(paths, change) for change in {*asked} - {*named}]
-                texts = {change.text for change in asked}
+                shown = {change: change for change in asked}
+                if options["anonymize"]:
+                    # A name that the job does not have is a text of whoever typed it.
+                    hidden = unnamed([change.text for change in asked])
+                    shown |= {one: hidden[one.text] for one in asked if one not in named}
+                told += [_nothing(paths, shown[change]) for change in {*asked} - {*named}]
+                texts = {change.text for change in shown.values()}
                 rows["what_if"] = sorted(told, key=lambda row: _place(row, texts))
     return {name: _columns(name, some) for name, some in rows.items()}, reason
 
