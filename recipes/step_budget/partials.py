@@ -57,6 +57,7 @@ class RankReplay:
         code: Shape (edges, columns), uint8, see `nsys_llm.analyses.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
         member_end: Likewise, of its end.
+        begun: The nodes of the begins of threads' first calls, which nothing precedes.
         ends_from: The node of the first end: of each device, of each step.
         begins_from: The node of the begin of the first step of the first device.
     """
@@ -70,6 +71,7 @@ class RankReplay:
     code: npt.NDArray[np.uint8]
     member_start: IntArray
     member_end: IntArray
+    begun: IntArray
     ends_from: int
     begins_from: int
 
@@ -83,7 +85,7 @@ class RankReplay:
         none = np.empty(0, dtype=np.int64)
         edges, columns = none.astype(np.int32), none.reshape(0, 0)
         codes = columns.astype(np.uint8)
-        return cls(reason, (), none, edges, edges, columns, codes, none, none, 0, 0)
+        return cls(reason, (), none, edges, edges, columns, codes, none, none, none, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ def rank_replay(
         code=codes,
         member_start=found.member_start,
         member_end=found.member_end,
+        begun=np.flatnonzero(found.base_ns[: found.at_call.size] != NEVER),
         ends_from=found.ends_from,
         begins_from=found.begins_from,
     )

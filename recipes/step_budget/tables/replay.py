@@ -10,7 +10,7 @@ import numpy as np
 
 from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.analyses.replay.solve import Clamps, longest
-from nsys_llm.manifest.what_if import DEVICE, RANK, TRANSFER, Change
+from nsys_llm.manifest.what_if import DEVICE, HOST, RANK, TRANSFER, Change
 from nsys_llm.numeric.intervals import IntArray
 
 from .job import Job
@@ -53,19 +53,21 @@ def replays(
     if not graph.order.is_whole:
         return "circle"
     names = ["", USUAL, *(change.text for change in changes)]
-    columns, clamps = [], dict[int, Bools]()
+    columns, clamps, host = [], dict[int, Bools](), [1.0] * len(names)
     for place, name in enumerate(names):
         transfer = 1.0
         if place > 1:
             change = changes[place - 2]
             if change.what in (DEVICE, TRANSFER):
                 transfer = change.factor
+            if change.what == HOST:
+                host[place] = change.factor
             if change.what == RANK:
                 clamps[place] = _late_edges(graph, change.name)
         columns.append(graph.weights(name, transfer))
     ns = np.stack(columns, axis=1)
     reported = Clamps(tuple(clamps), tuple(clamps.values())) if clamps else None
-    at_ns = longest(graph.order, graph.base_ns, graph.source, ns, reported)
+    at_ns = longest(graph.order, graph.bases_ns(host), graph.source, ns, reported)
     late = {place: changes[place - 2].name for place in clamps}
     edge_ns, last = _edges(rows, meetings, job, graph, at_ns, late)
     return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)

@@ -28,10 +28,8 @@ FRESH = 50
 NIGHTLY = 1_000
 #: Jobs with edges that have to be inferred.
 UNCERTAIN = 10
-#: How far replays are from the truth, percent of the true steps: 99 of 100, and all. Of 5,500 of
-#: 500 jobs two are off by more than 1 %, the worst by 2.05 %.
+#: How far replays may be from the truth, percent of the true steps.
 NEAR_PCT = 1.0
-FAR_PCT = 3.0
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def errors_of(folder, seed):
         for change, other in truths(program, matched=matched(tables)):
             true_ns = true_steps_ns(other, outcome)
             errors.append(100 * abs(found[change][0] - true_ns) / true_ns)
-            assert errors[-1] <= FAR_PCT, change
+            assert errors[-1] <= NEAR_PCT, change
     except Exception as error:
         raise AssertionError(f"random_program({seed}, certain=True)") from error
     return errors
@@ -77,8 +75,6 @@ def errors_of(folder, seed):
 def check(folder, seeds):
     errors = [errors_of(folder, seed) for seed in seeds]
     assert sum(map(bool, errors)) > len(errors) / 2
-    every = [error for some in errors for error in some]
-    assert sum(error <= NEAR_PCT for error in every) >= 0.99 * len(every)
 
 
 def test_replays_of_random_jobs_are_near_the_jobs_run_again(tmp_path, every_meeting):
@@ -102,6 +98,18 @@ def test_what_changes_nothing_gives_the_run_back_on_any_job(tmp_path, every_meet
             assert then_ns == now_ns, seed
             told_n += 1
     assert told_n > UNCERTAIN / 2
+
+
+@pytest.mark.parametrize("seed", [551, 648, 497])
+def test_ranks_that_begin_apart_begin_together_with_an_infinitely_fast_host(
+    tmp_path, every_meeting, seed
+):
+    program = steady(random_program(seed, certain=True))
+    outcome, tables = budget(tmp_path, program, *asked(["host=0", "host=1"]))
+    fast = dict(truths(program, matched=False))["host=0"]
+    found = told(tables)
+    assert found["host=0"][0] == true_steps_ns(fast, outcome)
+    assert found["host=1"][0] == found["host=1"][1]
 
 
 @pytest.mark.parametrize(("name", "rank"), [("slow_gpu", 1), ("late_host", 2)])
