@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,11 @@ class DeviceBudget:
     idle_ns: IntArray | None
 
 
+#: Before a change in `RankReplay.columns`: lags that held nothing back are at their least, or most.
+LEAST: Final = "least "
+MOST: Final = "most "
+
+
 @dataclass(frozen=True)
 class RankReplay:
     """The graph of one rank for replays; nodes and edges as `nsys_llm.analyses.replay.skeleton`.
@@ -49,7 +55,8 @@ class RankReplay:
     Attributes:
         reason: Why there is none; "" where there is.
         columns: Names of the weights: "" for those that give the run back, "usual" with every lag
-            at the median of its kind, then changes. A change that is not there changes nothing.
+            at the median of its kind, then changes, those of the host also with `LEAST` and `MOST`
+            before. A change that is not there changes nothing.
         base_ns: Shape (nodes,), the profile's clock.
         source: Shape (edges,).
         target: Shape (edges,).

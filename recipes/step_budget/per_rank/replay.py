@@ -31,7 +31,7 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import RankReplay
+from ..partials import LEAST, MOST, RankReplay
 from .steps import RankSteps
 from .windows import Windows
 
@@ -74,12 +74,16 @@ def rank_replay(
         return RankReplay.without("too_large")
     names = _names(trace, edges, kernels)
     weights = {"": graph.observed, "usual": graph.usual}
+    least, most = (graph.with_unseen_lags(most=one) for one in (False, True))
     asked = [parse_change(text) for text in options["what_if"] or ()]
     for change in dict.fromkeys([*_changes(graph, names), *asked]):
         if (
             reported := changed(graph, names, change)
         ) is not None and reported is not graph.observed:
             weights[change.text] = reported
+            if change.what == HOST:
+                for name, bounded in (LEAST, least), (MOST, most):
+                    weights[f"{name}{change.text}"] = changed(bounded, names, change) or reported
     condenser = Condenser(graph, marks, found)
     ns, codes = _columns(condenser, list(weights.values()))
     return RankReplay(

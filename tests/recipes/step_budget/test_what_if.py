@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from effort import seeds
 from gain_checks import check_findings
 from path_truth import budget, finds_its_steps, matched
 from quick_run import quick
@@ -110,6 +111,29 @@ def test_ranks_that_begin_apart_begin_together_with_an_infinitely_fast_host(
     found = told(tables)
     assert found["host=0"][0] == true_steps_ns(fast, outcome)
     assert found["host=1"][0] == found["host=1"][1]
+
+
+@pytest.mark.parametrize("seed", seeds(200, 4))
+def test_a_fast_host_is_between_what_unseen_lags_allow_where_lags_vary(
+    tmp_path, every_meeting, seed
+):
+    check_between(tmp_path, random_program(seed, certain=True))
+
+
+@pytest.mark.parametrize("name", ["two_faults", "host_bound_decode"])
+def test_a_fast_host_of_a_scenario_is_between_what_unseen_lags_allow(tmp_path, name):
+    check_between(tmp_path, scenarios.SCENARIOS[name]())
+
+
+def check_between(folder, program):
+    outcome, tables = budget(folder, program, *asked(["host=0"]))
+    if not finds_its_steps(outcome, tables) or tables["what_if"].empty:
+        return
+    row = tables["what_if"].set_index("change").loc["host=0"]
+    steps_n = len(tables["job_steps"])
+    true_ns = true_steps_ns(dict(truths(program, matched=False))["host=0"], outcome) / steps_n
+    assert row["then_least_ns"] - 1 <= true_ns <= row["then_most_ns"] + 1
+    assert row["then_least_ns"] <= row["then_ns"] <= row["then_most_ns"]
 
 
 @pytest.mark.parametrize(("name", "rank"), [("slow_gpu", 1), ("late_host", 2)])
