@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ class DeviceBudget:
             window of no length.
         charges: What the path of each step charges inside the rank.
         passages: The time of these paths in communication; walks are steps.
+        idle_ns: Shape (causes,), idle time as in idle_gaps; None where graphs hide what ran.
     """
 
     device_id: int
@@ -39,6 +41,12 @@ class DeviceBudget:
     tail: IntArray
     charges: Charges
     passages: Passages
+    idle_ns: IntArray | None
+
+
+#: Before a change in `RankReplay.columns`: lags that held nothing back are at their least, or most.
+LEAST: Final = "least "
+MOST: Final = "most "
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,8 @@ class RankReplay:
     Attributes:
         reason: Why there is none; "" where there is.
         columns: Names of the weights: "" for those that give the run back, "usual" with every lag
-            at the median of its kind, then changes. A change that is not there changes nothing.
+            at the median of its kind, then changes, those of the host also with `LEAST` and `MOST`
+            before. A change that is not there changes nothing.
         base_ns: Shape (nodes,), the profile's clock.
         source: Shape (edges,).
         target: Shape (edges,).
@@ -56,6 +65,7 @@ class RankReplay:
         code: Shape (edges, columns), uint8, see `nsys_llm.analyses.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
         member_end: Likewise, of its end.
+        begun: The nodes of the begins of threads' first calls, which nothing precedes.
         ends_from: The node of the first end: of each device, of each step.
         begins_from: The node of the begin of the first step of the first device.
     """
@@ -69,6 +79,7 @@ class RankReplay:
     code: npt.NDArray[np.uint8]
     member_start: IntArray
     member_end: IntArray
+    begun: IntArray
     ends_from: int
     begins_from: int
 
@@ -82,7 +93,7 @@ class RankReplay:
         none = np.empty(0, dtype=np.int64)
         edges, columns = none.astype(np.int32), none.reshape(0, 0)
         codes = columns.astype(np.uint8)
-        return cls(reason, (), none, edges, edges, columns, codes, none, none, 0, 0)
+        return cls(reason, (), none, edges, edges, columns, codes, none, none, none, 0, 0)
 
 
 @dataclass(frozen=True)

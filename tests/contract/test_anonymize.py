@@ -100,6 +100,20 @@ def test_no_byte_of_any_output_names_the_owner(tmp_path, recipe):
     assert [line for line in ended.errors if MARKER in line]
 
 
+@pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
+def test_no_byte_of_any_output_has_a_name_typed_for_a_replay(tmp_path, recipe):
+    out = tmp_path / "out"
+    asked = [f"kernel:{MARKER}=0.5", f"rank:{MARKER}_rank0", "host=0.5", f"kernel:{KERNEL}=0.5"]
+    words = [word for text in asked for word in ("--what-if", text)]
+    ended = run(*command(recipe, tmp_path, out, "--anonymize", *words), recipe=recipe)
+    assert ended.code == 0, ended.said
+    found = outputs(out)
+    assert [name for name, text in found.items() if MARKER in (name + text).lower()] == []
+    assert not [line for line in ended.printed if MARKER in line]
+    record = json.loads((out / "report.json").read_text("utf-8"))
+    assert record["options"]["what_if"][:3] == ["kernel:text-1=0.5", "rank:text-2", "host=0.5"]
+
+
 @pytest.mark.parametrize("recipe", a_few_recipes())
 def test_without_it_they_are_there_and_no_folder_is(tmp_path, recipe):
     out = tmp_path / "out"

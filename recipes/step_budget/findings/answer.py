@@ -1,4 +1,4 @@
-"""What step_budget tells its reader in two sentences: what a step is made of."""
+"""What step_budget tells its reader first: what a step is made of, and what to fix."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Final
 from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
+from .first_fix import first_fix
 from .replays import step_unit
 
 _TOP: Final = 4
 
 
 def answer(tables: Tables) -> str:
-    """Return where a step's time goes, in two sentences."""
+    """Return where a step's time goes, and what a fix gains."""
     steps, classes = tables["job_steps"], tables["step_classes"]
     if tables["device_steps"].empty:
         return (
@@ -39,10 +40,11 @@ def answer(tables: Tables) -> str:
         for row in top.to_dict("records")
     ]
     certain = 100.0 * int(ours["certain_ns"].sum()) / max(int(ours["wall_ns"].sum()), 1)
-    return (
-        f"{_takes(unit, mean_ns, len(ours))}. "
-        f"On its critical path: {', '.join(parts)}; {format_percent(certain)} of it is certain."
+    reported = (
+        f"{_takes(unit, mean_ns, len(ours))}{_on_one(tables, mean_ns)}; on its critical path: "
+        f"{', '.join(parts)}; {format_percent(certain)} of it is certain."
     )
+    return f"{reported} {first_fix(tables)}".rstrip()
 
 
 def _takes(unit: str | None, mean_ns: float, steps_n: int) -> str:
@@ -50,3 +52,18 @@ def _takes(unit: str | None, mean_ns: float, steps_n: int) -> str:
     if unit is None:
         return f"No steps were found: the run takes {format_ns(round(mean_ns))}"
     return f"A {unit} takes {format_ns(round(mean_ns))} on average ({counted(steps_n, unit)})"
+
+
+def _on_one(tables: Tables, mean_ns: float) -> str:
+    """Return how long a step takes on a single GPU, if that is not what all of them take.
+
+    Other recipes tell the mean over GPUs; a step of the job ends where its last GPU does.
+    """
+    steps = tables["device_steps"]
+    windows = steps.loc[steps["mark"] == "", "window_ns"]
+    alone = format_ns(round(float(windows.mean()))) if len(windows) else ""
+    if steps[["rank", "device_id"]].drop_duplicates().shape[0] < 2:
+        return ""
+    if alone in ("", format_ns(round(mean_ns))):
+        return ""
+    return f" until its last GPU is done, {alone} on a single GPU"

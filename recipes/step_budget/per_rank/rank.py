@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import map_collectives
+from nsys_llm.analyses.device.gap_sums import idle_by_cause
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.path.compact import compacted
@@ -17,7 +18,7 @@ from nsys_llm.analyses.path.ops import PathOps
 from nsys_llm.analyses.path.visits import Walk, charge, follow
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.trace.device_ops import op_names
+from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -37,6 +38,8 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         options: base and mangled choose names; see `rank_steps` for others.
     """
     names, host = op_names(trace, options), HostTimeline.of(trace)
+    opaque_n = find_missing_work(trace).opaque_launches_n
+    idle_ns = {} if opaque_n else _idle_ns(trace, names, host)
     ops = PathOps.of(trace, names, host)
     steps = rank_steps(trace, ops, options)
     working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
@@ -56,14 +59,14 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         step=steps.kind,
         mark=marks,
         devices=tuple(
-            _device(forest, one, tail)
+            _device(forest, one, tail, idle_ns.get(one.device_id))
             for one, tail in zip(windows, np.split(segments, bounds), strict=True)
         )
         if windows
         else (),
         forest=compacted(forest, _cuts(forest, windows), _shown(windows, marks)),
         lanes=map_collectives(trace, rank).ranks.get(rank, ()),
-        opaque_launches_n=find_missing_work(trace).opaque_launches_n,
+        opaque_launches_n=opaque_n,
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,
@@ -73,7 +76,18 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
     return BudgetPartial({rank: budget})
 
 
-def _device(forest: PathForest, windows: Windows, tail: IntArray) -> DeviceBudget:
+def _idle_ns(trace: RankTrace, names: OpNames, host: HostTimeline) -> dict[int, IntArray]:
+    """Return the idle time of each device by cause, as idle_gaps has it."""
+    found = {}
+    for device in trace.device_ids:
+        ops = DeviceOps.of(trace, device, names)
+        found[device] = idle_by_cause(ops.gaps, ops.launch_row, host)
+    return found
+
+
+def _device(
+    forest: PathForest, windows: Windows, tail: IntArray, idle_ns: IntArray | None
+) -> DeviceBudget:
     walks = _walks(windows.edge_ns.tolist(), tail.tolist())
     charges, passages = charge(forest, follow(forest, walks), walks)
     return DeviceBudget(
@@ -83,6 +97,7 @@ def _device(forest: PathForest, windows: Windows, tail: IntArray) -> DeviceBudge
         tail=tail,
         charges=charges,
         passages=passages,
+        idle_ns=idle_ns,
     )
 
 

@@ -31,7 +31,7 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import RankReplay
+from ..partials import LEAST, MOST, RankReplay
 from .steps import RankSteps
 from .windows import Windows
 
@@ -64,6 +64,9 @@ def rank_replay(
         steps: Its steps.
         options: what_if adds changes.
     """
+    # Each has two nodes at least, each call that waited has a node.
+    if 2 * members.size + edges.waits.place.size > MOST_NODES:
+        return RankReplay.without("too_large")
     graph = rank_graph(edges)
     marks = _marks(edges, members, windows, steps)
     found = skeleton(graph, marks)
@@ -71,12 +74,16 @@ def rank_replay(
         return RankReplay.without("too_large")
     names = _names(trace, edges, kernels)
     weights = {"": graph.observed, "usual": graph.usual}
+    least, most = (graph.with_unseen_lags(most=one) for one in (False, True))
     asked = [parse_change(text) for text in options["what_if"] or ()]
     for change in dict.fromkeys([*_changes(graph, names), *asked]):
         if (
             reported := changed(graph, names, change)
         ) is not None and reported is not graph.observed:
             weights[change.text] = reported
+            if change.what == HOST:
+                for name, bounded in (LEAST, least), (MOST, most):
+                    weights[f"{name}{change.text}"] = changed(bounded, names, change) or reported
     condenser = Condenser(graph, marks, found)
     ns, codes = _columns(condenser, list(weights.values()))
     return RankReplay(
@@ -89,6 +96,7 @@ def rank_replay(
         code=codes,
         member_start=found.member_start,
         member_end=found.member_end,
+        begun=np.flatnonzero(found.base_ns[: found.at_call.size] != NEVER),
         ends_from=found.ends_from,
         begins_from=found.begins_from,
     )

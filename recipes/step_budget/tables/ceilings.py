@@ -21,6 +21,7 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 
 from .job_tables import JobPaths
+from .meetings import Meetings
 
 #: Classes that an edge causes: who takes it away wins more or less than their time.
 _EDGES: Final = frozenset({"host_sync", "sync_memop", "sync_latency"})
@@ -34,19 +35,19 @@ WAIT: Final = "wait"
 Sums = dict[Any, tuple[IntArray, IntArray]]
 
 
-def ceiling_columns(paths: JobPaths) -> Columns:
-    """Return the table ceilings."""
-    rows = _rows(paths)
+def ceiling_columns(paths: JobPaths, meetings: Meetings) -> Columns:
+    """Return the table ceilings; `meetings` are the collectives of the ranks."""
+    rows = _rows(paths, meetings)
     names = [column.name for column in load_manifest("step_budget").table("ceilings").columns]
     return {name: [row[name] for row in rows] for name in names}
 
 
-def _rows(paths: JobPaths) -> list[dict[str, Any]]:
+def _rows(paths: JobPaths, meetings: Meetings) -> list[dict[str, Any]]:
     counted = paths.job.counted
     if not counted.size or not int(paths.wall_ns[counted].sum()):
         return []
     rows: list[dict[str, Any]] = []
-    for change, sums in _changes(paths):
+    for change, sums in _changes(paths, meetings):
         for name, (time_ns, certain_ns) in sums.items():
             if int(time_ns[-1]) or int(time_ns[counted].sum()):
                 rows.append(_row(paths, counted, change, name, time_ns, certain_ns))
@@ -113,7 +114,7 @@ def _communicating(paths: JobPaths) -> list[int]:
     return [code for code, one in enumerate(charges) if one.kind == COMMUNICATION]
 
 
-def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
+def _changes(paths: JobPaths, meetings: Meetings) -> list[tuple[str, Sums]]:
     """Return what a person could change, and the time of each by walk."""
     charged, charges = paths.charged, paths.charged.charges
     kinds = [CLASS_NAMES[charge.kind] for charge in charges]
@@ -147,15 +148,52 @@ def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
     if len(paths.rows) > 1:
         labels = [rank.file for rank, _ in paths.rows]
         found.append(("rank", charged.by_rank.by_key(labels)))
-        found.append((STRAGGLER, _stragglers(paths, labels)))
+        found.append((STRAGGLER, _stragglers(paths, meetings, labels)))
     found.append((WAIT, charged.behind_waits.by_key(charged.waits)))
     return found
 
 
-def _stragglers(paths: JobPaths, labels: Sequence[str]) -> Sums:
-    """Return how much later ranks came last than the median rank, as far as the path shows it."""
-    sums = _excess_ns(paths)
+def _stragglers(paths: JobPaths, meetings: Meetings, labels: Sequence[str]) -> Sums:
+    """Return how much later ranks came last than the median rank.
+
+    In all collectives, on the path or not: whatever waited for the rank elsewhere is earlier, too.
+    No time is then earlier by more than this, since no collective is by more than its own lateness
+    beyond what came before it.
+    """
+    sums = _late_ns(paths, meetings)
     return {label: (sums[place], sums[place]) for place, label in enumerate(labels)}
+
+
+def _late_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
+    """Return how much later ranks came last, shape (ranks, walks): to collectives, and to an end.
+
+    A step ends with its last rank; of the walk through the run only the last end counts.
+    """
+    job, counted = paths.job, paths.job.counted
+    steps_n = job.edge_ns.size - 1
+    sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)
+    step = np.searchsorted(job.edge_ns, meetings.last_ns, side="left") - 1
+    inside = np.flatnonzero((step >= 0) & (step < steps_n))
+    late_ns = np.maximum(meetings.last_ns - meetings.median_ns, 0)
+    np.add.at(sums, (meetings.last_rank[inside], step[inside]), late_ns[inside])
+    sums[:, -1] = sums[:, counted[0] : counted[-1] + 1].sum(axis=1)
+    end_ns = _ends_ns(paths, meetings)
+    median_ns = np.sort(end_ns, axis=0)[(len(paths.rows) - 1) // 2]
+    behind_ns = np.clip(job.edge_ns[1:] - median_ns, 0, np.diff(job.edge_ns))
+    sums[job.end_rank, np.arange(steps_n)] += behind_ns
+    sums[job.end_rank[counted[-1]], -1] += behind_ns[counted[-1]]
+    return sums
+
+
+def _ends_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
+    """Return when steps of the job ended on each rank, on the common clock, (ranks, steps)."""
+    ends = np.full(paths.job.step.shape, np.iinfo(np.int64).min)
+    for place, (rank, one) in enumerate(paths.rows):
+        has = np.flatnonzero(paths.job.step[place] >= 0)
+        for device in one.devices if has.size else ():
+            common_ns = meetings.common_ns(rank, device.edge_ns)[1:]
+            ends[place, has] = np.maximum(ends[place, has], common_ns[paths.job.step[place, has]])
+    return ends
 
 
 def _excess_ns(paths: JobPaths) -> IntArray:

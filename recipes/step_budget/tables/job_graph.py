@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ class JobGraph:
             common one; the same edges in the same order lead back from it.
         transfer_ns: Shape (arrivals,), from the last arrival to the member's end.
         rank_of: Shape (arrivals,), position of the rank.
+        begun: Nodes of the begins of threads' first calls.
         order: Levels of all nodes.
     """
 
@@ -45,7 +47,23 @@ class JobGraph:
     back_ns: IntArray
     transfer_ns: IntArray
     rank_of: IntArray
+    begun: IntArray
     order: Levels
+
+    def bases_ns(self, host: Sequence[float]) -> IntArray:
+        """Return the times of nodes that nothing precedes, shape (nodes, columns).
+
+        Args:
+            host: Of each column, how many times as long the host takes: until each thread's first
+                call, too, from when the first of all threads has its own.
+        """
+        bases = np.repeat(self.base_ns[:, None], len(host), axis=1)
+        if self.begun.size:
+            common_ns = self.base_ns[self.begun] + self.clock_ns[self.begun]
+            later_ns = common_ns - common_ns.min()
+            for column, factor in enumerate(host):
+                bases[self.begun, column] += np.rint((factor - 1.0) * later_ns).astype(np.int64)
+        return bases
 
     def weights(self, name: str, transfer: float) -> IntArray:
         """Return the weights of all edges under a change; of a rank that lacks it, unchanged."""
@@ -104,5 +122,8 @@ def job_graph(rows: RankRows, meetings: Meetings) -> JobGraph:
         back_ns=back,
         transfer_ns=transfer,
         rank_of=rank,
+        begun=np.concatenate(
+            [one.replay.begun + at for (_, one), at in zip(rows, first_node[:-1], strict=True)]
+        ),
         order=levels(nodes_n + met_n, source, target),
     )

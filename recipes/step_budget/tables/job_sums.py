@@ -14,7 +14,7 @@ from nsys_llm.analyses.path.forest import HOST, Charge, PathForest
 from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.numeric.intervals import IntArray
 
-from .job_walk import Trail
+from .job_trail import Trail
 
 #: So many stretches at a time stay small beside the partial.
 _BLOCK: Final = 1 << 19
@@ -124,7 +124,7 @@ class Charged:
 
     def pieces_of(self, walk: int) -> Pieces:
         """Return the pieces of one walk, those of 0 ns left out."""
-        visits, others = self.trail.arrays()
+        visits, others = self.trail.visits, self.trail.others
         rows, more = np.flatnonzero(visits[:, 0] == walk), others[others[:, 1] == walk]
         found = _pieces(self.forests, _codes(self.forests, self.trail), visits, rows, more)
         kept = found.time_ns > 0
@@ -146,7 +146,7 @@ def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged
     behind = Sums.empty(len(names), walks_n)
     of_profiler = np.array([charge.kind == PROFILER for charge in charges], dtype=bool)
     held = [np.empty((0, 3), dtype=np.int64)]
-    visits, others = trail.arrays()
+    visits, others = trail.visits, trail.others
     for rows, more in _blocks(forests, visits, others):
         pieces = _pieces(forests, codes, visits, rows, more)
         by_charge.add(pieces.charge, pieces, pieces.time_ns)
@@ -174,7 +174,7 @@ def _charges(forests: Sequence[PathForest], trail: Trail) -> tuple[Charge, ...]:
 def _codes(forests: Sequence[PathForest], trail: Trail) -> list[IntArray]:
     """Return the code of each charge of each forest, and last those of the trail."""
     place = {charge: code for code, charge in enumerate(_charges(forests, trail))}
-    lists = [forest.charges for forest in forests] + [tuple(trail.charges)]
+    lists = [forest.charges for forest in forests] + [trail.charges]
     return [np.array([place[item] for item in some], dtype=np.int64) for some in lists]
 
 

@@ -17,7 +17,8 @@ from nsys_llm.report.columns import Columns, percent
 
 from .job import Job
 from .job_sums import Charged
-from .job_walk import NO_RANK, Arrivals, JobWalk
+from .job_trail import Arrivals
+from .job_walk import NO_RANK, JobWalk
 from .meetings import RankRows
 
 #: Rows of a path that are listed one by one; of a longer path, stretches of one class that follow

@@ -10,9 +10,10 @@ import numpy as np
 
 from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.analyses.replay.solve import Clamps, longest
-from nsys_llm.manifest.what_if import DEVICE, RANK, TRANSFER, Change
+from nsys_llm.manifest.what_if import DEVICE, HOST, RANK, TRANSFER, Change
 from nsys_llm.numeric.intervals import IntArray
 
+from ..partials import LEAST, MOST
 from .job import Job
 from .job_graph import JobGraph, job_graph
 from .meetings import Meetings, RankRows
@@ -26,7 +27,8 @@ class Replays:
     """Steps of the job under several changes, on the common clock.
 
     Attributes:
-        names: Of the columns: "" for the run as it was, `USUAL`, then changes.
+        names: Of the columns: "" for the run as it was, `USUAL`, then changes; last those of the
+            host with `LEAST` and with `MOST` before.
         edge_ns: Shape (steps + 1, columns), as `Job.edge_ns`.
         graph: Of the job.
         ns: Shape (edges, columns).
@@ -52,20 +54,25 @@ def replays(
     graph = job_graph(rows, meetings)
     if not graph.order.is_whole:
         return "circle"
+    bounded = [change for change in changes if change.what == HOST]
     names = ["", USUAL, *(change.text for change in changes)]
-    columns, clamps = [], dict[int, Bools]()
+    names += [f"{bound}{change.text}" for change in bounded for bound in (LEAST, MOST)]
+    every = [*changes, *(change for change in bounded for _ in (LEAST, MOST))]
+    columns, clamps, host = [], dict[int, Bools](), [1.0] * len(names)
     for place, name in enumerate(names):
         transfer = 1.0
         if place > 1:
-            change = changes[place - 2]
+            change = every[place - 2]
             if change.what in (DEVICE, TRANSFER):
                 transfer = change.factor
+            if change.what == HOST:
+                host[place] = change.factor
             if change.what == RANK:
                 clamps[place] = _late_edges(graph, change.name)
         columns.append(graph.weights(name, transfer))
     ns = np.stack(columns, axis=1)
     reported = Clamps(tuple(clamps), tuple(clamps.values())) if clamps else None
-    at_ns = longest(graph.order, graph.base_ns, graph.source, ns, reported)
+    at_ns = longest(graph.order, graph.bases_ns(host), graph.source, ns, reported)
     late = {place: changes[place - 2].name for place in clamps}
     edge_ns, last = _edges(rows, meetings, job, graph, at_ns, late)
     return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)

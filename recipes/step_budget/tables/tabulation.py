@@ -72,7 +72,7 @@ def _of_job(
     trail, arrivals = follow_job(rows, meetings, walks)
     charged = add_up(trail, [one.forest for _, one in rows], len(walks))
     paths = JobPaths(rows, job, walks, charged, arrivals, zero_ns)
-    ceilings = ceiling_columns(paths)
+    ceilings = ceiling_columns(paths, meetings)
     replayed, lost = replay_tables(paths, meetings, ceilings, options)
     return {
         "job_steps": job_columns(paths),

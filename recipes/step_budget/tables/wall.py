@@ -1,4 +1,4 @@
-"""Divides the communication class of the table wall: waiting and transfer."""
+"""Divides classes of the table wall: idle by cause, communication as waiting and transfer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.wall.communication_split import communication_details
+from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import WallDetails, Walls
+from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
 from ..partials import BudgetPartial
 
@@ -39,5 +40,13 @@ def prepare(
 def wall_details(
     partial: BudgetPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
 ) -> WallDetails:
-    """Return how much of the communication of each device is waiting, and how much transfer."""
-    return communication_details(matched(partial, ranks, options), walls)
+    """Return what is known of the idle time and the communication of each device."""
+    details: dict[WallKey, dict[str, Mapping[str, int]]] = {
+        (key, device.device_id): dict(idle_details(device.idle_ns))
+        for key, one in partial.ranks.items()
+        for device in one.devices
+        if device.idle_ns is not None
+    }
+    for place, parts in communication_details(matched(partial, ranks, options), walls).items():
+        details.setdefault(place, {}).update(parts)
+    return details

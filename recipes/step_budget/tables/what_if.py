@@ -18,9 +18,12 @@ from nsys_llm.manifest.what_if import (
     WAIT,
     Change,
     parse_change,
+    unnamed,
 )
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 
+from ..partials import LEAST, MOST
 from .ceilings import STRAGGLER
 from .job_tables import JobPaths
 from .meetings import Meetings
@@ -61,8 +64,13 @@ def replay_tables(
                 reason = REASONS["residual"]
             else:
                 told = _what_if(paths, found, named)
-                told += [_nothing(paths, change) for change in {*asked} - {*named}]
-                texts = {change.text for change in asked}
+                shown = {change: change for change in asked}
+                if options["anonymize"]:
+                    # A name that the job does not have is a text of whoever typed it.
+                    hidden = unnamed([change.text for change in asked])
+                    shown |= {one: hidden[one.text] for one in asked if one not in named}
+                told += [_nothing(paths, shown[change]) for change in {*asked} - {*named}]
+                texts = {change.text for change in shown.values()}
                 rows["what_if"] = sorted(told, key=lambda row: _place(row, texts))
     return {name: _columns(name, some) for name, some in rows.items()}, reason
 
@@ -96,7 +104,10 @@ def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Ch
 def _changes(paths: JobPaths, ceilings: Columns) -> set[Change]:
     """Return what is tried: of ranks, what any of them has; of the job, transfer and late ranks."""
     names = {
-        name for _, one in paths.rows for name in one.replay.columns if name not in ("", USUAL)
+        name
+        for _, one in paths.rows
+        for name in one.replay.columns
+        if name not in ("", USUAL) and not name.startswith((LEAST, MOST))
     }
     found = {parse_change(name) for name in names}
     if len(paths.rows) > 1:
@@ -148,6 +159,7 @@ def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list
         path = new_path(
             found, place, found.graph.codes(change.text), int(counted[0]), int(counted[-1])
         )
+        least_ns, most_ns = _between(found, change, counted)
         total = int(path.time_ns.sum())
         limit = int(path.time_ns.argmax())
         rows.append(
@@ -157,6 +169,8 @@ def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list
                 "name": change.name or None,
                 "now_ns": now_ns,
                 "then_ns": then_ns,
+                "then_least_ns": least_ns,
+                "then_most_ns": most_ns,
                 "gain_ns": now_ns - then_ns,
                 "gain_pct": 100.0 * (now_ns - then_ns) / now_ns if now_ns else None,
                 "certain_pct": 100.0 * path.certain_ns / total if total else None,
@@ -165,6 +179,22 @@ def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list
             }
         )
     return rows
+
+
+def _between(
+    found: Replays, change: Change, counted: IntArray
+) -> tuple[float | None, float | None]:
+    """Return between what a mean step is, as far as lags are that held nothing back; else nulls."""
+    names = [change.text, f"{LEAST}{change.text}", f"{MOST}{change.text}"]
+    if names[-1] not in found.names:
+        return None, None
+    edge_ns = found.edge_ns[:, [found.names.index(name) for name in names]]
+    first, last = int(counted[0]), int(counted[-1])
+    between = np.setdiff1d(np.arange(first, last + 1), counted)
+    # Where a step begins is as open as where it ends.
+    spans_ns = edge_ns[last + 1][:, None] - edge_ns[first][None, :]
+    spans_ns = spans_ns - int(np.diff(edge_ns[:, 0])[between].sum())
+    return float(spans_ns.min() / counted.size), float(spans_ns.max() / counted.size)
 
 
 def _nothing(paths: JobPaths, change: Change) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
@@ -71,6 +72,16 @@ def parse_change(text: str) -> Change:
             "wait:API, rank:LABEL."
         )
     return Change(what, subject, factor)
+
+
+def unnamed(texts: Sequence[str]) -> dict[str, Change]:
+    """Return changes by how they were typed, with `text-1`, ... for what they name."""
+    changes = {text: parse_change(text) for text in texts}
+    names = dict.fromkeys(change.name for change in changes.values() if change.name)
+    labels = {name: f"text-{number}" for number, name in enumerate(names, start=1)}
+    return {
+        text: replace(change, name=labels.get(change.name, "")) for text, change in changes.items()
+    }
 
 
 def _number(what: str, value: str) -> float | None:

@@ -156,14 +156,21 @@ def _is_shown(finding: Finding) -> bool:
     return finding.kind != PERFORMANCE or finding.severity is not None
 
 
+def _expected_pct(finding: Finding) -> float:
+    """Return the gain by which a finding stands among others: beside a bound that of its replay."""
+    if finding.gain is None:
+        return 0.0
+    replayed_pct = finding.gain.replayed_pct
+    return finding.gain.gain_pct if replayed_pct is None else replayed_pct
+
+
 def _place(finding: Finding) -> tuple[Any, ...]:
     severity = finding.severity or SEVERITIES[-1]
-    gain_pct = 0.0 if finding.gain is None else finding.gain.gain_pct
     return (
         KINDS.index(finding.kind),
         SEVERITIES.index(severity),
         finding.rule not in INCOMPLETE,
-        -gain_pct,
+        -_expected_pct(finding),
         -finding.impact_ns,
         finding.rule,
         -1 if finding.rank is None else finding.rank,

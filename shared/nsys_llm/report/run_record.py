@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import ExitCode
+from nsys_llm.manifest.what_if import unnamed
 from nsys_llm.report.empty_tables import table_records
 from nsys_llm.report.report import Report, report_record
 from nsys_llm.report.run import Run
@@ -28,6 +29,8 @@ def run_record(
     """Return what report.json holds."""
     lost = {read.table: read.lost for read in run.manifest.reads}
     options = {name: value for name, value in run.options.items() if name not in _PATH_OPTIONS}
+    if options["anonymize"] and options.get("what_if"):
+        options["what_if"] = [change.text for change in unnamed(options["what_if"]).values()]
     return {
         "format": FORMAT,
         "recipe": run.manifest.name,

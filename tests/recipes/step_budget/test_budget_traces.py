@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from path_truth import check_identities
 from quick_run import quick
 
+from nsys_llm.recipes.step_budget.findings.answer import answer
 from nsys_llm.testing.demo import write_demo
 
 REAL = [
@@ -32,6 +34,25 @@ def test_everything_adds_up_on_real_traces(traces, name):
         first, last = own.iloc[0], own.iloc[-1]
         run = {**first.to_dict(), "end_ns": int(last["end_ns"])}
         assert int(own["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
+
+
+@pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "h100_mfu_ranks/after"])
+def test_idle_time_of_the_wall_has_the_causes_that_idle_gaps_finds(traces, name):
+    walls = [
+        table[table["wall_class"] == "idle"].reset_index(drop=True)
+        for table in (
+            quick(recipe, traces / name)["wall"] for recipe in ("step_budget", "idle_gaps")
+        )
+    ]
+    pd.testing.assert_frame_equal(*walls, check_exact=True)
+    assert walls[0]["detail"].nunique() > 3
+
+
+def test_a_step_of_the_job_is_not_taken_for_that_of_a_gpu(traces):
+    tables = quick("step_budget", traces / "h100_mfu_ranks" / "before")
+    # The overview has the mean over GPUs.
+    assert answer(tables).startswith("A layer takes 17.9 ms on average")
+    assert "until its last GPU is done, 17.7 ms on a single GPU" in answer(tables)
 
 
 #: Of the pair of real runs, by SQL without our code: length of a full layer, and how its parts
@@ -64,4 +85,10 @@ def test_the_demo_adds_up_and_blames_the_rank_that_is_slow(tmp_path):
     changes = tables["ceilings"]
     late = changes[changes["change"] == "straggler"].iloc[0]
     assert late["name"] == "rank2"
+    fix = answer(tables).split("; ")[-2:]
+    gain = tables["what_if"].set_index("change")["gain_pct"]["rank:rank2"]
+    most = 100 * late["path_ns"] / late["wall_ns"]
+    assert f"Making `rank2` as early as the median rank gains {gain:.1f} % (replayed)" in fix[0]
+    assert fix[0].endswith(f", at most {most:.1f} %")
+    assert fix[1] == "then `compute` limits."
     assert late["path_ns"] > 5 * changes[changes["change"] == "straggler"]["path_ns"].iloc[1]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from effort import seeds
 from gain_checks import check_findings
 from path_truth import budget, finds_its_steps, matched
 from quick_run import quick
@@ -28,10 +29,8 @@ FRESH = 50
 NIGHTLY = 1_000
 #: Jobs with edges that have to be inferred.
 UNCERTAIN = 10
-#: How far replays are from the truth, percent of the true steps: 99 of 100, and all. Of 5,500 of
-#: 500 jobs two are off by more than 1 %, the worst by 2.05 %.
+#: How far replays may be from the truth, percent of the true steps.
 NEAR_PCT = 1.0
-FAR_PCT = 3.0
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def errors_of(folder, seed):
         for change, other in truths(program, matched=matched(tables)):
             true_ns = true_steps_ns(other, outcome)
             errors.append(100 * abs(found[change][0] - true_ns) / true_ns)
-            assert errors[-1] <= FAR_PCT, change
+            assert errors[-1] <= NEAR_PCT, change
     except Exception as error:
         raise AssertionError(f"random_program({seed}, certain=True)") from error
     return errors
@@ -77,8 +76,6 @@ def errors_of(folder, seed):
 def check(folder, seeds):
     errors = [errors_of(folder, seed) for seed in seeds]
     assert sum(map(bool, errors)) > len(errors) / 2
-    every = [error for some in errors for error in some]
-    assert sum(error <= NEAR_PCT for error in every) >= 0.99 * len(every)
 
 
 def test_replays_of_random_jobs_are_near_the_jobs_run_again(tmp_path, every_meeting):
@@ -102,6 +99,41 @@ def test_what_changes_nothing_gives_the_run_back_on_any_job(tmp_path, every_meet
             assert then_ns == now_ns, seed
             told_n += 1
     assert told_n > UNCERTAIN / 2
+
+
+@pytest.mark.parametrize("seed", [551, 648, 497])
+def test_ranks_that_begin_apart_begin_together_with_an_infinitely_fast_host(
+    tmp_path, every_meeting, seed
+):
+    program = steady(random_program(seed, certain=True))
+    outcome, tables = budget(tmp_path, program, *asked(["host=0", "host=1"]))
+    fast = dict(truths(program, matched=False))["host=0"]
+    found = told(tables)
+    assert found["host=0"][0] == true_steps_ns(fast, outcome)
+    assert found["host=1"][0] == found["host=1"][1]
+
+
+@pytest.mark.parametrize("seed", seeds(200, 4))
+def test_a_fast_host_is_between_what_unseen_lags_allow_where_lags_vary(
+    tmp_path, every_meeting, seed
+):
+    check_between(tmp_path, random_program(seed, certain=True))
+
+
+@pytest.mark.parametrize("name", ["two_faults", "host_bound_decode"])
+def test_a_fast_host_of_a_scenario_is_between_what_unseen_lags_allow(tmp_path, name):
+    check_between(tmp_path, scenarios.SCENARIOS[name]())
+
+
+def check_between(folder, program):
+    outcome, tables = budget(folder, program, *asked(["host=0"]))
+    if not finds_its_steps(outcome, tables) or tables["what_if"].empty:
+        return
+    row = tables["what_if"].set_index("change").loc["host=0"]
+    steps_n = len(tables["job_steps"])
+    true_ns = true_steps_ns(dict(truths(program, matched=False))["host=0"], outcome) / steps_n
+    assert row["then_least_ns"] - 1 <= true_ns <= row["then_most_ns"] + 1
+    assert row["then_least_ns"] <= row["then_ns"] <= row["then_most_ns"]
 
 
 @pytest.mark.parametrize(("name", "rank"), [("slow_gpu", 1), ("late_host", 2)])

@@ -164,7 +164,7 @@ def path_forest(
     ops = edges.ops
     members = member_ops(ops)
     begins = np.concatenate((members, tails[tails >= 0]))
-    found = segments(edges, begins.tolist(), OPEN_NS)
+    found = segments(edges, begins.tolist())
     api_names, api = _apis(trace, edges.host)
     calls_from = int(np.searchsorted(found.top, len(ops)))
     parts, ranges = with_host_parts(stretches(edges, found, api), trace, edges.host, calls_from)

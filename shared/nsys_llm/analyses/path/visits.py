@@ -11,6 +11,7 @@ import numpy as np
 from nsys_llm.analyses.path.classes import CLASS_NAMES, COMMUNICATION, UNKNOWN
 from nsys_llm.analyses.path.forest import PathForest
 from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.path.positions import Positions, crossed
 from nsys_llm.analyses.path.stretches import OPEN_NS
 from nsys_llm.numeric.intervals import IntArray
 
@@ -80,45 +81,33 @@ class Charges:
 
 def follow(forest: PathForest, walks: Sequence[Walk]) -> Visits:
     """Follow walks inside one rank, through communication too."""
-    top, after = forest.top_ns.data, forest.next.data
-    bottom, crosses = _bottoms(forest)
+    after, last = forest.next.data, forest.first[1:] - 1
+    bottom_ns = forest.begin_ns[last]
+    bottom = bottom_ns.data
     segments: list[int] = []
-    highs: list[int] = []
     counts: list[int] = []
-    for walk in walks:
-        segment, at_ns, until_ns = walk.segment, walk.from_ns, walk.until_ns
-        before_n = len(segments)
-        seen: set[int] = set()
+    seen = [-1] * len(forest)
+    for place, walk in enumerate(walks):
+        segment, until_ns, before_n = walk.segment, walk.until_ns, len(segments)
         # Broken rows may make a circle; no path visits anything twice.
-        while segment >= 0 and at_ns > until_ns and segment not in seen:
-            seen.add(segment)
-            if top[segment] < at_ns:
-                at_ns = top[segment]
+        while segment >= 0 and walk.from_ns > until_ns and seen[segment] != place:
+            seen[segment] = place
             segments.append(segment)
-            highs.append(at_ns)
-            if bottom[segment] < at_ns:
-                at_ns = bottom[segment]
+            if bottom[segment] <= until_ns:
+                break
             segment = after[segment]
         counts.append(len(segments) - before_n)
-    visited = np.array(segments, dtype=np.int64)
-    place = np.repeat(np.arange(len(walks)), counts)
-    low_ns = np.array([walk.until_ns for walk in walks], dtype=np.int64)[place]
-    doubts = _crossed(crosses[visited], np.array(counts, dtype=np.int64))
-    return Visits(place, visited, np.array(highs, dtype=np.int64), low_ns, doubts)
-
-
-def _crossed(inferred: Bools, counts: IntArray) -> Bools:
-    """Return before which visits their walk has crossed an inferred edge; `counts` are by walk."""
-    crossed: IntArray = np.cumsum(inferred) - inferred
-    first = np.cumsum(counts) - counts
-    filled = counts > 0
-    return np.asarray(crossed > np.repeat(crossed[first[filled]], counts[filled]))
-
-
-def _bottoms(forest: PathForest) -> tuple[memoryview, Bools]:
-    """Return where each segment ends, and whether it has an inferred edge."""
-    last = forest.first[1:] - 1
-    return forest.begin_ns[last].data, forest.doubtful[last]
+    visited, counts_n = np.array(segments, dtype=np.int64), np.array(counts, dtype=np.int64)
+    from_ns = np.array([walk.from_ns for walk in walks], dtype=np.int64)
+    low_ns = np.array([walk.until_ns for walk in walks], dtype=np.int64)
+    places = np.arange(len(walks))
+    place_of = np.repeat(places, counts_n)
+    high_ns = Positions.of(
+        places, counts_n, from_ns, from_ns, forest.top_ns[visited], bottom_ns[visited]
+    ).high_ns
+    inferred = forest.doubtful[last][visited]
+    before = crossed(inferred.astype(np.int64), place_of) > inferred
+    return Visits(place_of, visited, high_ns, low_ns[place_of], before)
 
 
 def charge(forest: PathForest, visits: Visits, walks: Sequence[Walk]) -> tuple[Charges, Passages]:

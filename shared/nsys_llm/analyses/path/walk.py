@@ -52,17 +52,15 @@ def run_bottoms(edges: Edges) -> npt.NDArray[np.int32]:
     return np.maximum.accumulate(bottoms, out=bottoms)
 
 
-def segments(edges: Edges, begins: Iterable[int], until_ns: int) -> Segments:
-    """Return all that walks from some nodes visit, until the path lies before an instant.
+def segments(edges: Edges, begins: Iterable[int]) -> Segments:
+    """Return all that walks from some nodes visit.
 
     Args:
         edges: Of a rank.
         begins: Nodes at which walks begin.
-        until_ns: A walk need not be followed below the first node that starts before this.
     """
     bottoms = run_bottoms(edges)
-    tops = _tops(edges, bottoms, begins, until_ns)
-    top = np.array(sorted(tops), dtype=np.int64)
+    top = _tops(edges, bottoms, begins)
     bottom = bottoms[top].astype(np.int64)
     if top.size:
         # Another walk that joins the run further down begins a segment there.
@@ -74,20 +72,13 @@ def segments(edges: Edges, begins: Iterable[int], until_ns: int) -> Segments:
     return Segments(top, bottom, np.where(known, at, -1))
 
 
-def _tops(
-    edges: Edges, bottoms: npt.NDArray[np.int32], begins: Iterable[int], until_ns: int
-) -> set[int]:
-    """Return the nodes at which a walk enters a run."""
+def _tops(edges: Edges, bottoms: npt.NDArray[np.int32], begins: Iterable[int]) -> IntArray:
+    """Return the nodes at which a walk enters a run, ascending."""
     bottom_of, before = bottoms.data, edges.before.data
-    starts = np.ascontiguousarray(edges.ops.start_ns).data
-    starts_n = len(starts)
-    tops: set[int] = set()
+    entered = bytearray(bottoms.size)
     for begin in begins:
-        node = int(begin)
-        while node >= 0 and node not in tops:
-            tops.add(node)
-            last = bottom_of[node]
-            if last < starts_n and starts[last] < until_ns:
-                break
-            node = before[last]
-    return tops
+        node = begin
+        while node >= 0 and not entered[node]:
+            entered[node] = 1
+            node = before[bottom_of[node]]
+    return np.flatnonzero(np.frombuffer(entered, dtype=np.uint8))

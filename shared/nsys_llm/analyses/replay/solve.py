@@ -78,12 +78,13 @@ def longest(
 
     Args:
         order: Of the nodes.
-        base_ns: Shape (nodes,), the time of those that no edge leads to.
+        base_ns: Shape (nodes,), or (nodes, columns): the time of those that no edge leads to.
         source: Shape (edges,).
         ns: Shape (edges, columns), what each edge adds.
         clamps: What arrives no later than the median.
     """
-    at_ns = np.repeat(base_ns[:, None], ns.shape[1], axis=1)
+    at_ns = np.empty((base_ns.shape[0], ns.shape[1]), dtype=np.int64)
+    at_ns[:] = base_ns if base_ns.ndim == 2 else base_ns[:, None]
     bounds, first = order.bounds.tolist(), order.first
     for low, high in pairwise(bounds[1:]):
         edges = order.edges[int(first[low]) : int(first[high])]

@@ -7,6 +7,7 @@ kind. So unchanged weights give the recorded run to the nanosecond. Pure numpy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,6 +32,8 @@ _LONG_AGO_TIMES: Final = 2
 #: Lags that no operation shows: of a launch, and of a stream; 5 % of all on H100s are shorter.
 _LAUNCH_LAG_NS: Final = 2_000
 _STREAM_LAG_NS: Final = 1_000
+#: Up to this the lag of a stream needs no further explanation, as in `nsys_llm.analyses.path.lags`.
+UNEXPLAINED_NS: Final = 3_000
 #: What a call takes that waits for nothing, where none did. Ours.
 _OWN_NS: Final = 3_000
 _NEVER: Final = -(1 << 60)
@@ -92,6 +95,24 @@ class RankGraph:
     observed: Weights
     usual: Weights
 
+    def with_unseen_lags(self, *, most: bool) -> RankGraph:
+        """Return the graph with lags that held nothing back at the least or the most of their kind.
+
+        How long these are is not recorded; those that held something back stay as observed. Of a
+        kind that no operation shows it is nothing at least, and at most what was observed; of a
+        stream no more than what needs no further explanation.
+        """
+        edges, links, follows = self.edges, self.links, self.follows
+        if not len(edges.ops):
+            return self
+        seen = _lags(edges, links, follows, self.in_call)
+        usual = _Lags(self.usual.launch, self.usual.stream, self.usual.link)
+        pick = _LARGEST if most else _SMALLEST
+        bound = _usual_lags(edges, links, follows, self.in_call, seen, pick)
+        used = _used_lags(edges, links, follows, seen, usual, bound)
+        lags = replace(self.observed, launch=used.launch, stream=used.stream, link=used.link)
+        return replace(self, observed=lags)
+
 
 def rank_graph(edges: Edges) -> RankGraph:
     """Return a rank with all prerequisites and their lags."""
@@ -106,7 +127,7 @@ def rank_graph(edges: Edges) -> RankGraph:
         in_call = (ops.place >= 0) & (ops.start_ns < calls.end_ns[np.maximum(ops.place, 0)])
     seen = _lags(edges, links, follows, in_call)
     often = _usual_lags(edges, links, follows, in_call, seen)
-    used = _used_lags(edges, links, follows, seen, often)
+    used = _used_lags(edges, links, follows, seen, often, often)
     wake, wake_usual, own = _wait_lags(edges, waits, waiting)
     hand = calls.start_ns[hands.target] - calls.end_ns[hands.source]
     op_ns, call_ns = ops.end_ns - ops.start_ns, calls.end_ns - calls.start_ns
@@ -131,13 +152,42 @@ def _lag_kinds(ops: PathOps) -> IntArray:
     return distinct_codes(kind.astype(np.int64))[1]
 
 
+@dataclass(frozen=True)
+class _Pick:
+    """Which of the lags of a kind stands for all of them.
+
+    Attributes:
+        of: Returns it.
+        launch_ns: Of launches where no operation shows it; None for what `_usual_lags` takes.
+        stream_ns: Likewise, of streams.
+    """
+
+    of: Callable[[IntArray], int]
+    launch_ns: int | None = None
+    stream_ns: int | None = None
+
+
+_MEDIAN: Final = _Pick(lower_median)
+_SMALLEST: Final = _Pick(lambda lag: int(lag.min()), 0, 0)
+_LARGEST: Final = _Pick(lambda lag: int(lag.max()), 1 << 60, UNEXPLAINED_NS)
+
+
 def _medians(
-    lag: IntArray, kind: IntArray, kinds_n: int, default_ns: int, *, apart: bool = False
+    lag: IntArray,
+    kind: IntArray,
+    kinds_n: int,
+    default_ns: int,
+    pick: _Pick = _MEDIAN,
+    *,
+    apart: bool = False,
 ) -> IntArray:
-    """Return the median of each kind; where it has none that of all, unless kinds are apart."""
-    found = np.full(kinds_n, lower_median(lag) if lag.size and not apart else default_ns)
+    """Return the median of each kind; where it has none that of all, unless kinds are apart.
+
+    Or the least, or the most.
+    """
+    found = np.full(kinds_n, pick.of(lag) if lag.size and not apart else default_ns)
     for code in np.unique(kind).tolist():
-        found[code] = lower_median(lag[kind == code])
+        found[code] = pick.of(lag[kind == code])
     return found
 
 
@@ -162,8 +212,15 @@ def _lags(edges: Edges, links: Links, follows: Bools, in_call: Bools) -> _Lags:
     return _Lags(launch, stream, ops.start_ns[links.target] - ops.end_ns[links.source])
 
 
-def _usual_lags(edges: Edges, links: Links, follows: Bools, in_call: Bools, seen: _Lags) -> _Lags:
-    """Return the medians of lags where nothing else can have mattered.
+def _usual_lags(
+    edges: Edges,
+    links: Links,
+    follows: Bools,
+    in_call: Bools,
+    seen: _Lags,
+    pick: _Pick = _MEDIAN,
+) -> _Lags:
+    """Return the medians of lags where nothing else can have mattered, or the least or the most.
 
     Of a launch, where the stream had ended before the call began; of a stream, where the launch was
     done long before the operation ahead ended.
@@ -177,7 +234,8 @@ def _usual_lags(edges: Edges, links: Links, follows: Bools, in_call: Bools, seen
     called_ns = calls.start_ns[np.maximum(ops.place, 0)] if calls.row.size else ops.start_ns
     plain = np.ones(len(ops), dtype=bool)
     plain[links.target] = False
-    launch, least_ns = np.zeros(len(ops), dtype=np.int64), _LAUNCH_LAG_NS
+    launch, picked = np.zeros((2, len(ops)), dtype=np.int64)
+    least_ns = _LAUNCH_LAG_NS
     for inside in (False, True):
         rows = known & (in_call == inside)
         if rows.any():
@@ -185,20 +243,26 @@ def _usual_lags(edges: Edges, links: Links, follows: Bools, in_call: Bools, seen
             least_ns = max(min(int(seen.launch[rows].min()), least_ns), 0)
             usual = _medians(seen.launch[sure], kind[sure], kinds_n, least_ns, apart=inside)
             launch[rows] = usual[kind[rows]]
+            default_ns = least_ns if pick.launch_ns is None else pick.launch_ns
+            shown = _medians(seen.launch[sure], kind[sure], kinds_n, default_ns, pick, apart=inside)
+            picked[rows] = shown[kind[rows]]
             least_ns = int(usual.min()) if sure.any() else least_ns
     queued = follows & plain & known & (seen.stream >= 0)
     queued &= ops.start_ns - seen.launch + _LONG_AGO_TIMES * launch <= ahead_ns
     single = seen.stream[queued & ~ops.node]
-    usual_ns = lower_median(single) if single.size else _STREAM_LAG_NS
-    stream = _medians(seen.stream[queued], kind[queued], kinds_n, usual_ns, apart=True)[kind]
+    default_ns = _STREAM_LAG_NS if pick.stream_ns is None else pick.stream_ns
+    usual_ns = pick.of(single) if single.size else default_ns
+    stream = _medians(seen.stream[queued], kind[queued], kinds_n, usual_ns, pick, apart=True)[kind]
     link = stream[links.target]
-    return _Lags(launch, np.where(edges.unexplained, seen.stream, stream) * follows, link)
+    return _Lags(picked, np.where(edges.unexplained, seen.stream, stream) * follows, link)
 
 
-def _used_lags(edges: Edges, links: Links, follows: Bools, seen: _Lags, often: _Lags) -> _Lags:
-    """Return the observed lags of what held operations back, of all else no more than usual.
+def _used_lags(
+    edges: Edges, links: Links, follows: Bools, seen: _Lags, often: _Lags, most: _Lags
+) -> _Lags:
+    """Return the observed lags of what held operations back, of all else no more than `most`.
 
-    What held one back is what usually would have allowed the latest start.
+    What held one back is what usually, by `often`, would have allowed the latest start.
     """
     known = edges.ops.place >= 0
     # By how much later than it did an operation would have started; what is not there, never.
@@ -208,9 +272,9 @@ def _used_lags(edges: Edges, links: Links, follows: Bools, seen: _Lags, often: _
     latest = np.maximum(launch, stream)
     np.maximum.at(latest, links.target, link)
     return _Lags(
-        np.where(launch == latest, seen.launch, np.minimum(seen.launch, often.launch)) * known,
-        np.where(stream == latest, seen.stream, np.minimum(seen.stream, often.stream)) * follows,
-        np.where(link == latest[links.target], seen.link, np.minimum(seen.link, often.link)),
+        np.where(launch == latest, seen.launch, np.minimum(seen.launch, most.launch)) * known,
+        np.where(stream == latest, seen.stream, np.minimum(seen.stream, most.stream)) * follows,
+        np.where(link == latest[links.target], seen.link, np.minimum(seen.link, most.link)),
     )
 
 

@@ -1,0 +1,257 @@
+"""Where walks of the job were, from the segments and ranks that they went through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
+from nsys_llm.analyses.path.forest import Charge, PathForest, unrecorded
+from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.path.positions import Positions, crossed
+from nsys_llm.numeric.intervals import IntArray
+
+from .meetings import Meetings, RankRows
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Where walks went on in the rank that came last; arrays of shape (arrivals,).
+
+    Attributes:
+        walk: Position of the walk.
+        rank: Position of that rank.
+        late_ns: How much later it came than the median rank.
+        at_ns: When it came, on the common clock.
+        path_ns: How long the walk then stayed on what led to its arrival.
+    """
+
+    walk: IntArray
+    rank: IntArray
+    late_ns: IntArray
+    at_ns: IntArray
+    path_ns: IntArray
+
+
+@dataclass(frozen=True)
+class Trail:
+    """Where walks went: visits of segments, and what they charged outside of any.
+
+    Attributes:
+        visits: Shape (visits, 7): walk, rank, segment, high and low instant of the rank's own
+            clock, what takes the common clock to that, and whether an edge before was inferred.
+        others: Shape (others, 7): the visit before which it stands, walk, rank, charge, begin and
+            end on the common clock, and whether an edge before was inferred.
+        charges: What codes in `others` stand for.
+    """
+
+    visits: IntArray
+    others: IntArray
+    charges: tuple[Charge, ...]
+
+
+@dataclass(frozen=True)
+class Legs:
+    """Parts of walks inside one rank; arrays of shape (legs,).
+
+    Attributes:
+        first: The first visit of each.
+        walk: Position of the walk.
+        rank: Position of the rank.
+        back_ns: What takes the common clock to the rank's own.
+        left_ns: Where the leg before is left at the latest, on the common clock.
+        joined_ns: When the last rank came; the begin of a walk on its first leg.
+        met: The collective by which a walk came there; -1 on its first leg.
+    """
+
+    first: IntArray
+    walk: IntArray
+    rank: IntArray
+    back_ns: IntArray
+    left_ns: IntArray
+    joined_ns: IntArray
+    met: IntArray
+
+
+@dataclass(frozen=True)
+class RankSegments:
+    """The segments of a rank, and as plain numbers what a loop reads.
+
+    Attributes:
+        forest: The paths of the rank.
+        bottom_ns: Shape (segments,), where each ends on its own clock.
+        bottom: The same.
+        top: Where each begins.
+        next: The one below.
+        met: The collective that it is; -1 for none.
+        seen: The last walk that visited it; -1 for none.
+    """
+
+    forest: PathForest
+    bottom_ns: IntArray
+    bottom: memoryview
+    top: memoryview
+    next: memoryview
+    met: memoryview
+    seen: list[int]
+
+    @classmethod
+    def of(cls, forest: PathForest, of_member: IntArray) -> RankSegments:
+        """Return those of a rank; `of_member` has the collective of each member."""
+        bottom_ns = forest.begin_ns[forest.first[1:] - 1]
+        met = np.append(of_member, -1)[forest.member]
+        top, seen = forest.top_ns.data, [-1] * len(forest)
+        return cls(forest, bottom_ns, bottom_ns.data, top, forest.next.data, met.data, seen)
+
+
+def trail_of(
+    rows: RankRows,
+    meetings: Meetings,
+    of_ranks: Sequence[RankSegments],
+    visited: IntArray,
+    legs: Legs,
+    until_ns: IntArray,
+) -> tuple[Trail, Arrivals]:
+    """Return where walks went, and who came last.
+
+    Args:
+        rows: The ranks.
+        meetings: Their collectives.
+        of_ranks: Their segments.
+        visited: Shape (visits,), the segments that walks visited, one walk after the other.
+        legs: Of the walks.
+        until_ns: Shape (legs,), where the walk of each ends.
+    """
+    leg = np.repeat(np.arange(legs.walk.size), np.diff(np.append(legs.first, visited.size)))
+    rank, back = legs.rank[leg], legs.back_ns[leg]
+    top, bottom, inferred = _of_visits(of_ranks, rank, visited)
+    counts = np.bincount(leg, minlength=legs.walk.size)
+    at = Positions.of(legs.walk, counts, legs.left_ns, legs.joined_ns, top - back, bottom - back)
+    doubts = _doubts(meetings, legs, leg, inferred)
+    low = until_ns[leg] + back
+    columns = legs.walk[leg], rank, visited, at.high_ns + back, low, back, doubts.on_visit
+    others, charges = _others(rows, meetings, legs, at, until_ns, counts, doubts)
+    trail = Trail(np.column_stack(columns), others, charges)
+    return trail, _arrivals(meetings, legs, at, until_ns)
+
+
+def _of_visits(
+    of_ranks: Sequence[RankSegments], rank: IntArray, visited: IntArray
+) -> tuple[IntArray, IntArray, Bools]:
+    """Return where visited segments begin and end, and whether they have an inferred edge."""
+    top, bottom = np.empty((2, visited.size), dtype=np.int64)
+    inferred = np.empty(visited.size, dtype=bool)
+    for place in np.unique(rank).tolist():
+        own, at = of_ranks[place], np.flatnonzero(rank == place)
+        segment = visited[at]
+        top[at], bottom[at] = own.forest.top_ns[segment], own.bottom_ns[segment]
+        inferred[at] = own.forest.doubtful[own.forest.first[segment + 1] - 1]
+    return top, bottom, inferred
+
+
+@dataclass(frozen=True)
+class _Doubts:
+    """Where inferred edges were crossed.
+
+    Attributes:
+        on_visit: Shape (visits,), whether before it.
+        on_leg: Shape (legs,), whether before it.
+        after: Shape (legs,), whether up to its end.
+        unclear: Shape (legs,), whether it is not clear who came last where it begins.
+    """
+
+    on_visit: Bools
+    on_leg: Bools
+    after: Bools
+    unclear: Bools
+
+
+def _doubts(meetings: Meetings, legs: Legs, leg: IntArray, inferred: Bools) -> _Doubts:
+    """Return where inferred edges were crossed.
+
+    Args:
+        meetings: The collectives.
+        legs: Of the walks.
+        leg: Shape (visits,), the leg of each.
+        inferred: Shape (visits,), whether a segment has an inferred edge.
+    """
+    unclear = (legs.met >= 0) & (np.append(meetings.is_clear, 1)[legs.met] == 0)
+    places = np.arange(legs.walk.size)
+    joined, visits = legs.first + places, np.arange(leg.size) + leg + 1
+    edges, walk = np.zeros((2, places.size + leg.size), dtype=np.int64)
+    edges[joined], edges[visits] = unclear, inferred
+    walk[joined], walk[visits] = legs.walk, legs.walk[leg]
+    total = crossed(edges, walk)
+    last = np.append(joined, total.size)[1:] - 1
+    return _Doubts(total[visits] > inferred, total[joined] > unclear, total[last] > 0, unclear)
+
+
+def _others(
+    rows: RankRows,
+    meetings: Meetings,
+    legs: Legs,
+    at: Positions,
+    until_ns: IntArray,
+    visits_n: IntArray,
+    doubts: _Doubts,
+) -> tuple[IntArray, tuple[Charge, ...]]:
+    """Return what is charged outside of segments: transfer, and what is not recorded.
+
+    Args:
+        rows: The ranks.
+        meetings: Their collectives.
+        legs: Of the walks.
+        at: Where they were.
+        until_ns: Shape (legs,), where the walk of each ends.
+        visits_n: Shape (legs,).
+        doubts: Where inferred edges were crossed.
+    """
+    begin_ns = np.maximum(np.append(meetings.last_ns, 0)[legs.met], until_ns)
+    moved = np.flatnonzero((legs.met >= 0) & (at.left_ns > begin_ns))
+    lost = np.flatnonzero(_is_last(legs) & (at.end_ns > until_ns))
+    named = [
+        _transfer(rows, meetings, met, is_unclear=unclear)
+        for met, unclear in zip(
+            legs.met[moved].tolist(), doubts.unclear[moved].tolist(), strict=True
+        )
+    ]
+    named += [unrecorded()] * lost.size
+    code = {charge: index for index, charge in enumerate(dict.fromkeys(named))}
+    leg = np.concatenate((moved, lost))
+    before = np.concatenate((legs.first[moved], legs.first[lost] + visits_n[lost]))
+    begin = np.concatenate((begin_ns[moved], until_ns[lost]))
+    end = np.concatenate((at.left_ns[moved], at.end_ns[lost]))
+    doubtful = np.concatenate((doubts.on_leg[moved], doubts.after[lost]))
+    codes = np.array([code[charge] for charge in named], dtype=np.int64)
+    # What a leg begins with comes before what is lost at its end.
+    order = np.lexsort((np.arange(leg.size), leg))
+    columns = (before, legs.walk[leg], legs.rank[leg], codes, begin, end, doubtful)
+    return np.column_stack(columns)[order].astype(np.int64), tuple(code)
+
+
+def _transfer(rows: RankRows, meetings: Meetings, met: int, *, is_unclear: bool) -> Charge:
+    """Return what the transfer of a collective is charged to: that of the rank that came last."""
+    member, forest = int(meetings.last_member[met]), rows[int(meetings.last_rank[met])][1].forest
+    name = forest.charges[int(forest.code[forest.first[forest.member_segment[member]]])]
+    edge = UNCLEAR_ARRIVAL if is_unclear else BY_COLLECTIVE
+    return Charge(TRANSFER, edge, name.detail, int(forest.member_device[member]))
+
+
+def _is_last(legs: Legs) -> Bools:
+    """Return which legs are the last of their walk."""
+    return np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]
+
+
+def _arrivals(meetings: Meetings, legs: Legs, at: Positions, until_ns: IntArray) -> Arrivals:
+    """Return where walks went on in the rank that came last."""
+    came = np.flatnonzero(legs.met >= 0)
+    met = legs.met[came]
+    late_ns = meetings.last_ns[met] - meetings.median_ns[met]
+    following = np.minimum(came + 1, legs.walk.size - 1)
+    left_ns = np.where(
+        _is_last(legs)[came], np.maximum(at.end_ns, until_ns)[came], at.left_ns[following]
+    )
+    at_ns = at.joined_ns[came]
+    return Arrivals(legs.walk[came], legs.rank[came], late_ns, at_ns, at_ns - left_ns)
