@@ -57,22 +57,24 @@ class ClockWorld:
         free = np.zeros(ranks_n)
         pace = 1 + 0.02 * rng.random(ranks_n)
         for _ in range(steps):
-            for one in sets:
-                for _ in range(one.each_n):
+            for communicators in sets:
+                for _ in range(communicators.each_n):
                     free = free + compute_ns * pace * (1 + scatter * rng.exponential(1, ranks_n))
                     start, end = free.copy(), free.copy()
-                    for group in one.groups:
+                    for group in communicators.groups:
                         members = list(group)
                         moved_ns = 20_000 * (1 + 0.1 * rng.random())
                         end[members] = free[members].max() + moved_ns
                     end += rng.integers(0, 1_500, ranks_n)
-                    times.setdefault((one.stream, 0), []).append(np.rint(start))
-                    times.setdefault((one.stream, 1), []).append(np.rint(end))
+                    times.setdefault((communicators.stream, 0), []).append(np.rint(start))
+                    times.setdefault((communicators.stream, 1), []).append(np.rint(end))
                     free = end + 2_000
-        for one in sets:
-            start, end = (np.array(times[one.stream, at]).astype(np.int64) for at in (0, 1))
-            for rank in sorted({rank for group in one.groups for rank in group}):
-                key = rank, one.stream
+        for communicators in sets:
+            start, end = (
+                np.array(times[communicators.stream, at]).astype(np.int64) for at in (0, 1)
+            )
+            for rank in sorted({rank for group in communicators.groups for rank in group}):
+                key = rank, communicators.stream
                 world.start_ns[key], world.end_ns[key] = start[:, rank], end[:, rank]
                 world.kept[key] = np.ones(len(start), dtype=bool)
         return world
@@ -89,15 +91,15 @@ class ClockWorld:
 
     def waits(self) -> dict[tuple[str, int], int]:
         """Return the true waiting of each communicator, in collectives that all its ranks show."""
-        found = {}
-        for one in self.sets:
-            for group in one.groups:
-                keys = [(rank, one.stream) for rank in group]
+        wait_of = {}
+        for communicators in self.sets:
+            for group in communicators.groups:
+                keys = [(rank, communicators.stream) for rank in group]
                 shown = np.logical_and.reduce([self.kept[key] for key in keys])
                 start = np.array([self.start_ns[key][shown] for key in keys])
-                name = ",".join(str(rank) for rank in group), one.stream
-                found[name] = int((start.max(axis=0) - start).sum())
-        return found
+                name = ",".join(str(rank) for rank in group), communicators.stream
+                wait_of[name] = int((start.max(axis=0) - start).sum())
+        return wait_of
 
     def matched(
         self,
@@ -110,7 +112,7 @@ class ClockWorld:
         """Show it to the product, one report a rank, each with a clock of its own."""
         offset = [0] * self.ranks_n if offset_ns is None else offset_ns
         rate = [0.0] * self.ranks_n if ppm is None else ppm
-        kernels = {one.stream: one.kernel for one in self.sets}
+        kernels = {communicators.stream: communicators.kernel for communicators in self.sets}
         ranks, parts = [], {}
         for rank in range(self.ranks_n):
             key = RankKey(f"/in/rank{rank}.sqlite", 1 << 24)
@@ -133,18 +135,20 @@ class ClockWorld:
         return match_collectives(CollectivesPartial(parts), ranks, {"disable_alignment": False})
 
 
-def told(found: MatchedCollectives) -> dict[tuple[str, int], int]:
+def told(collectives: MatchedCollectives) -> dict[tuple[str, int], int]:
     """Return the waiting that the product tells, by ranks and stream."""
     waits: dict[tuple[str, int], int] = {}
-    for one in found.sequences:
-        ranks = [found.devices[owner].rank.number for owner in one.owners]
-        key = ",".join(str(rank) for rank in ranks), one.matched.lanes[0].stream
-        waits[key] = waits.get(key, 0) + int(one.waits.wait_ns[one.waits.met].sum())
+    for sequence in collectives.sequences:
+        ranks = [collectives.devices[owner].rank.number for owner in sequence.owners]
+        key = ",".join(str(rank) for rank in ranks), sequence.matched.lanes[0].stream
+        waits[key] = waits.get(key, 0) + int(sequence.waits.wait_ns[sequence.waits.met].sum())
     return waits
 
 
-def names(found: MatchedCollectives) -> list[str]:
-    return [communicator(found.devices, one.owners) for one in found.sequences]
+def names(collectives: MatchedCollectives) -> list[str]:
+    return [
+        communicator(collectives.devices, sequence.owners) for sequence in collectives.sequences
+    ]
 
 
 def _seen(true_ns: np.ndarray, offset_ns: int, ppm: float) -> np.ndarray:

@@ -39,7 +39,7 @@ def world(
 
     def meet(stream: int, number: int, members: np.ndarray, transfer_ns: float) -> None:
         nonlocal free_ns
-        last = np.array([free_ns[members == one].max() for one in members])
+        last = np.array([free_ns[members == group].max() for group in members])
         jitter = 1 + 0.02 * rng.standard_normal(int(members.max()) + 1)[members]
         end_ns = last + transfer_ns * jitter + rng.integers(0, 2000, ranks_n)
         for rank in range(ranks_n):
@@ -76,26 +76,32 @@ def lanes_of(
     """
     missing = set(without)
     lanes, truth = [], {}
-    for rank, own in enumerate(runs):
-        kept = [one for one in own if (rank, one[0], one[1]) not in missing]
-        for shown in sorted({one[0] for one in kept}) if stream is None else [stream]:
-            mine = [one for one in kept if stream is not None or one[0] == shown]
-            times = np.array([one[2:] for one in mine], dtype=np.int64)
+    for rank, rank_runs in enumerate(runs):
+        kept = [
+            collective
+            for collective in rank_runs
+            if (rank, collective[0], collective[1]) not in missing
+        ]
+        for shown in sorted({collective[0] for collective in kept}) if stream is None else [stream]:
+            of_stream = [
+                collective for collective in kept if stream is not None or collective[0] == shown
+            ]
+            times = np.array([collective[2:] for collective in of_stream], dtype=np.int64)
             times += 0 if ahead_ns is None else ahead_ns[rank]
             track = Track(times[:, 0], times[:, 1])
             lane = Lane(rank, 0 if one_clock else rank, "k", shown, track)
             lanes.append(lane)
-            truth[id(lane)] = [one[1] for one in mine]
+            truth[id(lane)] = [collective[1] for collective in of_stream]
     return lanes, truth
 
 
-def groups_of(found: Iterable[Matched], stream: int) -> list[list[int]]:
+def groups_of(matched: Iterable[Matched], stream: int) -> list[list[int]]:
     """Return the owners of each sequence on a stream."""
-    own = [one for one in found if one.lanes[0].stream == stream]
-    return [[lane.owner for lane in one.lanes] for one in own]
+    sequences = [sequence for sequence in matched if sequence.lanes[0].stream == stream]
+    return [[lane.owner for lane in sequence.lanes] for sequence in sequences]
 
 
-def numbers_of(one: Matched, truth: Mapping[int, Sequence[int]]) -> list[list[int]]:
+def numbers_of(sequence: Matched, truth: Mapping[int, Sequence[int]]) -> list[list[int]]:
     """Return for each lane which collectives, by their true numbers, were matched."""
-    pairs = zip(one.lanes, one.rows, strict=True)
+    pairs = zip(sequence.lanes, sequence.rows, strict=True)
     return [[truth[id(lane)][row] for row in rows] for lane, rows in pairs]

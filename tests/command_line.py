@@ -47,20 +47,22 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 
 def row(folder: Path, table: str, **where: object) -> dict[str, Any]:
     """Return the one row of a table that has these values."""
-    (found,) = (
-        one for one in rows(folder, table) if all(one[key] == value for key, value in where.items())
+    (match,) = (
+        candidate
+        for candidate in rows(folder, table)
+        if all(candidate[key] == value for key, value in where.items())
     )
-    return found
+    return match
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
     """Return every file and folder below one, with its time of change and its content's hash."""
-    found = {}
+    states = {}
     for path in sorted(folder.rglob("*")):
         content = path.read_bytes() if path.is_file() else b""
         state = path.lstat().st_mtime_ns if path.is_file() else 0
-        found[str(path.relative_to(folder))] = (state, hashlib.sha256(content).hexdigest())
-    return found
+        states[str(path.relative_to(folder))] = (state, hashlib.sha256(content).hexdigest())
+    return states
 
 
 class _CapHeader(ctypes.Structure):

@@ -92,19 +92,19 @@ def _write_empty(folder: Path, *_: object) -> None:
 @pytest.fixture(scope="session")
 def nsys() -> str:
     """The real `nsys` executable, or a skip."""
-    found = os.environ.get("NSYS_LLM_TEST_NSYS") or shutil.which("nsys")
-    if not found or not Path(found).exists():
+    executable = os.environ.get("NSYS_LLM_TEST_NSYS") or shutil.which("nsys")
+    if not executable or not Path(executable).exists():
         pytest.skip("no Nsight Systems: set NSYS_LLM_TEST_NSYS to its nsys, or put it on PATH")
-    return found
+    return executable
 
 
 @pytest.fixture(scope="session")
 def traces() -> Path:
     """The folder of real traces, or a skip."""
-    found = os.environ.get("NSYS_LLM_TEST_TRACES")
-    if not found or not Path(found).is_dir():
+    folder = os.environ.get("NSYS_LLM_TEST_TRACES")
+    if not folder or not Path(folder).is_dir():
         pytest.skip("no real traces: set NSYS_LLM_TEST_TRACES to their folder")
-    return Path(found)
+    return Path(folder)
 
 
 @pytest.fixture

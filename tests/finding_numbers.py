@@ -39,8 +39,12 @@ def checked(report: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         report: See above.
     """
-    for one in report["findings"]:
-        assert unexplained_numbers(one) == [], (one["rule"], one["title"], one["details"])
+    for finding in report["findings"]:
+        assert unexplained_numbers(finding) == [], (
+            finding["rule"],
+            finding["title"],
+            finding["details"],
+        )
     return report
 
 

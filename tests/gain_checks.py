@@ -13,16 +13,16 @@ from nsys_llm.report.findings import Finding, finding_record
 LEAST = {"high": 10.0, "medium": 3.0, "low": 1.0}
 
 
-def check_findings(found: Sequence[Finding], tables: Mapping[str, pd.DataFrame]) -> None:
+def check_findings(findings: Sequence[Finding], tables: Mapping[str, pd.DataFrame]) -> None:
     """Fail unless gains fit into their GPU, and every number is that of a field or a table."""
-    for one in found:
-        record = finding_record(one)
-        assert list(not_plain(one)) == []
-        assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
+    for finding in findings:
+        record = finding_record(finding)
+        assert list(not_plain(finding)) == []
+        assert unexplained_numbers(record) == [], (finding.rule, finding.title, finding.details)
         for cell in record["evidence"]:
             assert _cell(tables[cell["table"]], cell["where"], cell["column"]) == cell["value"]
-        if one.kind == "capture":
-            assert (one.severity, one.gain) == (None, None)
+        if finding.kind == "capture":
+            assert (finding.severity, finding.gain) == (None, None)
         else:
             _check_gain(record, tables["wall"])
 

@@ -111,10 +111,10 @@ def combinations() -> list[Combination]:
     alone = ("dask", "plotly", "nbformat", "adbc-driver-sqlite")
     together = {"dask": ("dask", "distributed")}
     together["adbc-driver-sqlite"] = ("adbc-driver-manager", "adbc-driver-sqlite")
-    found = [Combination("oldest", OLDEST_ON, oldest)]
-    found += [Combination(f"oldest-{python}", (python,), oldest) for python in OLDEST_ON[1:]]
-    found += [Combination(f"newest-{python}", (python,), ()) for python in PYTHONS]
-    found += [
+    listed = [Combination("oldest", OLDEST_ON, oldest)]
+    listed += [Combination(f"oldest-{python}", (python,), oldest) for python in OLDEST_ON[1:]]
+    listed += [Combination(f"newest-{python}", (python,), ()) for python in PYTHONS]
+    listed += [
         Combination("pandas2", newer, ("pandas<3",)),
         Combination("numpy1", newer, numpy1),
         Combination("pandas2-numpy1", newer, ("pandas<3", *numpy1)),
@@ -122,11 +122,13 @@ def combinations() -> list[Combination]:
             "oldest-pyarrow", newer[:2], (*only(oldest, "pyarrow"), "numpy<2", "pandas<2.2")
         ),
     ]
-    found += [
-        Combination(f"oldest-{one}", newer[:2], only(oldest, *together.get(one, (one,))))
-        for one in alone
+    listed += [
+        Combination(
+            f"oldest-{package}", newer[:2], only(oldest, *together.get(package, (package,)))
+        )
+        for package in alone
     ]
-    return found
+    return listed
 
 
 def pins() -> list[str]:
@@ -151,15 +153,15 @@ def find_python(version: str) -> str | None:
     if shutil.which("pyenv"):
         # Its own `python3.10` works for the version that is switched on only.
         whence = subprocess.run(["pyenv", "whence", name], capture_output=True, text=True)
-        commands += [(name, {"PYENV_VERSION": one}) for one in whence.stdout.split()]
+        commands += [(name, {"PYENV_VERSION": candidate}) for candidate in whence.stdout.split()]
     tell = "import sys, venv, ensurepip; print(sys.executable)"
     for command, variables in commands:
         if shutil.which(command):
             environment = {**os.environ, **variables}
             words = [command, "-c", tell]
-            told = subprocess.run(words, capture_output=True, text=True, env=environment)
-            if told.returncode == 0:
-                return told.stdout.strip()
+            answer = subprocess.run(words, capture_output=True, text=True, env=environment)
+            if answer.returncode == 0:
+                return answer.stdout.strip()
     return None
 
 
@@ -176,16 +178,16 @@ def build_wheel(folder: Path) -> Path:
 
 
 def run_combination(
-    one: Combination, python: str, wheel: Path, folder: Path, options: argparse.Namespace
+    case: Combination, python: str, wheel: Path, folder: Path, options: argparse.Namespace
 ) -> Result:
     """Make the environment of a combination and run the tests in it."""
     began = time.monotonic()
-    place = folder / one.name
+    place = folder / case.name
     if not place.is_dir():
         subprocess.run([python, "-m", "venv", str(place)], check=True)
     inside = str(place / "bin" / "python")
-    constraints = folder / f"{one.name}.txt"
-    constraints.write_text("\n".join(one.versions) + "\n", "utf-8")
+    constraints = folder / f"{case.name}.txt"
+    constraints.write_text("\n".join(case.versions) + "\n", "utf-8")
     pip = [inside, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     pip += ["--only-binary", ":all:", "-c", str(constraints), str(wheel), *TOOLS]
     if subprocess.run(pip, check=False).returncode:
@@ -211,8 +213,10 @@ def installed(python: str) -> dict[str, str]:
     """Return the versions in an environment that the table shows."""
     tell = "import importlib.metadata as m, platform, sys; print(platform.python_version(), "
     tell += "*map(m.version, sys.argv[1:]))"
-    told = subprocess.run([python, "-c", tell, *SHOWN], capture_output=True, text=True, check=True)
-    return dict(zip(("python", *SHOWN), told.stdout.split(), strict=True))
+    answer = subprocess.run(
+        [python, "-c", tell, *SHOWN], capture_output=True, text=True, check=True
+    )
+    return dict(zip(("python", *SHOWN), answer.stdout.split(), strict=True))
 
 
 def table(results: Mapping[str, Result]) -> Iterator[str]:
@@ -220,9 +224,9 @@ def table(results: Mapping[str, Result]) -> Iterator[str]:
     names = ("Python", *SHOWN)
     yield f"| combination | {' | '.join(names)} | tests | took |"
     yield "|" + "---|" * (len(names) + 3)
-    for name, one in results.items():
-        cells = [one.versions.get(column.lower(), "") for column in names]
-        yield f"| {name} | {' | '.join(cells)} | {one.ended} | {one.took_s:.0f} s |"
+    for name, result in results.items():
+        cells = [result.versions.get(column.lower(), "") for column in names]
+        yield f"| {name} | {' | '.join(cells)} | {result.ended} | {result.took_s:.0f} s |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -237,10 +241,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tests", nargs="+", help="other tests than the quick part of them")
     parser.add_argument("--keep", metavar="DIR", help="make the environments there, and keep them")
     options = parser.parse_args(arguments)
-    known = {one.name: one for one in combinations()}
+    known = {case.name: case for case in combinations()}
     if options.list:
-        for one in known.values():
-            print(f"{one.name}: Python {' or '.join(one.pythons)}; {', '.join(one.versions)}")
+        for case in known.values():
+            print(f"{case.name}: Python {' or '.join(case.pythons)}; {', '.join(case.versions)}")
         return 0
     if unknown := [name for name in options.names if name not in known]:
         print(f"error: no combination {unknown[0]}; there are {', '.join(known)}", file=sys.stderr)
@@ -251,17 +255,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wheel = build_wheel(Path(made))
         results = {}
         for name in options.names or known:
-            one = known[name]
-            python = next(filter(None, map(find_python, one.pythons)), None)
+            case = known[name]
+            python = next(filter(None, map(find_python, case.pythons)), None)
             if python is None:
-                wanted = " or ".join(one.pythons)
+                wanted = " or ".join(case.pythons)
                 results[name] = Result({}, f"left out: no Python {wanted} here", False, 0)
             else:
                 print(f"{name}: {python} ...", flush=True)
-                results[name] = run_combination(one, python, wheel, folder, options)
+                results[name] = run_combination(case, python, wheel, folder, options)
                 print(f"{name}: {results[name].ended}", flush=True)
     print("", *table(results), sep="\n")
-    return int(any(one.failed for one in results.values()))
+    return int(any(result.failed for result in results.values()))
 
 
 if __name__ == "__main__":

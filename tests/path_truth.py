@@ -48,16 +48,16 @@ def budget(
 
 def classes(row: Mapping[str, Any]) -> dict[str, int]:
     """Return the classes of a row of job_steps or device_steps, without those of 0 ns."""
-    found = {name: int(row[f"{name}_ns"]) for name in CLASS_NAMES if f"{name}_ns" in row}
-    return {name: ns for name, ns in found.items() if ns}
+    times_ns = {name: int(row[f"{name}_ns"]) for name in CLASS_NAMES if f"{name}_ns" in row}
+    return {name: ns for name, ns in times_ns.items() if ns}
 
 
 def together(sums: Mapping[str, int]) -> dict[str, int]:
     """Return classes with those of communication as one."""
-    found = {name: ns for name, ns in sums.items() if name not in COMMUNICATION and ns}
+    merged = {name: ns for name, ns in sums.items() if name not in COMMUNICATION and ns}
     if any(sums.get(name) for name in COMMUNICATION):
-        found["communication"] = sum(sums.get(name, 0) for name in COMMUNICATION)
-    return found
+        merged["communication"] = sum(sums.get(name, 0) for name in COMMUNICATION)
+    return merged
 
 
 def matched(tables: Mapping[str, pd.DataFrame]) -> bool:
@@ -70,10 +70,10 @@ def device_pairs(
     outcome: Outcome, tables: Mapping[str, pd.DataFrame], rule: oracle.Rule = RULE
 ) -> Iterator[tuple[dict[str, Any], oracle.Path]]:
     """Return each row of device_steps with the true path."""
-    for (rank, device), own in tables["device_steps"].groupby(["rank", "device_id"]):
+    for (rank, device), device_rows in tables["device_steps"].groupby(["rank", "device_id"]):
         truth = oracle.local_paths(outcome, rank, device, rule)
-        assert len(truth) == len(own)
-        yield from zip(own.to_dict("records"), truth, strict=True)
+        assert len(truth) == len(device_rows)
+        yield from zip(device_rows.to_dict("records"), truth, strict=True)
 
 
 def job_pairs(
@@ -95,17 +95,17 @@ def check_identities(tables: Mapping[str, pd.DataFrame]) -> None:
     assert (devices["end_ns"] - devices["start_ns"] == devices["window_ns"]).all()
     assert (devices[[*names, *STATES.values(), "window_ns"]] >= 0).all(axis=None)
     assert (devices["certain_ns"] <= devices["window_ns"]).all()
-    for _, own in devices.groupby(["rank", "device_id"]):
-        ordered = own.sort_values("step")
+    for _, device_rows in devices.groupby(["rank", "device_id"]):
+        ordered = device_rows.sort_values("step")
         assert (ordered["start_ns"].iloc[1:].to_numpy() == ordered["end_ns"].iloc[:-1]).all()
     names = [name for name in names if name in job]
     assert (job[names].sum(axis=1) == job["wall_ns"]).all()
     assert (job[[*names, "wall_ns"]] >= 0).all(axis=None)
     assert (job["certain_ns"] <= job["wall_ns"]).all()
     assert (job["start_ns"].iloc[1:].to_numpy() == job["end_ns"].iloc[:-1]).all()
-    for (_, step), own in tables["path"].groupby(["which", "step"]):
-        assert own["duration_ns"].sum() == int(job["wall_ns"][job["step"] == step].iloc[0])
-        assert (own["end_ns"].iloc[1:].to_numpy() == own["start_ns"].iloc[:-1]).all()
+    for (_, step), path_rows in tables["path"].groupby(["which", "step"]):
+        assert path_rows["duration_ns"].sum() == int(job["wall_ns"][job["step"] == step].iloc[0])
+        assert (path_rows["end_ns"].iloc[1:].to_numpy() == path_rows["start_ns"].iloc[:-1]).all()
 
 
 def finds_its_steps(outcome: Outcome, tables: Mapping[str, pd.DataFrame]) -> bool:

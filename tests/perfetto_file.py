@@ -47,7 +47,7 @@ class PerfettoFile:
 
     def of(self, *kinds: str, process: str = "") -> list[Slice]:
         """Return the slices of some kinds, of processes whose names hold a text."""
-        return [one for one in self.slices if one.kind in kinds and process in one.process]
+        return [piece for piece in self.slices if piece.kind in kinds and process in piece.process]
 
 
 def read_file(path: Path) -> PerfettoFile:

@@ -80,10 +80,10 @@ def order_1f1b(world: World, rank: int) -> list[tuple[str, int, int]]:
             chunk if kind == "F" else chunks - 1 - chunk,
         )
 
-    found = [item("F", one) for one in range(warm)]
-    for one in range(total - warm):
-        found += [item("F", warm + one), item("B", one)]
-    return found + [item("B", one) for one in range(total - warm, total)]
+    order = [item("F", number) for number in range(warm)]
+    for number in range(total - warm):
+        order += [item("F", warm + number), item("B", number)]
+    return order + [item("B", number) for number in range(total - warm, total)]
 
 
 def run(world: World) -> list[Ran]:
@@ -95,7 +95,7 @@ def run(world: World) -> list[Ran]:
     free = [0.0] * stages
     streams: dict[tuple[int, object], float] = {}
     for step in range(world.steps_n):
-        begun = [one + float(rng.uniform(0, 100)) for one in free]
+        begun = [free_us + float(rng.uniform(0, 100)) for free_us in free]
         if step:
             begun = [max(free) + float(rng.uniform(0, 100))] * stages
         free = list(begun)
@@ -203,15 +203,15 @@ def run_blocking(world: World) -> list[Ran]:
                     detail,
                 ):
                     continue
-                begin = {one: free[one] + float(rng.uniform(1, 4)) for one in (rank, peer)}
+                begin = {party: free[party] + float(rng.uniform(1, 4)) for party in (rank, peer)}
                 end = max(begin.values()) + world.transfer_us * (1 + 0.05 * rng.random())
-                for one in (rank, peer):
+                for party in (rank, peer):
                     own_end = end + float(rng.uniform(0, 3))
-                    ran[one].transfers.append(
-                        ((step, *detail), 20, round(1000 * begin[one]), round(1000 * own_end))
+                    ran[party].transfers.append(
+                        ((step, *detail), 20, round(1000 * begin[party]), round(1000 * own_end))
                     )
-                    free[one] = own_end
-                    place[one] += 1
+                    free[party] = own_end
+                    place[party] += 1
                 moved = True
             assert moved, "deadlock"
     return ran
@@ -227,23 +227,23 @@ def _program(world: World, rank: int) -> list[tuple[str, object]]:
     def meet(low: int, forward: int | None, backward: int | None) -> list[tuple[str, object]]:
         return [("P", (low, low + 1, forward, backward))]
 
-    found: list[tuple[str, object]] = []
-    for one in range(warm):
-        found += [] if first else meet(rank - 1, one, None)
-        found += [("C", 1.0), *([] if last else meet(rank, one, None))]
+    program: list[tuple[str, object]] = []
+    for microbatch in range(warm):
+        program += [] if first else meet(rank - 1, microbatch, None)
+        program += [("C", 1.0), *([] if last else meet(rank, microbatch, None))]
     if steady and not first:
-        found += meet(rank - 1, warm, None)
-    for one in range(steady):
-        found.append(("C", 1.0))
-        found += [] if last else meet(rank, warm + one, one)
-        found.append(("C", 2.0))
+        program += meet(rank - 1, warm, None)
+    for microbatch in range(steady):
+        program.append(("C", 1.0))
+        program += [] if last else meet(rank, warm + microbatch, microbatch)
+        program.append(("C", 2.0))
         if not first:
-            more = warm + one + 1 if one + 1 < steady else None
-            found += meet(rank - 1, more, one)
-    for one in range(steady, many):
-        found += [] if last else meet(rank, None, one)
-        found += [("C", 2.0), *([] if first else meet(rank - 1, None, one))]
-    return found
+            more = warm + microbatch + 1 if microbatch + 1 < steady else None
+            program += meet(rank - 1, more, microbatch)
+    for microbatch in range(steady, many):
+        program += [] if last else meet(rank, None, microbatch)
+        program += [("C", 2.0), *([] if first else meet(rank - 1, None, microbatch))]
+    return program
 
 
 def lanes_of(
@@ -257,24 +257,28 @@ def lanes_of(
 ) -> tuple[list[Lane], dict[tuple[int, int, int], object]]:
     """Return lanes as profiles show them, and the true key of each (owner, start, end)."""
     lanes, truth = [], {}
-    for rank, own in enumerate(ran):
+    for rank, rank_run in enumerate(ran):
         ahead = 0 if ahead_ns is None else ahead_ns[rank]
         owner = first_owner + rank
-        for stream in [0] if one_stream else sorted({one[1] for one in own.transfers}):
-            mine = [one for one in own.transfers if one_stream or one[1] == stream]
-            times = np.array([one[2:] for one in mine], dtype=np.int64) + ahead
+        for stream in (
+            [0] if one_stream else sorted({transfer[1] for transfer in rank_run.transfers})
+        ):
+            of_stream = [
+                transfer for transfer in rank_run.transfers if one_stream or transfer[1] == stream
+            ]
+            times = np.array([transfer[2:] for transfer in of_stream], dtype=np.int64) + ahead
             track = Track.ordered(times[:, 0], times[:, 1])
             lanes.append(Lane(owner, 0 if one_clock else owner, kernel, stream, track))
-            for one, (start, end) in zip(mine, times.tolist(), strict=True):
-                truth[owner, start, end] = one[0]
+            for transfer, (start, end) in zip(of_stream, times.tolist(), strict=True):
+                truth[owner, start, end] = transfer[0]
     return lanes, truth
 
 
 def waiting_ns(ran: Sequence[Ran]) -> int:
     """Return the true waiting: of each transfer, the later start minus the earlier one."""
     starts: dict[object, list[int]] = {}
-    for own in ran:
-        for key, _, start, _ in own.transfers:
+    for rank_run in ran:
+        for key, _, start, _ in rank_run.transfers:
             starts.setdefault(key, []).append(start)
     return sum(max(both) - min(both) for both in starts.values())
 
@@ -301,14 +305,14 @@ def write_pipeline(
         kernels: What sends, and what receives; see `run`, which has a stream for each.
     """
     folder.mkdir()
-    end_ns = max(span[1] for own in ran for span in own.computes) + 100_000
-    for rank, own in enumerate(ran):
+    end_ns = max(span[1] for rank_run in ran for span in rank_run.computes) + 100_000
+    for rank, rank_run in enumerate(ran):
         trace = TraceBuilder(hostname="node")
-        works = [(COMPUTE[kind], 7, start, end) for start, end, kind in own.computes]
-        works += [(kernels[stream % 2], stream, *span) for _, stream, *span in own.transfers]
+        works = [(COMPUTE[kind], 7, start, end) for start, end, kind in rank_run.computes]
+        works += [(kernels[stream % 2], stream, *span) for _, stream, *span in rank_run.transfers]
         if gradients:
-            works.append((ALL_REDUCE, 90, own.computes[-1][1] + 20_000, end_ns + 300_000))
-        for name, stream, start, end in sorted(works, key=lambda one: one[2]):
+            works.append((ALL_REDUCE, 90, rank_run.computes[-1][1] + 20_000, end_ns + 300_000))
+        for name, stream, start, end in sorted(works, key=lambda work: work[2]):
             launch = start + 1_000_000, start + 1_005_000
             trace.kernel(
                 name,

@@ -54,12 +54,21 @@ def read(path: Path) -> dict[int, tuple[list[Range], list[Op]]]:
     """Return the ranges and operations of each process of an SQLite export, by globalPid."""
     with closing(sqlite3.connect(path)) as database:
         ranges, ops = _ranges(database), _operations(database)
-    found = {}
+    by_process = {}
     for pid in {pid for pid, *_ in ops}:
-        own = [one for one in ranges if one.tid & ~0xFFFFFF == pid]
-        times = np.array([(one.start, one.end) for one in own], dtype=np.int64).reshape(-1, 2).T
-        found[pid] = (own, [_attributed(one, own, *times) for one in ops if one[0] == pid])
-    return found
+        of_process = [nvtx_range for nvtx_range in ranges if nvtx_range.tid & ~0xFFFFFF == pid]
+        times = (
+            np.array(
+                [(nvtx_range.start, nvtx_range.end) for nvtx_range in of_process], dtype=np.int64
+            )
+            .reshape(-1, 2)
+            .T
+        )
+        by_process[pid] = (
+            of_process,
+            [_attributed(op, of_process, *times) for op in ops if op[0] == pid],
+        )
+    return by_process
 
 
 def _ranges(database: sqlite3.Connection) -> list[Range]:
@@ -92,13 +101,13 @@ def _rows_of_kinds(database: sqlite3.Connection) -> list[tuple[str, int, int, in
     """Return (kind, start, end, globalPid, correlationId) of all operations."""
     listed = "select name from sqlite_master where type = 'table'"
     there = {name for (name,) in database.execute(listed)}
-    found = []
+    rows = []
     for kind in KINDS:
         table = f"CUPTI_ACTIVITY_KIND_{kind}"
         if table in there:
             query = f'select start, "end", globalPid, correlationId from {table}'
-            found += [(kind.lower(), *row) for row in database.execute(query)]
-    return found
+            rows += [(kind.lower(), *row) for row in database.execute(query)]
+    return rows
 
 
 def _operations(database: sqlite3.Connection) -> list[tuple[int, int, int, str, int, int]]:
@@ -106,28 +115,32 @@ def _operations(database: sqlite3.Connection) -> list[tuple[int, int, int, str, 
     query = "select start, globalTid, correlationId from CUPTI_ACTIVITY_KIND_RUNTIME order by start"
     for start, tid, key in database.execute(query):
         calls.setdefault((tid & ~0xFFFFFF, key), (start, tid))
-    found = []
+    operations = []
     for kind, start, end, pid, key in _rows_of_kinds(database):
         at, tid = calls.get((pid, key), (-1, -1))
-        found.append((pid, start, end, kind, at, tid))
-    return found
+        operations.append((pid, start, end, kind, at, tid))
+    return operations
 
 
 def _attributed(
-    one: tuple[int, int, int, str, int, int], ranges: Sequence[Range], starts: Any, ends: Any
+    operation: tuple[int, int, int, str, int, int], ranges: Sequence[Range], starts: Any, ends: Any
 ) -> Op:
-    _, start, end, kind, at, tid = one
+    _, start, end, kind, at, tid = operation
     if at < 0:
         return Op(start, end, kind, [], "no_api")
     open_then = sorted(
         (ranges[row] for row in np.flatnonzero((starts <= at) & (ends > at)).tolist()),
-        key=lambda found: (found.start, -found.end, found.row),
+        key=lambda nvtx_range: (nvtx_range.start, -nvtx_range.end, nvtx_range.row),
     )
-    own = [found for found in open_then if found.kind == "push_pop" and found.tid == tid]
-    around = own or [found for found in open_then if found.kind == "start_end"]
+    pushed = [
+        nvtx_range
+        for nvtx_range in open_then
+        if nvtx_range.kind == "push_pop" and nvtx_range.tid == tid
+    ]
+    around = pushed or [nvtx_range for nvtx_range in open_then if nvtx_range.kind == "start_end"]
     op = Op(start, end, kind, around, "ranged" if around else "no_range")
-    for found in around:
-        found.ops.append(op)
+    for nvtx_range in around:
+        nvtx_range.ops.append(op)
     return op
 
 
@@ -135,19 +148,19 @@ def by_name(ranges: Iterable[Range], ops: Iterable[Op]) -> dict[str, Counter[tup
     """Return sums by (kind, domain, normalised name)."""
     sums: dict[str, Counter[tuple[str, str, str]]] = defaultdict(Counter)
     for op in ops:
-        for key in {one.key for one in op.around}:
+        for key in {nvtx_range.key for nvtx_range in op.around}:
             sums["inclusive_ns"][key] += op.ns
             sums["ops_n"][key] += 1
             sums["kernels_n"][key] += op.op == "kernel"
         if op.around:
             sums["self_ns"][op.around[-1].key] += op.ns
             sums["self_ops_n"][op.around[-1].key] += 1
-    for one in ranges:
-        sums["instances_n"][one.key] += 1
-        if one.ops:
-            span = max(op.end for op in one.ops) - min(op.start for op in one.ops)
-            sums["span_ns"][one.key] += span
-            sums["span_max_ns"][one.key] = max(sums["span_max_ns"][one.key], span)
+    for nvtx_range in ranges:
+        sums["instances_n"][nvtx_range.key] += 1
+        if nvtx_range.ops:
+            span = max(op.end for op in nvtx_range.ops) - min(op.start for op in nvtx_range.ops)
+            sums["span_ns"][nvtx_range.key] += span
+            sums["span_max_ns"][nvtx_range.key] = max(sums["span_max_ns"][nvtx_range.key], span)
     return sums
 
 
@@ -158,11 +171,11 @@ def by_path(ops: Iterable[Op]) -> Counter[tuple[str, ...]]:
         if op.around and op.around[-1].kind == "start_end":
             sums[(f"{_label(op.around[-1])} [start/end]",)] += op.ns
             continue
-        labels = tuple(_label(one) for one in op.around)
+        labels = tuple(_label(nvtx_range) for nvtx_range in op.around)
         for depth in range(len(labels)):
             sums[labels[: depth + 1]] += op.ns
     return sums
 
 
-def _label(one: Range) -> str:
-    return f"{one.key[2]}@{one.domain}" if one.domain else one.key[2]
+def _label(nvtx_range: Range) -> str:
+    return f"{nvtx_range.key[2]}@{nvtx_range.domain}" if nvtx_range.domain else nvtx_range.key[2]

@@ -187,11 +187,11 @@ def strings_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            yield from strings_in(one)
+        for part in value.values():
+            yield from strings_in(part)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from strings_in(one)
+        for part in value:
+            yield from strings_in(part)
 
 
 def record_of(folder: Path) -> dict[str, Any]:

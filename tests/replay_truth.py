@@ -27,8 +27,11 @@ def rewritten(program: Program, change: Change) -> Program:
     """Return a program with each instruction replaced; None leaves it out."""
     ranks: list[Rank] = []
     for rank in program.ranks:
-        threads = [[change(one) for one in thread] for thread in rank.threads]
-        kept = tuple(tuple(one for one in thread if one is not None) for thread in threads)
+        threads = [[change(instruction) for instruction in thread] for thread in rank.threads]
+        kept = tuple(
+            tuple(instruction for instruction in thread if instruction is not None)
+            for thread in threads
+        )
         ranks.append(replace(rank, threads=kept))
     return Program(tuple(ranks))
 
@@ -41,18 +44,18 @@ def steady(program: Program) -> Program:
     that never finds its work done: as long as it takes to wake up.
     """
 
-    def alike(told: Instruction) -> Instruction:
-        match told:
+    def alike(instruction: Instruction) -> Instruction:
+        match instruction:
             case Enqueue():
-                return replace(told, lag_ns=1000, latency_ns=1800, submit_ns=None)
+                return replace(instruction, lag_ns=1000, latency_ns=1800, submit_ns=None)
             case Blocking():
-                return replace(told, lag_ns=1000, wake_ns=3000, staging_ns=1800)
+                return replace(instruction, lag_ns=1000, wake_ns=3000, staging_ns=1800)
             case Sync():
-                return replace(told, wake_ns=3000, least_ns=3000)
+                return replace(instruction, wake_ns=3000, least_ns=3000)
             case LaunchGraph():
-                nodes = tuple(replace(node, lag_ns=600) for node in told.nodes)
-                return replace(told, latency_ns=1800, nodes=nodes)
-        return told
+                nodes = tuple(replace(node, lag_ns=600) for node in instruction.nodes)
+                return replace(instruction, latency_ns=1800, nodes=nodes)
+        return instruction
 
     return rewritten(program, alike)
 
@@ -60,10 +63,12 @@ def steady(program: Program) -> Program:
 def cheap_launches(program: Program, price_ns: int) -> Program:
     """Return a program whose launches cost no more; they load code and stage as before."""
 
-    def cheaper(told: Instruction) -> Instruction:
-        if not isinstance(told, Enqueue) or told.work.pageable:
-            return told
-        return replace(told, call_ns=min(told.call_ns, price_ns + told.load_ns))
+    def cheaper(instruction: Instruction) -> Instruction:
+        if not isinstance(instruction, Enqueue) or instruction.work.pageable:
+            return instruction
+        return replace(
+            instruction, call_ns=min(instruction.call_ns, price_ns + instruction.load_ns)
+        )
 
     return rewritten(program, cheaper)
 
@@ -71,7 +76,10 @@ def cheap_launches(program: Program, price_ns: int) -> Program:
 def without_waits(program: Program, what: str) -> Program:
     """Return a program without the waits for devices, streams or events."""
     return rewritten(
-        program, lambda told: None if isinstance(told, Sync) and told.what == what else told
+        program,
+        lambda instruction: (
+            None if isinstance(instruction, Sync) and instruction.what == what else instruction
+        ),
     )
 
 
@@ -109,8 +117,8 @@ def steps_ns(outcome: Outcome, recorded: Outcome) -> int:
             return bounds[-1] - bounds[0]
         inside = min(op.number for op in recorded.operations[rank] if op.step >= 0)
         for device in {op.device for op in operations}:
-            own = [op for op in operations if op.device == device and op.number < inside]
-            begins.append(max([first[0].start, *(op.end for op in own)]))
+            earlier = [op for op in operations if op.device == device and op.number < inside]
+            begins.append(max([first[0].start, *(op.end for op in earlier)]))
     return oracle.job_bounds(outcome)[-1] - min(begins)
 
 

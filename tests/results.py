@@ -64,27 +64,31 @@ def differences(
         right: Likewise.
         but: Names of columns that may differ.
     """
-    found = [f"{name}: in one of the two only" for name in sorted(left.keys() ^ right.keys())]
+    lines = [f"{name}: in one of the two only" for name in sorted(left.keys() ^ right.keys())]
     for name in sorted(left.keys() & right.keys()):
-        one, other = left[name], right[name]
-        if one.column_names != other.column_names:
-            found.append(f"{name}: columns {one.column_names} and {other.column_names}")
+        left_table, right_table = left[name], right[name]
+        if left_table.column_names != right_table.column_names:
+            lines.append(
+                f"{name}: columns {left_table.column_names} and {right_table.column_names}"
+            )
             continue
-        for field in one.schema:
-            same_field = field.equals(other.schema.field(field.name), check_metadata=True)
-            same = same_field and one[field.name].equals(other[field.name])
+        for field in left_table.schema:
+            same_field = field.equals(right_table.schema.field(field.name), check_metadata=True)
+            same = same_field and left_table[field.name].equals(right_table[field.name])
             if not same and field.name not in but:
-                found.append(f"{name}.{field.name}: {one[field.name]} and {other[field.name]}")
-    return found
+                lines.append(
+                    f"{name}.{field.name}: {left_table[field.name]} and {right_table[field.name]}"
+                )
+    return lines
 
 
 def assert_same(
     left: Path, right: Path, *, but: Collection[str] = (), recipe: str = RECIPE
 ) -> None:
     """Fail unless two output folders hold the full set of tables, equal but for some columns."""
-    one, other = read_results(left), read_results(right)
-    assert set(one) == {table.file for table in load_manifest(recipe).writes}
-    assert not (found := differences(one, other, but)), "\n".join(found)
+    left_tables, right_tables = read_results(left), read_results(right)
+    assert set(left_tables) == {table.file for table in load_manifest(recipe).writes}
+    assert not (lines := differences(left_tables, right_tables, but)), "\n".join(lines)
 
 
 def analyse(

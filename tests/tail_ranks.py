@@ -30,7 +30,7 @@ def write_ranks(folder, lengths, *, ahead_ns=None, without=None, ends=ENDS, host
         trace.kernel("gemm", start_ns=ahead + 1_000, end_ns=ahead + 2_000)
         for number, end in enumerate(ends):
             if number not in (without or {}).get(rank, ()):
-                own = length[number % len(length)]
-                trace.kernel(N, start_ns=ahead + end - own, end_ns=ahead + end)
+                early_ns = length[number % len(length)]
+                trace.kernel(N, start_ns=ahead + end - early_ns, end_ns=ahead + end)
         trace.write_sqlite(folder / f"rank{rank}.sqlite")
     return folder

@@ -61,7 +61,7 @@ def plain_ends(graph, marks, weights):
             return begin(call) + int(weights.call[call])
         place = waiting[call]
         woken = [end(source) + lag for source, lag in waits.get(place, [])]
-        return max([begin(call) + int(weights.own[place]), *woken])
+        return max([begin(call) + int(weights.unblocked[place]), *woken])
 
     @functools.cache
     def start(op):

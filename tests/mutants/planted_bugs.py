@@ -258,8 +258,8 @@ _TAILS: Final = (
         "tail_stats",
         "a rank is measured by its own median, so that a slow one has no excess",
         "recipes/tail_stats/tables/kernels.py",
-        "    twice = medians.twice[medians.codes(one.keys)][one.key]\n",
-        "    twice = twice_medians(one.order)\n",
+        "    twice = medians.twice[medians.codes(tails.keys)][tails.key]\n",
+        "    twice = twice_medians(tails.order)\n",
         ("recipes/tail_stats/test_tail_stats.py",),
     ),
     Bug(
@@ -274,8 +274,8 @@ _TAILS: Final = (
         "tail_stats",
         "short launches make up for long ones in the excess",
         "shared/nsys_llm/numeric/tails.py",
-        "beyond = np.maximum(2 * counts.value - own, 0) * counts.count",
-        "beyond = (2 * counts.value - own) * counts.count",
+        "beyond = np.maximum(2 * counts.value - twice_of_value, 0) * counts.count",
+        "beyond = (2 * counts.value - twice_of_value) * counts.count",
         ("numeric/test_tails.py",),
     ),
     Bug(
@@ -450,8 +450,8 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "a range holds the instant at which it ends",
         "shared/nsys_llm/numeric/enclosing.py",
-        "    found = np.where((position >= 0) & (end_ns[position] > at_ns), position, -1)\n",
-        "    found = np.where((position >= 0) & (end_ns[position] >= at_ns), position, -1)\n",
+        "    place = np.where((position >= 0) & (end_ns[position] > at_ns), position, -1)\n",
+        "    place = np.where((position >= 0) & (end_ns[position] >= at_ns), position, -1)\n",
         ("numeric/test_enclosing.py",),
     ),
     Bug(
@@ -506,8 +506,8 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "warm-up steps are in the percentiles",
         "recipes/nvtx_phase_attribution/tables/steps.py",
-        "    mask = one.warmup if which == WARMUP else one.steady\n",
-        "    mask = one.warmup if which == WARMUP else one.steady | one.warmup\n",
+        "    mask = step_rows.warmup if which == WARMUP else step_rows.steady\n",
+        "    mask = step_rows.warmup if which == WARMUP else step_rows.steady | step_rows.warmup\n",
         (
             "recipes/nvtx_phase_attribution/test_phases.py",
             "recipes/nvtx_phase_attribution/test_phase_runs.py",
@@ -518,9 +518,10 @@ _PHASES: Final = (
         "percentiles of steps are medians of the ranks' medians",
         "recipes/nvtx_phase_attribution/tables/steps.py",
         "    values = joined([values for group in groups for values in group])\n",
-        "    groups = [[np.sort(own)[own.size // 2 :][:1] for own in group] for group in groups]\n"
-        "    group = np.repeat(np.arange(len(groups)), "
-        "[sum(map(len, group)) for group in groups])\n"
+        "    groups = [[np.sort(rank_values)[rank_values.size // 2 :][:1] for rank_values in "
+        "group] for group in groups]\n"
+        "    group = np.repeat(np.arange(len(groups)), [sum(map(len, group)) for group in "
+        "groups])\n"
         "    values = joined([values for group in groups for values in group])\n",
         (
             "recipes/nvtx_phase_attribution/test_phases.py",
@@ -573,8 +574,8 @@ _DIFF: Final = (
         "trace_diff",
         "equal durations count as longer ones",
         "recipes/trace_diff/tables/rank_tests.py",
-        "    pairs = zip(others.tolist(), (2 * below + own).tolist(), strict=True)\n",
-        "    pairs = zip(others.tolist(), (2 * below + 2 * own).tolist(), strict=True)\n",
+        "    pairs = zip(others.tolist(), (2 * below + first_counts).tolist(), strict=True)\n",
+        "    pairs = zip(others.tolist(), (2 * below + 2 * first_counts).tolist(), strict=True)\n",
         ("recipes/trace_diff/test_rank_tests.py",),
     ),
     Bug(
@@ -645,7 +646,7 @@ _DIFF: Final = (
         "trace_diff",
         "transfer counts once for all ranks, waiting for each",
         "recipes/trace_diff/tables/collectives.py",
-        "        int(waits.transfer_ns[met].sum()) * len(one.owners),\n",
+        "        int(waits.transfer_ns[met].sum()) * len(sequence.owners),\n",
         "        int(waits.transfer_ns[met].sum()),\n",
         ("recipes/trace_diff/test_trace_diff_story.py",),
     ),
@@ -656,8 +657,8 @@ _OVERVIEW: Final = (
         "llm_overview",
         "findings on one culprit stay several opportunities",
         "recipes/llm_overview/tables/opportunities.py",
-        "    return one.culprit is not None and one.culprit == other.culprit\n",
-        "    return one.culprit is None and one.culprit == other.culprit\n",
+        "    return finding.culprit is not None and finding.culprit == other.culprit\n",
+        "    return finding.culprit is None and finding.culprit == other.culprit\n",
         ("recipes/llm_overview/test_overview.py",),
     ),
     Bug(

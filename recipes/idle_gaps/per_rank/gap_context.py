@@ -61,12 +61,12 @@ class Marks:
         """
         if self.ranges is None:
             return None
-        found = self.ranges
-        around = (found.start_ns <= at_ns) & (found.end_ns > at_ns)
-        own = np.flatnonzero(around & ~found.any_thread & (found.thread == thread))
-        if not own.size:
-            own = np.flatnonzero(around & found.any_thread)
-        return normalize_range(str(found.name[own[-1]])) if own.size else None
+        ranges = self.ranges
+        around = (ranges.start_ns <= at_ns) & (ranges.end_ns > at_ns)
+        open_rows = np.flatnonzero(around & ~ranges.any_thread & (ranges.thread == thread))
+        if not open_rows.size:
+            open_rows = np.flatnonzero(around & ranges.any_thread)
+        return normalize_range(str(ranges.name[open_rows[-1]])) if open_rows.size else None
 
     def os_call(self, thread: int, start_ns: int, end_ns: int) -> tuple[str | None, int]:
         """Return the function in which a thread was longest in a stretch, and for how many ns."""

@@ -104,11 +104,11 @@ def top_gaps(
         Marks.of(trace, _spans(gaps, where, host)),
         ThreadScheduling.of(trace.tables),
     )
-    found = []
+    gap_rows = []
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
         call = int(where.call[at])
-        found.append(
+        gap_rows.append(
             GapRow(
                 device_id=ops.device_id,
                 start_ns=gap[0],
@@ -121,7 +121,7 @@ def top_gaps(
                 **_launch(trace, host, marks, scheduling, call, int(where.other[at]), gap, cause),
             )
         )
-    return found
+    return gap_rows
 
 
 def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:

@@ -60,7 +60,7 @@ class GapTimeline:
 
 def few_longest(timelines: Iterable[GapTimeline]) -> tuple[GapTimeline, ...]:
     """Keep those of the longest gaps; in any order and grouping the same."""
-    return tuple(sorted(timelines, key=lambda one: one.place)[:_DRAWN])
+    return tuple(sorted(timelines, key=lambda timeline: timeline.place)[:_DRAWN])
 
 
 def map_timelines(
@@ -73,7 +73,7 @@ def map_timelines(
 ) -> tuple[GapTimeline, ...]:
     """Draw the longest of the gaps of a device that are listed one by one."""
     longest = sorted(gaps, key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))[:_DRAWN]
-    found = []
+    timelines = []
     for gap in longest:
         length = gap.end_ns - gap.start_ns
         # The gap takes the middle third.
@@ -83,26 +83,35 @@ def map_timelines(
         for thread in _threads(gap):
             bars += _call_bars(trace, host, thread, view)
             bars += _os_bars(trace, thread, view)
-        found.append(GapTimeline(key, gap.device_id, gap.start_ns, gap.end_ns, tuple(bars)))
-    return tuple(found)
+        timelines.append(GapTimeline(key, gap.device_id, gap.start_ns, gap.end_ns, tuple(bars)))
+    return tuple(timelines)
 
 
 def timeline_columns(timelines: Sequence[GapTimeline], ranks: Mapping[RankKey, Rank]) -> Columns:
     """Return the table gap_timelines; of gaps of one length, the lower rank's comes first."""
     order = sorted(
         timelines,
-        key=lambda one: (one.place[0], ranks[one.key].number, one.device_id, one.start_ns),
+        key=lambda timeline: (
+            timeline.place[0],
+            ranks[timeline.key].number,
+            timeline.device_id,
+            timeline.start_ns,
+        ),
     )
-    rows = [(place, one, bar) for place, one in enumerate(order, start=1) for bar in one.bars]
+    rows = [
+        (place, timeline, bar)
+        for place, timeline in enumerate(order, start=1)
+        for bar in timeline.bars
+    ]
     return {
         "gap": [
-            f"{place}: {ranks[one.key].file}, {format_ns(one.end_ns - one.start_ns)}"
-            for place, one, _ in rows
+            f"{place}: {ranks[timeline.key].file}, {format_ns(timeline.end_ns - timeline.start_ns)}"
+            for place, timeline, _ in rows
         ],
-        "rank": [ranks[one.key].number for _, one, _ in rows],
-        "file": [ranks[one.key].file for _, one, _ in rows],
-        "device_id": [one.device_id for _, one, _ in rows],
-        "gap_start_ns": [one.start_ns for _, one, _ in rows],
+        "rank": [ranks[timeline.key].number for _, timeline, _ in rows],
+        "file": [ranks[timeline.key].file for _, timeline, _ in rows],
+        "device_id": [timeline.device_id for _, timeline, _ in rows],
+        "gap_start_ns": [timeline.start_ns for _, timeline, _ in rows],
         "lane": [bar.lane for _, _, bar in rows],
         "kind": [bar.kind for _, _, bar in rows],
         "name": [bar.name for _, _, bar in rows],

@@ -35,9 +35,9 @@ def map_idle_intervals(
     """
     nothing = np.empty((0, 2), dtype=np.int64)
     windows, gaps = (devices[0].windows_ns, gaps_ns[0]) if devices else (nothing, nothing)
-    for device, own in zip(devices[1:], gaps_ns[1:], strict=True):
+    for device, device_gaps in zip(devices[1:], gaps_ns[1:], strict=True):
         windows = intersect_intervals(windows, device.windows_ns)
-        gaps = intersect_intervals(gaps, own)
+        gaps = intersect_intervals(gaps, device_gaps)
     if len(devices) > 1:
         gaps = intersect_intervals(gaps, windows)
     idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps

@@ -60,7 +60,7 @@ def map_patterns(
         tuple(names.texts[item] for item in divmod(key, names_n)) for key in keys[kept].tolist()
     ]
     of_cause = at * _CAUSES_N + cause
-    found = RankPatterns(
+    patterns = RankPatterns(
         pairs=tuple((pair[0], pair[1]) for pair in pairs),
         gaps_n=np.bincount(at, minlength=kept.size).astype(np.int64),
         total_ns=total[kept],
@@ -69,7 +69,7 @@ def map_patterns(
         others_ns=others_ns,
     )
     counts = ValueCounts.from_values(at, length)
-    return found, _named([_key(pair) for pair in found.pairs], counts)
+    return patterns, _named([_key(pair) for pair in patterns.pairs], counts)
 
 
 def pattern_columns(
@@ -81,11 +81,11 @@ def pattern_columns(
     gaps_n, total_ns, ranks_n = (np.zeros(len(pairs), dtype=np.int64) for _ in range(3))
     cause_ns = np.zeros((len(pairs), _CAUSES_N), dtype=np.int64)
     for _, part in parts:
-        own = np.array([code[pair] for pair in part.pairs], dtype=np.int64)
-        gaps_n[own] += part.gaps_n
-        total_ns[own] += part.total_ns
-        cause_ns[own] += part.cause_ns
-        ranks_n[own] += 1
+        codes = np.array([code[pair] for pair in part.pairs], dtype=np.int64)
+        gaps_n[codes] += part.gaps_n
+        total_ns[codes] += part.total_ns
+        cause_ns[codes] += part.cause_ns
+        ranks_n[codes] += 1
     order = np.argsort(-total_ns, kind="stable")
     shown, rest = order[:top], order[top:]
     median, most = _medians(lengths, [pairs[index] for index in shown.tolist()])

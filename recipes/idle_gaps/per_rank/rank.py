@@ -47,7 +47,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
         ],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
-    named = [(ops, one.named) for ops, one in zip(lined_up, sums, strict=False)]
+    named = [(ops, gap_sums.named) for ops, gap_sums in zip(lined_up, sums, strict=False)]
     (patterns, lengths), (gaps, drawn), intervals = concurrently(
         gaps_n,
         lambda: map_patterns(named, names),
@@ -60,13 +60,13 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     )
     if known:
         devices = [
-            replace(device, sums=one.without_names())
-            for device, one in zip(devices, sums, strict=True)
+            replace(device, sums=gap_sums.without_names())
+            for device, gap_sums in zip(devices, sums, strict=True)
         ]
-    one = RankIdle(
+    rank_idle = RankIdle(
         devices=tuple(devices), gaps=gaps, patterns=patterns, intervals=intervals, missing=missing
     )
-    return IdlePartial({rank: one}, few_longest(drawn), lengths)
+    return IdlePartial({rank: rank_idle}, few_longest(drawn), lengths)
 
 
 def _lined_up(trace: RankTrace, options: Mapping[str, Any]) -> tuple[OpNames, list[DeviceOps]]:

@@ -36,10 +36,10 @@ class ThreadScheduling:
     def _of_thread(self, thread: int) -> IntArray | None:
         if self.switches is None or not len(self.switches):
             return None
-        own = self.switches.take(
+        switches = self.switches.take(
             (self.switches["global_tid"] == thread) & (self.switches["start_ns"] != NULL_INT)
         )
-        return spans_on_core(own["start_ns"], own["goes_on"]) if len(own) else None
+        return spans_on_core(switches["start_ns"], switches["goes_on"]) if len(switches) else None
 
 
 def spans_on_core(at_ns: IntArray, goes_on: IntArray) -> IntArray:

@@ -64,21 +64,21 @@ def cross_rank_idle_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[
         (ONE_BUSY, late, _working(aligned, late, alone[late]), chances.alone[late])
         for late in sorted(alone)
     ]
-    found = [
+    gaps = [
         (kind, late, int(start), int(end))
         for kind, late, spans, _ in kinds
         for start, end in _longest(spans, options["top"]).tolist()
     ]
-    found.sort(key=lambda one: (one[2] - one[3], one[2], one[0]))
+    gaps.sort(key=lambda gap: (gap[2] - gap[3], gap[2], gap[0]))
     return {
         "common_idle": _sum_columns(aligned, kinds),
-        "common_gaps": _gap_columns(aligned, found[: options["top"]]),
+        "common_gaps": _gap_columns(aligned, gaps[: options["top"]]),
     }
 
 
 def _aligned(rows: _RankRows, own_clocks: bool) -> _AlignedRanks | None:
     """Bring ranks into one clock; None where that cannot be, or where there is one rank only."""
-    ranks = [(rank, one.intervals) for rank, one in rows if one.intervals is not None]
+    ranks = [(rank, idle.intervals) for rank, idle in rows if idle.intervals is not None]
     ranks = [(rank, intervals) for rank, intervals in ranks if intervals.span_ns is not None]
     # A rank that is not known may have run what the others waited for.
     if len(ranks) < 2 or len(ranks) < len(rows):
@@ -165,12 +165,12 @@ def _sum_row(
 
 
 def _gap_columns(
-    aligned: _AlignedRanks | None, found: Sequence[tuple[str, int | None, int, int]]
+    aligned: _AlignedRanks | None, gaps: Sequence[tuple[str, int | None, int, int]]
 ) -> Columns:
     names = ("kind", "rank", "start_ns", "duration_ns")
     places = ("window_rank", "window_start_ns", "window_end_ns")
     rows: list[dict[str, Any]] = []
-    for kind, late, start, end in found:
+    for kind, late, start, end in gaps:
         if aligned is None:
             break
         rank = None if late is None else aligned.ranks[late][0].number

@@ -83,8 +83,8 @@ def common_intervals(
     ranks, first = np.unique(missing[by_rank], return_index=True)
     parts = np.split(lone[by_rank], first[1:])
     alone = {
-        one: union_intervals(starts[part], ends[part])
-        for one, part in zip(ranks.tolist(), parts, strict=False)
+        missing_rank: union_intervals(starts[part], ends[part])
+        for missing_rank, part in zip(ranks.tolist(), parts, strict=False)
     }
     return union_intervals(starts[every], ends[every]), alone
 
@@ -101,7 +101,8 @@ def intervals_by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) ->
     shares = [total_length_ns(item) / length for item in clipped]
     every = math.prod(shares)
     alone = [
-        math.prod([*shares[:rank], *shares[rank + 1 :], 1 - own]) for rank, own in enumerate(shares)
+        math.prod([*shares[:rank], *shares[rank + 1 :], 1 - share])
+        for rank, share in enumerate(shares)
     ]
     largest = _largest(clipped, length)
     every_most, alone_most = largest or (_WITHOUT_TURNS * every, _WITHOUT_TURNS * max(alone))
@@ -121,13 +122,15 @@ def _largest(intervals: Sequence[IntArray], length: int) -> tuple[float, float] 
     """
     rng = np.random.default_rng(0)
     turns_n = min(_TURNS, _MOST_TURNED // max(sum(map(len, intervals)), 1))
-    found = []
+    shares = []
     for _ in range(turns_n):
         turned = [_turned(interval, int(rng.integers(length)), length) for interval in intervals]
         every, alone = common_intervals(turned, (0, length))
         most_ns = max((total_length_ns(spans) for spans in alone.values()), default=0)
-        found.append((total_length_ns(every) / length, most_ns / length))
-    return (max(one for one, _ in found), max(one for _, one in found)) if found else None
+        shares.append((total_length_ns(every) / length, most_ns / length))
+    return (
+        (max(share for share, _ in shares), max(share for _, share in shares)) if shares else None
+    )
 
 
 def _turned(intervals: IntArray, by_ns: int, length: int) -> IntArray:

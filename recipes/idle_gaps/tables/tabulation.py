@@ -45,10 +45,10 @@ def tabulate(
         By table name, as manifests/idle_gaps.json declares them.
     """
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
-    devices = [(rank, one, device) for rank, one in rows for device in one.devices]
-    gaps = [(rank, gap) for rank, one in rows for gap in one.gaps]
+    devices = [(rank, idle, device) for rank, idle in rows for device in idle.devices]
+    gaps = [(rank, gap) for rank, idle in rows for gap in idle.gaps]
     gaps.sort(key=lambda row: row[1].start_ns - row[1].end_ns)
-    patterns = [(rank, one.patterns) for rank, one in rows]
+    patterns = [(rank, idle.patterns) for rank, idle in rows]
     columns = {
         "devices": _device_columns(devices),
         **_cause_tables(devices),
@@ -60,16 +60,16 @@ def tabulate(
         "idle_map": _map_columns(devices),
     }
     manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), found) for name, found in columns.items()}
+    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _device_columns(devices: _DeviceRows) -> Columns:
-    rows = [_device_row(rank, one, device) for rank, one, device in devices]
+    rows = [_device_row(rank, idle, device) for rank, idle, device in devices]
     names = [column.name for column in load_manifest(_RECIPE).table("devices").columns]
     return {name: [row[name] for row in rows] for name in names}
 
 
-def _device_row(rank: Rank, one: RankIdle, device: DeviceIdle) -> dict[str, Any]:
+def _device_row(rank: Rank, idle: RankIdle, device: DeviceIdle) -> dict[str, Any]:
     known, window_ns = device.sums is not None, device.window_ns
     busy_ns = window_ns - device.gap_ns
     idle_ns = device.gap_ns - device.overhead_ns
@@ -89,11 +89,11 @@ def _device_row(rank: Rank, one: RankIdle, device: DeviceIdle) -> dict[str, Any]
         "copy_only_ns": busy_ns - device.kernel_busy_ns,
         "overhead_ns": device.overhead_ns,
         "known": known,
-        "opaque_launches_n": one.missing.opaque_launches_n,
-        "graphs_cut_n": one.missing.graphs_cut_n,
-        "copy_calls_n": one.missing.copy_calls_n,
-        "copies_seen_n": one.missing.copies_seen_n,
-        "copies_cut_n": one.missing.copies_cut_n,
+        "opaque_launches_n": idle.missing.opaque_launches_n,
+        "graphs_cut_n": idle.missing.graphs_cut_n,
+        "copy_calls_n": idle.missing.copy_calls_n,
+        "copies_seen_n": idle.missing.copies_seen_n,
+        "copies_cut_n": idle.missing.copies_cut_n,
         "idle_ns": idle_ns if known else None,
         "before_capture_ns": device.early_ns if known else None,
         "idle_pct": _pct(idle_ns, window_ns) if known else None,
@@ -130,14 +130,18 @@ def _cause_tables(devices: _DeviceRows) -> dict[str, Columns]:
     shape = (len(CAUSE_NAMES), len(BUCKETS))
     sums = tuple(np.zeros(shape, dtype=np.int64) for _ in range(3))
     per_rank: list[Columns] = []
-    for rank, device, own in known:
+    for rank, device, gap_sums in known:
         idle_ns = device.gap_ns - device.overhead_ns
-        for whole, part in zip(sums, (own.gaps_n, own.time_ns, own.certain_ns), strict=True):
+        for whole, part in zip(
+            sums, (gap_sums.gaps_n, gap_sums.time_ns, gap_sums.certain_ns), strict=True
+        ):
             whole += part
-        found = _bucket_columns(own.gaps_n, own.time_ns, own.certain_ns, idle_ns, device.window_ns)
-        size = len(found["cause"])
+        buckets = _bucket_columns(
+            gap_sums.gaps_n, gap_sums.time_ns, gap_sums.certain_ns, idle_ns, device.window_ns
+        )
+        size = len(buckets["cause"])
         place = {"rank": rank.number, "file": rank.file, "device_id": device.device_id}
-        per_rank.append({**{name: [value] * size for name, value in place.items()}, **found})
+        per_rank.append({**{name: [value] * size for name, value in place.items()}, **buckets})
     idle_ns = sum(device.gap_ns - device.overhead_ns for _, device, _ in known)
     window_ns = sum(device.window_ns for _, device, _ in known)
     gaps_n, time_ns, certain_ns = sums
@@ -181,9 +185,9 @@ def _sum_columns(
     window_ns: int,
 ) -> Columns:
     of_rank: dict[tuple[int | None, str], IntArray] = {}
-    for rank, _, own in known:
+    for rank, _, gap_sums in known:
         key = (rank.number, rank.file)
-        of_rank[key] = of_rank.get(key, 0) + own.time_ns.sum(axis=1)
+        of_rank[key] = of_rank.get(key, 0) + gap_sums.time_ns.sum(axis=1)
     keys = list(of_rank)
     by_rank = np.array([of_rank[key] for key in keys]).reshape(-1, len(CAUSE_NAMES))
     idle = time_ns.sum(axis=1)
@@ -209,9 +213,9 @@ def _length_columns(devices: _DeviceRows) -> Columns:
     known = [device.sums for _, _, device in devices if device.sums is not None]
     shape = (len(CAUSE_NAMES), len(LENGTH_EDGES_NS) - 1)
     gaps_n, total_ns = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    for own in known:
-        gaps_n += own.lengths_n
-        total_ns += own.lengths_ns
+    for gap_sums in known:
+        gaps_n += gap_sums.lengths_n
+        total_ns += gap_sums.lengths_ns
     cause, length = np.nonzero(gaps_n)
     return {
         "cause": [CAUSE_NAMES[code] for code in cause.tolist()],
@@ -225,7 +229,7 @@ def _length_columns(devices: _DeviceRows) -> Columns:
 def _map_columns(devices: _DeviceRows) -> Columns:
     rows = [(rank, device, device.times) for rank, _, device in devices if device.times is not None]
     sizes = [times.window_ns.size for _, _, times in rows]
-    several = {rank.key for rank, one, _ in devices if len(one.devices) > 1}
+    several = {rank.key for rank, idle, _ in devices if len(idle.devices) > 1}
     labels = [
         f"{rank.file}, device {device.device_id}" if rank.key in several else rank.file
         for rank, device, _ in rows
@@ -239,7 +243,9 @@ def _map_columns(devices: _DeviceRows) -> Columns:
     return {
         "rank": np.repeat(np.array([rank.number for rank, _, _ in rows], dtype=np.int64), sizes),
         "file": [rank.file for (rank, _, _), n in zip(rows, sizes, strict=True) for _ in range(n)],
-        "device_id": np.repeat(np.array([one.device_id for _, one, _ in rows], np.int64), sizes),
+        "device_id": np.repeat(
+            np.array([device.device_id for _, device, _ in rows], np.int64), sizes
+        ),
         "rank_device": [label for label, n in zip(labels, sizes, strict=True) for _ in range(n)],
         "part": joined([np.arange(1, n + 1) for n in sizes]),
         "start_ns": joined([edge[:-1] for edge in edges]),

@@ -78,8 +78,8 @@ def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
 
 def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     """Return the largest gain, and where to look where idle time is more than that."""
-    found = tables["findings"]
-    rows = records(found[found["kind"] == PERFORMANCE].head(1))
+    candidates = tables["findings"]
+    rows = records(candidates[candidates["kind"] == PERFORMANCE].head(1))
     gain_pct = float(rows[0]["gain_pct"]) if rows else 0.0
     idle_pct = shares.get(IDLE, 0.0)
     said = f"no finding here would gain {format_percent(_LEAST_PCT)}"
@@ -104,7 +104,7 @@ def _gain(row: Record) -> Gain:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    found = [
+    reported = [
         *balance_findings(tables),
         *bandwidth_findings(tables),
         *category_findings(tables),
@@ -115,4 +115,4 @@ def findings(tables: Tables) -> list[Finding]:
         *secret_findings(tables),
     ]
     engines = tables["categories"]["engine"]
-    return in_words_of(str(engines.iloc[0]) if len(engines) else None, found)
+    return in_words_of(str(engines.iloc[0]) if len(engines) else None, reported)

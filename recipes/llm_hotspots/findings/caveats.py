@@ -50,16 +50,18 @@ def _cold_start(tables: Tables) -> list[str]:
 
 def _profiler(tables: Tables) -> list[str]:
     overheads, devices = tables["overheads"], tables["devices"]
-    own = overheads[(overheads["owner"] == PROFILER) & overheads["kind"].isna()]
-    if own.empty:
+    profiler_rows = overheads[(overheads["owner"] == PROFILER) & overheads["kind"].isna()]
+    if profiler_rows.empty:
         return []
     # Overhead is a process's, a window a device's; the longest of its devices stands for it.
     windows = devices.groupby("rank")["window_ns"].max()
-    share = 100.0 * own.set_index("rank")["union_ns"] / windows.reindex(own["rank"])
+    share = (
+        100.0 * profiler_rows.set_index("rank")["union_ns"] / windows.reindex(profiler_rows["rank"])
+    )
     share = share.astype("float64")
     if not share.max() >= _PROFILER_PCT:
         return []
-    worst = own.set_index("rank").loc[share.idxmax()]
+    worst = profiler_rows.set_index("rank").loc[share.idxmax()]
     return [
         f"The profiler itself was at work for up to {format_ns(int(worst['union_ns']))} of the "
         f"window ({format_percent(float(share.max()))}, rank {share.idxmax()}); the GPU was idle "

@@ -33,29 +33,31 @@ def determinism_findings(tables: Tables) -> list[Finding]:
     """
     kernels = tables["kernels"]
     flags = kernels["flags"].fillna("").str.split(", ")
-    found = []
+    reported = []
     for flag in _FLAGS:
-        own = kernels[pd.Series([flag in some for some in flags], index=kernels.index, dtype=bool)]
-        own = own[own["total_ns"] > 0]
-        if not own.empty:
-            found.append(_finding(flag, own))
-    return found
+        flagged = kernels[
+            pd.Series([flag in some for some in flags], index=kernels.index, dtype=bool)
+        ]
+        flagged = flagged[flagged["total_ns"] > 0]
+        if not flagged.empty:
+            reported.append(_finding(flag, flagged))
+    return reported
 
 
-def _finding(flag: str, own: pd.DataFrame) -> Finding:
+def _finding(flag: str, flagged: pd.DataFrame) -> Finding:
     numbers = Numbers()
-    heaviest = own.sort_values("total_ns", ascending=False, kind="stable").head(_NAMED)
+    heaviest = flagged.sort_values("total_ns", ascending=False, kind="stable").head(_NAMED)
     pairs = zip(heaviest["name"], heaviest["total_ns"], strict=True)
     named = ", ".join(
         f"{quoted(shortened(str(name)))} ({numbers.ns(f'kernel_{place}_ns', int(ns))})"
         for place, (name, ns) in enumerate(pairs)
     )
     return RULES[_FLAGS[flag]].finding(
-        details=f"Flag {quoted(flag)}: {numbers.counted('kernels_n', len(own), 'kernel')}, "
-        f"{numbers.counted('launches_n', int(own['launches_n'].sum()), 'launch', 'launches')}, "
-        f"{numbers.percent('total_pct', float(own['total_pct'].sum()))} of kernel time; most of it "
-        f"in {named}.",
+        details=f"Flag {quoted(flag)}: {numbers.counted('kernels_n', len(flagged), 'kernel')}, "
+        f"{numbers.counted('launches_n', int(flagged['launches_n'].sum()), 'launch', 'launches')}, "
+        f"{numbers.percent('total_pct', float(flagged['total_pct'].sum()))} of kernel time; most "
+        f"of it in {named}.",
         numbers=numbers.fields,
         name=str(heaviest["name"].iloc[0]),
-        impact_ns=int(own["total_ns"].sum()),
+        impact_ns=int(flagged["total_ns"].sum()),
     )

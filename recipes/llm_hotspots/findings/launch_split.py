@@ -82,7 +82,7 @@ def split_rank(
 def split_host(
     rank_kernels: pd.DataFrame,
     compute: Collection[str],
-    mine: Sequence[int],
+    host_ranks: Sequence[int],
     times: Mapping[int, int],
     hosts_n: int,
 ) -> LaunchSplit:
@@ -91,12 +91,12 @@ def split_host(
     Args:
         rank_kernels: The table.
         compute: Kernels that are no communication.
-        mine: The ranks of the machine.
+        host_ranks: The ranks of the machine.
         times: Compute time of all ranks, by rank; some are of other machines.
         hosts_n: How many machines are compared.
     """
     rows = rank_kernels[rank_kernels["name"].isin(compute)]
-    return _split(rows, mine, median_rank(times, mine), hosts_n)
+    return _split(rows, host_ranks, median_rank(times, host_ranks), hosts_n)
 
 
 def median_rank(times: Mapping[int, int], without: Collection[int]) -> int:
@@ -211,9 +211,11 @@ def hosts_beyond_chance(excess_ns: float, host: str, processes: Sequence[Record]
     by_host: dict[str, list[int]] = {}
     for row in processes:
         by_host.setdefault(row["host"], []).append(row["compute_total_ns"])
-    means: dict[str, float] = {name: sum(found) / len(found) for name, found in by_host.items()}
+    means: dict[str, float] = {
+        name: sum(times_ns) / len(times_ns) for name, times_ns in by_host.items()
+    }
     free = len(processes) - len(by_host)
-    squares = sum((ns - means[name]) ** 2 for name, found in by_host.items() for ns in found)
+    squares = sum((ns - means[name]) ** 2 for name, times_ns in by_host.items() for ns in times_ns)
     sigma_ns = math.sqrt(squares / max(free, 1))
     return excess_ns > _limit(len(by_host)) * sigma_ns / math.sqrt(len(by_host[host]))
 
@@ -225,7 +227,7 @@ def _limit(compared_n: int) -> float:
 
 def _by_name(rows: pd.DataFrame, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return launches, time and the variance of durations of each name, of all its devices."""
-    own = pd.DataFrame(
+    kernel_rows = pd.DataFrame(
         {
             "name": rows["name"],
             "n": rows["launches_n"].astype("float64"),
@@ -233,6 +235,6 @@ def _by_name(rows: pd.DataFrame, names: Sequence[str]) -> tuple[np.ndarray, np.n
             "spread": rows["std_ns"].astype("float64").fillna(0.0) ** 2 * rows["launches_n"],
         }
     )
-    sums = own.groupby("name")[["n", "ns", "spread"]].sum().reindex(names, fill_value=0)
+    sums = kernel_rows.groupby("name")[["n", "ns", "spread"]].sum().reindex(names, fill_value=0)
     n = sums["n"].to_numpy("float64")
     return n, sums["ns"].to_numpy("int64"), sums["spread"].to_numpy("float64") / np.maximum(n, 1)

@@ -67,7 +67,7 @@ def _finding(
     }
     if not gains:
         return
-    rank, device = gpu = max(gains, key=lambda one: gains[one].gain_pct)
+    rank, device = gpu = max(gains, key=lambda gpu: gains[gpu].gain_pct)
     numbers, rows, gain = Numbers(), kernels[gpu], gains[gpu]
     named = ", ".join(
         f"{quoted(shortened(row['name']))} ({numbers.ns(f'kernel_{nth}_ns', row['exclusive_ns'])})"

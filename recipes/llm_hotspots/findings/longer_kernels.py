@@ -25,21 +25,23 @@ def longer_kernels(imbalance: Sequence[Record], rank: int) -> list[Record]:
 
     A slow GPU is slow in most kernels; more work shows in those that do it.
     """
-    own = [
+    kernels = [
         row
         for row in imbalance
         if row["scope"] == "kernel" and not row["communication"] and row["others_p50_ns"] > 0
     ]
-    whole_ns = sum(row["total_ns"] for row in own)
-    own = [row for row in own if row["total_ns"] >= _TELLING_SHARE * whole_ns]
-    longer = [row for row in own if row["most_rank"] == rank and row["most_over_p50"] >= SLOW_RATIO]
-    if not longer or len(longer) > _MOST_KERNELS * len(own):
+    whole_ns = sum(row["total_ns"] for row in kernels)
+    kernels = [row for row in kernels if row["total_ns"] >= _TELLING_SHARE * whole_ns]
+    longer = [
+        row for row in kernels if row["most_rank"] == rank and row["most_over_p50"] >= SLOW_RATIO
+    ]
+    if not longer or len(longer) > _MOST_KERNELS * len(kernels):
         return []
     return sorted(longer, key=lambda row: (row["others_p50_ns"] - row["max_ns"], row["name"]))
 
 
 def longer_on_host(
-    rank_kernels: pd.DataFrame, compute: Collection[str], mine: Sequence[int]
+    rank_kernels: pd.DataFrame, compute: Collection[str], host_ranks: Sequence[int]
 ) -> list[str]:
     """Return the kernels that the ranks of a machine have longer, most first.
 
@@ -48,14 +50,14 @@ def longer_on_host(
     Args:
         rank_kernels: The table.
         compute: Kernels that are no communication.
-        mine: The ranks of the machine.
+        host_ranks: The ranks of the machine.
     """
     rows = rank_kernels[rank_kernels["name"].isin(compute)]
     ranks = rank_kernels["rank"].unique()
     times = rows.pivot_table(index="rank", columns="name", values="total_ns", aggfunc="sum")
     times = times.reindex(ranks).fillna(0).astype("float64")
-    own = times.index.isin(mine)
-    mean, usual = times[own].mean(), times[~own].median()
+    on_host = times.index.isin(host_ranks)
+    mean, usual = times[on_host].mean(), times[~on_host].median()
     telling = (usual > 0) & (times.sum() >= _TELLING_SHARE * float(times.to_numpy().sum()))
     longer = telling & (mean >= SLOW_RATIO * usual)
     if not longer.any() or int(longer.sum()) > _MOST_KERNELS * int(telling.sum()):

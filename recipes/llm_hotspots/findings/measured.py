@@ -117,7 +117,7 @@ def _low_tensor(tables: Tables) -> list[Finding]:
         )
         for gpu, row in rows.items()
     }
-    gpu = max(gains, key=lambda one: gains[one].gain_pct)
+    gpu = max(gains, key=lambda gpu: gains[gpu].gain_pct)
     worst, numbers = rows[gpu], Numbers()
     tensor = numbers.percent("tensor_pct", worst["tensor_pct"])
     return [

@@ -152,7 +152,7 @@ def by_gpu(rows: Sequence[Record]) -> dict[Gpu, list[Record]]:
 
 def best_gpu(rows: Sequence[Record], gains: Mapping[Gpu, Gain]) -> tuple[Gpu, list[Record], Gain]:
     """Return the GPU with the largest gain, its rows, and the gain."""
-    gpu = max(gains, key=lambda one: gains[one].gain_pct)
+    gpu = max(gains, key=lambda gpu: gains[gpu].gain_pct)
     return gpu, by_gpu(rows)[gpu], gains[gpu]
 
 
@@ -187,7 +187,9 @@ def _longest(rows: Sequence[Record]) -> tuple[int, int] | None:
     """Return the longest stretch of the rows without a kernel; None where there is none."""
     windows = [window_of(row, "exposed_start_ns", "exposed_end_ns") for row in rows]
     return max(
-        (window for window in windows if window), key=lambda one: one[1] - one[0], default=None
+        (window for window in windows if window),
+        key=lambda window: window[1] - window[0],
+        default=None,
     )
 
 

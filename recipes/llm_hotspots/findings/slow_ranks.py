@@ -70,12 +70,12 @@ class Ranks:
     @cached_property
     def _busiest(self) -> dict[int, int]:
         """The device of each rank that computes most; of equal ones the first."""
-        found: dict[int, int] = {}
+        busiest: dict[int, int] = {}
         for rank, device in self.walls.gpus:
-            most_ns = self.walls.class_ns(rank, found.get(rank, -1), COMPUTES)
-            if rank not in found or self.walls.class_ns(rank, device, COMPUTES) > most_ns:
-                found[rank] = device
-        return found
+            most_ns = self.walls.class_ns(rank, busiest.get(rank, -1), COMPUTES)
+            if rank not in busiest or self.walls.class_ns(rank, device, COMPUTES) > most_ns:
+                busiest[rank] = device
+        return busiest
 
     def computing_ns(self, rank: int) -> int:
         """Return how long the busiest device of a rank computes."""
@@ -202,12 +202,12 @@ def _density(process: Record) -> float:
 
 def _heaviest(imbalance: Sequence[Record], rank: int, numbers: Numbers) -> str:
     """Say which kernel contributes most to a rank's excess."""
-    own = [
+    suspects = [
         row
         for row in imbalance
         if row["scope"] == "kernel" and not row["communication"] and row["suspect_rank"] == rank
     ]
-    first = max(own, key=lambda row: row["max_ns"] - row["others_p50_ns"], default=None)
+    first = max(suspects, key=lambda row: row["max_ns"] - row["others_p50_ns"], default=None)
     if first is None:
         return ""
     more = numbers.ns("kernel_more_ns", first["max_ns"] - first["others_p50_ns"])

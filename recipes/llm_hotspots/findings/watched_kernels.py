@@ -57,14 +57,14 @@ def _changed_configuration(tables: Tables) -> list[Finding]:
 def _mixed_configurations(tables: Tables) -> list[Finding]:
     configs = tables["watched_kernel_configs"]
     configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
-    found: list[Finding] = []
+    reported: list[Finding] = []
     for name, group in configs.groupby("name", sort=True):
         low, high = (records(group.loc[[end]])[0] for end in _ends(group["p50_ns"]))
         if len(group) < 2 or high["p50_ns"] < SHAPE_RATIO * low["p50_ns"]:
             continue
         numbers = Numbers()
         configurations = numbers.count("configurations_n", len(group))
-        found.append(
+        reported.append(
             RULES["mixed_configurations"].finding(
                 details=f"{_shape(low)} ({_how_often(low, 'low', numbers)}); {_shape(high)} "
                 f"({_how_often(high, 'high', numbers)}).",
@@ -77,7 +77,7 @@ def _mixed_configurations(tables: Tables) -> list[Finding]:
                 impact_ns=int(group["total_ns"].sum()),
             )
         )
-    return sorted(found, key=lambda one: -one.impact_ns)[:MOST_MIXED]
+    return sorted(reported, key=lambda finding: -finding.impact_ns)[:MOST_MIXED]
 
 
 def _ends(values: pd.Series[Any]) -> tuple[Any, Any]:

@@ -188,24 +188,24 @@ def _drained(
     trace: RankTrace, calls: Table, code: IntArray, of_name: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return number and time of the gaps that waits of each class leave."""
-    found = np.full((2, len(CLASS_NAMES)), NULL_INT, dtype=np.int64)
+    gaps = np.full((2, len(CLASS_NAMES)), NULL_INT, dtype=np.int64)
     for name in WAITING_CLASSES:
         kind = CLASS_NAMES.index(name)
-        found[:, kind] = 0
+        gaps[:, kind] = 0
         if not (of_name == kind).any():
             continue
         selected = (of_name == kind)[code]
         spans = union_intervals(calls["start_ns"][selected], calls["end_ns"][selected])
-        found[:, kind] = drained_gaps(spans, trace.gpu_busy, trace.windows_ns)
-    return found[0], found[1]
+        gaps[:, kind] = drained_gaps(spans, trace.gpu_busy, trace.windows_ns)
+    return gaps[0], gaps[1]
 
 
 def _profiler_ns(trace: RankTrace, calls: Table, kind: IntArray, held: HeldCalls) -> IntArray:
     """Return by class how long the profiler held calls with the GPU idle, inside the windows."""
-    found, busy = np.zeros(len(CLASS_NAMES), dtype=np.int64), trace.gpu_busy
+    held_ns, busy = np.zeros(len(CLASS_NAMES), dtype=np.int64), trace.gpu_busy
     for value in np.unique(kind[held.row]).tolist():
         spans = held_idle(held.spans_of(calls, kind == value), busy)
         if trace.windows_ns is not None:
             spans = intersect_intervals(spans, trace.windows_ns)
-        found[value] = total_length_ns(spans)
-    return found
+        held_ns[value] = total_length_ns(spans)
+    return held_ns

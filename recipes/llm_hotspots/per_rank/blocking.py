@@ -67,17 +67,17 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
     known = moves.take(moves["launch_row"] >= 0)
     names, call = _call_names(trace, known["launch_row"])
     rule = _rules(known, call, names)
-    found, call, rule = known.take(rule >= 0), call[rule >= 0], rule[rule >= 0]
-    devices, device = distinct_codes(found["device_id"])
-    kinds, kind = distinct_codes(found["kind"])
+    blocking, call, rule = known.take(rule >= 0), call[rule >= 0], rule[rule >= 0]
+    devices, device = distinct_codes(blocking["device_id"])
+    kinds, kind = distinct_codes(blocking["kind"])
     sizes = (len(devices), len(RULES), max(len(names), 1), len(kinds))
     used, group = distinct_codes(np.ravel_multi_index((device, rule, call, kind), sizes))
     device_of, rule_of, call_of, kind_of = (
         np.unravel_index(used, sizes) if used.size else [used] * 4
     )
-    duration_ns = found["end_ns"] - found["start_ns"]
+    duration_ns = blocking["end_ns"] - blocking["start_ns"]
     # Of each group the longest, then the earliest, stands first.
-    order = np.lexsort((found["start_ns"], -duration_ns, group))
+    order = np.lexsort((blocking["start_ns"], -duration_ns, group))
     first = order[np.searchsorted(group[order], np.arange(used.size))]
     return BlockingRows(
         device_id=devices[device_of],
@@ -85,10 +85,10 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
         api=tuple(names[value] for value in call_of.tolist()),
         kind=kinds[kind_of],
         ops_n=np.bincount(group, minlength=used.size).astype(np.int64),
-        size_bytes=summed(group, found["size_bytes"], used.size),
+        size_bytes=summed(group, blocking["size_bytes"], used.size),
         total_ns=summed(group, duration_ns, used.size),
-        start_ns=found["start_ns"][first],
-        end_ns=found["end_ns"][first],
+        start_ns=blocking["start_ns"][first],
+        end_ns=blocking["end_ns"][first],
     )
 
 

@@ -50,8 +50,10 @@ def gpu_links(
             pairs = zip(gpus["cuda_id"].tolist(), gpus["gpu_id"].tolist(), strict=True)
             known = {cuda: GpuLink(gpu, BY_ORDER) for cuda, gpu in pairs if cuda != NULL_INT}
     if listed is not None:
-        own = listed.take(listed["pid"] == (pid_of(global_pid) or NULL_INT))
-        pairs = zip(own["cuda_id"].tolist(), own["gpu_id"].tolist(), strict=True)
+        process_devices = listed.take(listed["pid"] == (pid_of(global_pid) or NULL_INT))
+        pairs = zip(
+            process_devices["cuda_id"].tolist(), process_devices["gpu_id"].tolist(), strict=True
+        )
         known |= {cuda: GpuLink(gpu, BY_TABLE) for cuda, gpu in pairs if gpu != NULL_INT}
     return {device: known[device] for device in device_ids if device in known}
 

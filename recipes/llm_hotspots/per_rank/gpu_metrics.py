@@ -86,31 +86,31 @@ def map_gpu_metrics(
     at_ns, value = samples["time_ns"], samples["value"]
     sane = (at_ns > -_LARGEST_TIME_NS) & (at_ns < _LARGEST_TIME_NS)
     samples = samples.take(sane & (value >= 0) & (value <= _LARGEST_VALUE))
-    found = []
+    metrics = []
     for device, link in sorted(links.items()):
         series = _metric_series(samples, listed, link.gpu_id)
         if series:
             sums = _device_sums(trace, device, series, names_n, name)
-            found.append(DeviceMetrics(device, link, sums))
-    return tuple(found)
+            metrics.append(DeviceMetrics(device, link, sums))
+    return tuple(metrics)
 
 
 def _metric_series(
     samples: Table, listed: Table, gpu_id: int
 ) -> list[tuple[str, IntArray, IntArray]]:
     """Return name, ascending times and values of each metric in percent of one GPU."""
-    own = listed.take((listed["type_id"] & _GPU_BITS) == gpu_id)
-    found = []
+    gpu_rows = listed.take((listed["type_id"] & _GPU_BITS) == gpu_id)
+    series = []
     for type_id, metric_id, text in zip(
-        own["type_id"].tolist(), own["metric_id"].tolist(), own["text"], strict=True
+        gpu_rows["type_id"].tolist(), gpu_rows["metric_id"].tolist(), gpu_rows["text"], strict=True
     ):
         if text is None or not str(text).endswith(_PERCENT_END):
             continue
         selected = (samples["type_id"] == type_id) & (samples["metric_id"] == metric_id)
         times, first = np.unique(samples["time_ns"][selected], return_index=True)
         if times.size:
-            found.append((str(text), times, samples["value"][selected][first]))
-    return sorted(found, key=lambda one: one[0])
+            series.append((str(text), times, samples["value"][selected][first]))
+    return sorted(series, key=lambda metric: metric[0])
 
 
 def _device_sums(
@@ -132,7 +132,7 @@ def _device_sums(
     group = np.concatenate((group, np.full(len(span), names_n, dtype=np.int64)))
     sums, known = [], _Known()
     for metric, times, values in series:
-        windows, (found, window, shared_ns) = known.overlaps(times, starts, ends, group)
+        windows, (overlap_group, window, shared_ns) = known.overlaps(times, starts, ends, group)
         if not len(windows):
             continue
         lengths = windows[:, 1] - windows[:, 0]
@@ -140,10 +140,10 @@ def _device_sums(
             MetricSums(
                 metric=metric,
                 period_ns=int(lengths.max()),
-                samples_n=np.bincount(found, minlength=names_n + 1).astype(np.int64),
-                sampled_ns=summed(found, lengths[window], names_n + 1),
-                own_ns=summed(found, shared_ns, names_n + 1),
-                weighted=weighted_sums(found, window, shared_ns, values, names_n + 1),
+                samples_n=np.bincount(overlap_group, minlength=names_n + 1).astype(np.int64),
+                sampled_ns=summed(overlap_group, lengths[window], names_n + 1),
+                own_ns=summed(overlap_group, shared_ns, names_n + 1),
+                weighted=weighted_sums(overlap_group, window, shared_ns, values, names_n + 1),
             )
         )
     return tuple(sums)
@@ -170,8 +170,10 @@ def _window(trace: RankTrace, device: int) -> npt.NDArray[np.int64]:
     if trace.windows_ns is not None:
         return trace.windows_ns
     ops = [trace.tables[name] for name in OP_TABLES if name in trace.tables]
-    own = [op.take(op["device_id"] == device) for op in ops]
-    starts, ends = (np.concatenate([op[name] for op in own]) for name in ("start_ns", "end_ns"))
+    device_ops = [op.take(op["device_id"] == device) for op in ops]
+    starts, ends = (
+        np.concatenate([op[name] for op in device_ops]) for name in ("start_ns", "end_ns")
+    )
     if not starts.size:
         return np.empty((0, 2), dtype=np.int64)
     return np.array([[starts.min(), ends.max()]], dtype=np.int64)

@@ -25,9 +25,9 @@ def peak_bandwidths(
     common = _known(next(iter(peaks.values()))) if len(set(peaks.values())) == 1 else None
     devices = tables["cuda_devices"]
     selected = devices.take(devices["pid"] == (pid_of(global_pid) or -1))
-    own = dict(zip(selected["device_id"].tolist(), selected["gpu_id"].tolist(), strict=True))
+    gpu_of = dict(zip(selected["device_id"].tolist(), selected["gpu_id"].tolist(), strict=True))
     return {
-        device: _known(peaks[own[device]]) if own.get(device) in peaks else common
+        device: _known(peaks[gpu_of[device]]) if gpu_of.get(device) in peaks else common
         for device in device_ids
     }
 

@@ -151,15 +151,17 @@ class HostTime:
         if nested.any() or several.any():
             rows = self._rows(group, of_group, used.size)
             threads_n = len(self.nested)
-            for one, thread in np.argwhere(nested).tolist():
-                at = one * threads_n + thread
+            for group_at, thread in np.argwhere(nested).tolist():
+                at = group_at * threads_n + thread
                 spans = self._union(rows.between(at, at + 1))
-                unions[one, thread] = total_length_ns(spans)
-                hidden[one, thread] = clipped_lengths(spans[:, 0], spans[:, 1], self.busy).sum()
-                outside[one, thread] = self._outside_ns(spans[:, 0], spans[:, 1]).sum()
-            for one in np.flatnonzero(several).tolist():
-                spans = self._union(rows.between(one * threads_n, (one + 1) * threads_n))
-                any_thread[:, one] = (
+                unions[group_at, thread] = total_length_ns(spans)
+                hidden[group_at, thread] = clipped_lengths(
+                    spans[:, 0], spans[:, 1], self.busy
+                ).sum()
+                outside[group_at, thread] = self._outside_ns(spans[:, 0], spans[:, 1]).sum()
+            for group_at in np.flatnonzero(several).tolist():
+                spans = self._union(rows.between(group_at * threads_n, (group_at + 1) * threads_n))
+                any_thread[:, group_at] = (
                     total_length_ns(spans),
                     clipped_lengths(spans[:, 0], spans[:, 1], self.busy).sum(),
                     self._outside_ns(spans[:, 0], spans[:, 1]).sum(),

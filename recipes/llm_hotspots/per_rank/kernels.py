@@ -97,13 +97,17 @@ def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) ->
     shares = np.zeros(len(kernels), dtype=np.int64)
     for device in distinct(kernels["device_id"]):
         selected = kernels["device_id"] == device
-        own, ties = kernels.take(selected), tie_break[selected]
+        device_kernels, ties = kernels.take(selected), tie_break[selected]
         if windows is None:
-            shares[selected] = exclusive_ns(own["start_ns"], own["end_ns"], ties)
+            shares[selected] = exclusive_ns(
+                device_kernels["start_ns"], device_kernels["end_ns"], ties
+            )
         else:
-            owner, starts, ends = clip_to_windows(own["start_ns"], own["end_ns"], windows)
-            pieces_ns = exclusive_ns(starts, ends, ties[owner], own["start_ns"][owner])
-            shares[selected] = summed(owner, pieces_ns, len(own))
+            owner, starts, ends = clip_to_windows(
+                device_kernels["start_ns"], device_kernels["end_ns"], windows
+            )
+            pieces_ns = exclusive_ns(starts, ends, ties[owner], device_kernels["start_ns"][owner])
+            shares[selected] = summed(owner, pieces_ns, len(device_kernels))
     return shares
 
 

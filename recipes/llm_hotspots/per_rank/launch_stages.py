@@ -90,10 +90,12 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
         thread=threads[of_thread],
         api=tuple(apis[code] for code in of_api.tolist()),
         kernel=of_kernel.astype(np.int64),
-        spreads={stage: Spread.of(one, len(used)) for stage, one in counts.items()},
+        spreads={
+            stage: Spread.of(stage_counts, len(used)) for stage, stage_counts in counts.items()
+        },
         device_spreads={
-            stage: Spread.of(one.regrouped(of_device.astype(np.int64)), len(devices))
-            for stage, one in counts.items()
+            stage: Spread.of(stage_counts.regrouped(of_device.astype(np.int64)), len(devices))
+            for stage, stage_counts in counts.items()
         },
         device_ids=devices,
     )

@@ -129,9 +129,9 @@ def _launch_calls(trace: RankTrace, calls: Table, held: HeldCalls) -> Table:
     kinds = {key: classify_api(text) for key, text in trace.strings.items()}
     ids = [key for key, kind in kinds.items() if kind in LAUNCH_CLASSES]
     calls = calls.plus(profiler_ns=held.each(len(calls)))
-    found = calls.take(np.isin(calls["name_id"], ids))
-    graph = np.isin(found["name_id"], [key for key in ids if kinds[key] == "graph_launch"])
-    return found.plus(graph=graph)
+    launching = calls.take(np.isin(calls["name_id"], ids))
+    graph = np.isin(launching["name_id"], [key for key in ids if kinds[key] == "graph_launch"])
+    return launching.plus(graph=graph)
 
 
 def _of_device(launched: Table, device: int, trace: RankTrace) -> Table:
@@ -186,9 +186,9 @@ def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:
         busy = trace.gpu_busy
     else:
         ops = [trace.tables[name] for name in OP_TABLES if name in trace.tables]
-        own = [op.take(op["device_id"] == device) for op in ops]
-        starts = np.concatenate([op["start_ns"] for op in own])
-        busy = union_intervals(starts, np.concatenate([op["end_ns"] for op in own]))
+        device_ops = [op.take(op["device_id"] == device) for op in ops]
+        starts = np.concatenate([op["start_ns"] for op in device_ops])
+        busy = union_intervals(starts, np.concatenate([op["end_ns"] for op in device_ops]))
     if trace.windows_ns is None:
         gaps = np.column_stack((busy[:-1, 1], busy[1:, 0]))
     else:
@@ -225,8 +225,8 @@ def _call_times(launched: Table, trace: RankTrace, held: HeldCalls) -> CallTimes
     waited = launched.take(blocked)
     spans = union_intervals(waited["start_ns"], waited["end_ns"])
     busy_ns, idle_ns = _beside_gpu(spans, trace)
-    own = waited.take(waited["profiler_ns"] > 0)
-    spans = intersect_intervals(union_intervals(own["start_ns"], own["end_ns"]), held.spans)
+    held_up = waited.take(waited["profiler_ns"] > 0)
+    spans = intersect_intervals(union_intervals(held_up["start_ns"], held_up["end_ns"]), held.spans)
     profiler_busy_ns, profiler_idle_ns = _beside_gpu(spans, trace)
     net_ns = whole_ns - launched["profiler_ns"]
     longest_ns = int(net_ns[inside].max(initial=-1))

@@ -118,17 +118,20 @@ def map_memops(
     used, group = distinct_codes(device * len(kinds) + kind)
     times = ValueCounts.from_values(group[inside], whole_ns[inside])
     sizes = ValueCounts.from_values(group[known], moves["size_bytes"][known])
-    own = [_spans_of(trace, moves.take(group == index)) for index in range(used.size)]
+    spans_by_group = [_spans_of(trace, moves.take(group == index)) for index in range(used.size)]
     device_id = devices[used // max(len(kinds), 1)]
     covers = (spans[value] for value in device_id.tolist())
-    exposed = [_exposed(one, cover) for one, cover in zip(own, covers, strict=True)]
+    exposed = [
+        _exposed(group_spans, cover)
+        for group_spans, cover in zip(spans_by_group, covers, strict=True)
+    ]
     longest = [longest_ns(item) or (NULL_INT, NULL_INT) for item in exposed]
     fastest = _fastest(group[known], moves["size_bytes"][known], whole_ns[known], used.size)
     rows = MemopRows(
         device_id=device_id,
         kind=kinds[used % max(len(kinds), 1)],
         total_ns=summed(group, trace.clipped_ns(moves), used.size),
-        union_ns=_lengths(own),
+        union_ns=_lengths(spans_by_group),
         exposed_ns=_lengths(exposed),
         exposed_start_ns=np.array([start for start, _ in longest], dtype=np.int64),
         exposed_end_ns=np.array([end for _, end in longest], dtype=np.int64),
@@ -145,17 +148,17 @@ def map_memops(
     return RankMemops(rows, blocking, peaks), counts
 
 
-def _spans_of(trace: RankTrace, own: Table) -> IntArray:
-    start_ns, end_ns = own["start_ns"], own["end_ns"]
+def _spans_of(trace: RankTrace, moves: Table) -> IntArray:
+    start_ns, end_ns = moves["start_ns"], moves["end_ns"]
     if trace.windows_ns is not None:
         _, start_ns, end_ns = clip_to_windows(start_ns, end_ns, trace.windows_ns)
     return union_intervals(start_ns, end_ns)
 
 
-def _exposed(own: IntArray, spans: Spans) -> IntArray:
+def _exposed(exposed: IntArray, spans: Spans) -> IntArray:
     for cover in (spans.compute, spans.communication, spans.graphs):
-        own = subtract_intervals(own, cover)
-    return own
+        exposed = subtract_intervals(exposed, cover)
+    return exposed
 
 
 def _fastest(group: IntArray, size_bytes: IntArray, whole_ns: IntArray, groups_n: int) -> IntArray:

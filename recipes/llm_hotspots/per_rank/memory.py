@@ -126,14 +126,19 @@ def map_memory(
     broken_n = int((~sane).sum())
     return tuple(
         _series(
-            trace, events, own, (device, kind), capacity if kind == "device" else None, broken_n
+            trace,
+            events,
+            selected,
+            (device, kind),
+            capacity if kind == "device" else None,
+            broken_n,
         )
         for device in devices
         if wanted is None or device in wanted
         for capacity in [gpu_total_bytes(trace.tables, links.get(device))]
         for kind in sorted(set(kinds.tolist()))
-        for own in [(events.rows["device_id"] == device) & (kinds == kind)]
-        if own.any()
+        for selected in [(events.rows["device_id"] == device) & (kinds == kind)]
+        if selected.any()
     )
 
 
@@ -166,28 +171,28 @@ def _apis(trace: RankTrace, correlation_id: IntArray) -> tuple[IntArray, tuple[s
 def _series(
     trace: RankTrace,
     events: _Events,
-    own: _Mask,
+    selected: _Mask,
     key: tuple[int, str],
     capacity: int | None,
     broken_n: int,
 ) -> MemorySeries:
-    """Reduce the events `own`, those of one device and kind."""
+    """Reduce the events `selected`, those of one device and kind."""
     rows = events.rows
-    allocations = np.flatnonzero(own & (rows["operation"] == ALLOCATION))
+    allocations = np.flatnonzero(selected & (rows["operation"] == ALLOCATION))
     size, ends = rows["size_bytes"][allocations], events.end_ns(allocations)
     ended = events.ended_by[allocations] != NEVER
     times, level = levels(
         np.concatenate((rows["start_ns"][allocations], ends[ended])),
         np.concatenate((size, -size[ended])),
     )
-    window = _window(trace, key[0], rows["start_ns"][own])
+    window = _window(trace, key[0], rows["start_ns"][selected])
     told_ns, reported = _told(trace, times, level, window)
     peak = int(np.argmax(reported))
     begun = allocations[events.inside[allocations]]
     closing = events.ended_by[allocations[ended]]
     closing = closing[(rows["operation"][closing] == FREE) & events.inside[closing]]
     kept = notable_steps(told_ns, reported, MOST_BINS)
-    pool = rows["pool_bytes"][own & events.inside]
+    pool = rows["pool_bytes"][selected & events.inside]
     return MemorySeries(
         device_id=key[0],
         kind=key[1],
@@ -203,7 +208,7 @@ def _series(
         allocations_n=begun.size,
         allocated_bytes=int(rows["size_bytes"][begun].sum()),
         frees_n=closing.size,
-        unmatched_frees_n=int((own & events.unmatched & events.inside).sum()),
+        unmatched_frees_n=int((selected & events.unmatched & events.inside).sum()),
         **_largest(events, begun),
         broken_n=broken_n,
         allocators=_allocators(events, allocations, ends, int(told_ns[peak]), window[1] - 1),
@@ -215,9 +220,9 @@ def _window(trace: RankTrace, device: int, at_ns: IntArray) -> tuple[int, int]:
     if trace.windows_ns is not None:
         return int(trace.windows_ns[0, 0]), int(trace.windows_ns[-1, 1])
     ops = [trace.tables[name] for name in OP_TABLES if name in trace.tables]
-    own = [op.take(op["device_id"] == device) for op in ops]
-    starts = [op["start_ns"] for op in own if len(op)] or [at_ns]
-    ends = [op["end_ns"] for op in own if len(op)] or [at_ns]
+    device_ops = [op.take(op["device_id"] == device) for op in ops]
+    starts = [op["start_ns"] for op in device_ops if len(op)] or [at_ns]
+    ends = [op["end_ns"] for op in device_ops if len(op)] or [at_ns]
     return min(int(start.min()) for start in starts), max(int(end.max()) for end in ends)
 
 

@@ -81,17 +81,17 @@ def _profiler_ns(
     trace: RankTrace, calls: Table, code: IntArray, names_n: int, held: HeldCalls
 ) -> IntArray:
     """Return by function how long calls lay in what the profiler held while the GPU was idle."""
-    found, spans = np.zeros(names_n, dtype=np.int64), held_idle(held.spans, trace.gpu_busy)
+    held_ns, spans = np.zeros(names_n, dtype=np.int64), held_idle(held.spans, trace.gpu_busy)
     if trace.windows_ns is not None and len(spans):
         spans = intersect_intervals(spans, trace.windows_ns)
     if not len(spans):
-        return found
+        return held_ns
     near = clipped_lengths(calls["start_ns"], calls["end_ns"], spans) > 0
     for value in np.unique(code[near]).tolist():
         rows = np.flatnonzero(near & (code == value))
-        own = union_intervals(calls["start_ns"][rows], calls["end_ns"][rows])
-        found[value] = total_length_ns(intersect_intervals(own, spans))
-    return found
+        call_spans = union_intervals(calls["start_ns"][rows], calls["end_ns"][rows])
+        held_ns[value] = total_length_ns(intersect_intervals(call_spans, spans))
+    return held_ns
 
 
 def _time(trace: RankTrace, calls: Table) -> HostTime:

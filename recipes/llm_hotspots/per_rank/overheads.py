@@ -64,7 +64,9 @@ def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
 def overhead_columns(rows: Sequence[tuple[Rank, tuple[OverheadRow, ...]]]) -> Columns:
     """Return the columns of the table overheads."""
     flat = [
-        {"rank": rank.number, "file": rank.file, **vars(row)} for rank, own in rows for row in own
+        {"rank": rank.number, "file": rank.file, **vars(row)}
+        for rank, rank_rows in rows
+        for row in rank_rows
     ]
     names = ("rank", "file", *OverheadRow.__dataclass_fields__)
     return {name: [row[name] for row in flat] for name in names}
@@ -75,12 +77,12 @@ def _kinds(table: str, rows: Table, strings: Mapping[int, str]) -> dict[tuple[st
     types, of_type = distinct_codes(rows["overhead_type"])
     names, of_name = distinct_codes(rows["name_id"])
     pairs, code = distinct_codes(of_type * max(len(names), 1) + of_name)
-    found: dict[tuple[str, str], list[IntArray]] = {}
+    rows_of: dict[tuple[str, str], list[IntArray]] = {}
     for position, pair in enumerate(pairs.tolist()):
         type_at, name_at = divmod(pair, max(len(names), 1))
         key = overhead_kind(table, int(types[type_at]), strings.get(int(names[name_at])))
-        found.setdefault(key, []).append(np.flatnonzero(code == position))
-    return {key: np.concatenate(parts) for key, parts in found.items()}
+        rows_of.setdefault(key, []).append(np.flatnonzero(code == position))
+    return {key: np.concatenate(parts) for key, parts in rows_of.items()}
 
 
 def _row(owner: str, kind: str | None, times: IntArray, busy: IntArray) -> OverheadRow:

@@ -74,9 +74,11 @@ def _beside_kernels(
 
 def _device_time(trace: RankTrace, device: DeviceOverlap) -> DeviceTimes:
     ops = {name: trace.tables[name] for name in OP_TABLES if name in trace.tables}
-    own = {name: table.take(table["device_id"] == device.device_id) for name, table in ops.items()}
-    kernels, windows = own["kernels"], trace.windows_ns
-    filled = [table for table in own.values() if len(table)]
+    device_tables = {
+        name: table.take(table["device_id"] == device.device_id) for name, table in ops.items()
+    }
+    kernels, windows = device_tables["kernels"], trace.windows_ns
+    filled = [table for table in device_tables.values() if len(table)]
     if windows is not None:
         span = windows
     elif filled:

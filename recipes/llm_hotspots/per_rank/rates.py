@@ -59,20 +59,20 @@ def map_rates(trace: RankTrace) -> tuple[DeviceRates, ...]:
 def rate_columns(parts: Sequence[tuple[Rank, Sequence[DeviceRates]]]) -> Columns:
     """Return the table launch_rate."""
     rows = [(rank, rate) for rank, rates in parts for rate in rates]
-    bins_n = [one.busy_ns.size for _, one in rows]
-    window_ns = joined([one.window_ns for _, one in rows])
-    launches_n = joined([one.launches_n for _, one in rows])
-    busy_ns = joined([one.busy_ns for _, one in rows])
+    bins_n = [rate.busy_ns.size for _, rate in rows]
+    window_ns = joined([rate.window_ns for _, rate in rows])
+    launches_n = joined([rate.launches_n for _, rate in rows])
+    busy_ns = joined([rate.busy_ns for _, rate in rows])
     none = window_ns == 0
     return {
         "rank": np.repeat(np.array([rank.number for rank, _ in rows], dtype=np.int64), bins_n),
         "file": [rank.file for (rank, _), n in zip(rows, bins_n, strict=True) for _ in range(n)],
-        "device_id": np.repeat(np.array([one.device_id for _, one in rows], np.int64), bins_n),
-        "start_ns": joined([one.edges_ns[:-1] for _, one in rows]),
-        "end_ns": joined([one.edges_ns[1:] for _, one in rows]),
+        "device_id": np.repeat(np.array([rate.device_id for _, rate in rows], np.int64), bins_n),
+        "start_ns": joined([rate.edges_ns[:-1] for _, rate in rows]),
+        "end_ns": joined([rate.edges_ns[1:] for _, rate in rows]),
         "window_ns": window_ns,
         "launches_n": launches_n,
-        "kernel_busy_ns": joined([one.kernel_busy_ns for _, one in rows]),
+        "kernel_busy_ns": joined([rate.kernel_busy_ns for _, rate in rows]),
         "busy_ns": busy_ns,
         "launch_rate": np.where(
             none, np.nan, launches_n * _NS_PER_S / np.where(none, 1, window_ns)
@@ -106,14 +106,14 @@ def duration_columns(names: Sequence[str], top: Sequence[str], counts: ValueCoun
 
 def _device_rates(trace: RankTrace, device: int) -> DeviceRates | None:
     ops = {name: trace.tables[name] for name in OP_TABLES if name in trace.tables}
-    own = {name: table.take(table["device_id"] == device) for name, table in ops.items()}
-    windows = _windows(trace, list(own.values()))
+    device_tables = {name: table.take(table["device_id"] == device) for name, table in ops.items()}
+    windows = _windows(trace, list(device_tables.values()))
     if windows is None:
         return None
-    kernels = own.pop("kernels")
+    kernels = device_tables.pop("kernels")
     starts, ends = _clipped(trace, kernels["start_ns"], kernels["end_ns"])
     edges = bin_edges(int(windows[0, 0]), int(windows[-1, 1]), MOST_BINS)
-    others = _union(trace, list(own.values()))
+    others = _union(trace, list(device_tables.values()))
     # Pieces of the other operations, none of them in two bins.
     _, pieces, piece_ends = clip_to_windows(
         others[:, 0], others[:, 1], np.column_stack((edges[:-1], edges[1:]))
@@ -132,11 +132,11 @@ def _device_rates(trace: RankTrace, device: int) -> DeviceRates | None:
     )
 
 
-def _windows(trace: RankTrace, own: Sequence[Table]) -> IntArray | None:
+def _windows(trace: RankTrace, tables: Sequence[Table]) -> IntArray | None:
     """Return the windows of the table `devices`; None where there is no time to cut up."""
     if trace.windows_ns is not None:
         return trace.windows_ns if len(trace.windows_ns) else None
-    some = [table for table in own if len(table)]
+    some = [table for table in tables if len(table)]
     if not some:
         return None
     first = min(int(table["start_ns"].min()) for table in some)

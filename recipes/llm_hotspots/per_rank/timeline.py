@@ -73,7 +73,7 @@ def _device_rows(
     trace: RankTrace, device: int, most: int, shown: Sequence[str], name: IntArray
 ) -> list[TimelineRow]:
     tables = [item for item in OP_TABLES if item in trace.tables]
-    found = []
+    table_rows = []
     for position, table in enumerate(tables):
         rows = trace.tables[table]
         selected = np.flatnonzero((rows["device_id"] == device) & trace.starts_inside(rows))
@@ -84,11 +84,11 @@ def _device_rows(
             selected = selected[
                 : np.searchsorted(rows["start_ns"][selected], last_ns, side="right")
             ]
-        found.append((np.full(selected.size, position), selected))
-    code, row = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        table_rows.append((np.full(selected.size, position), selected))
+    code, row = (np.concatenate(parts) for parts in zip(*table_rows, strict=True))
     chosen = [
         trace.tables[table].take(selected)
-        for table, (_, selected) in zip(tables, found, strict=True)
+        for table, (_, selected) in zip(tables, table_rows, strict=True)
     ]
     starts = np.concatenate([item["start_ns"] for item in chosen])
     ends = np.concatenate([item["end_ns"] for item in chosen])

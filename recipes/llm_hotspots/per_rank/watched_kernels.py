@@ -109,7 +109,7 @@ def map_watched_kernels(
 
 def watched_kernel_columns(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> dict[str, Columns]:
     """Return the tables watched_kernels, watched_kernel_configs and rank_watched_kernel_configs."""
-    parts = [(rank, one) for rank, one in parts if one.keys]
+    parts = [(rank, watched) for rank, watched in parts if watched.keys]
     return {
         "watched_kernels": _launch_rows(parts),
         "watched_kernel_configs": _over_all_ranks(parts),
@@ -163,13 +163,15 @@ def _longest(key: IntArray, starts: IntArray, durations: IntArray, keys_n: int) 
 
 def _launch_rows(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
     def column(name: str) -> IntArray:
-        return joined([one.launches[name] for _, one in parts])
+        return joined([watched.launches[name] for _, watched in parts])
 
-    shown_n = [one.launches["key"].size for _, one in parts]
-    keys = [one.keys[key] for _, one in parts for key in one.launches["key"].tolist()]
+    shown_n = [watched.launches["key"].size for _, watched in parts]
+    keys = [watched.keys[key] for _, watched in parts for key in watched.launches["key"].tolist()]
     return {
         **_repeated(parts, shown_n),
-        "launches_n": np.repeat(np.array([one.launches_n for _, one in parts], np.int64), shown_n),
+        "launches_n": np.repeat(
+            np.array([watched.launches_n for _, watched in parts], np.int64), shown_n
+        ),
         "launch": column("launch"),
         **{name: _nullable(column(name).tolist()) for name in _LAUNCH},
         "name": [key[0] for key in keys],
@@ -179,14 +181,16 @@ def _launch_rows(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
 
 
 def _over_all_ranks(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
-    keys = sorted({key for _, one in parts for key in one.keys})
+    keys = sorted({key for _, watched in parts for key in watched.keys})
     place = {key: index for index, key in enumerate(keys)}
-    codes = [np.array([place[key] for key in one.keys], dtype=np.int64) for _, one in parts]
+    codes = [np.array([place[key] for key in watched.keys], dtype=np.int64) for _, watched in parts]
     counts = ValueCounts.merge(
-        [one.durations.regrouped(code) for (_, one), code in zip(parts, codes, strict=True)]
+        [watched.durations.regrouped(code) for (_, watched), code in zip(parts, codes, strict=True)]
     )
-    total_ns = summed(joined(codes), joined([one.total_ns for _, one in parts]), len(keys))
-    launched = [code[one.first_ns != NULL_INT] for (_, one), code in zip(parts, codes, strict=True)]
+    total_ns = summed(joined(codes), joined([watched.total_ns for _, watched in parts]), len(keys))
+    launched = [
+        code[watched.first_ns != NULL_INT] for (_, watched), code in zip(parts, codes, strict=True)
+    ]
     columns = {
         **_statistics(keys, counts, total_ns, int(total_ns.sum())),
         "ranks_n": np.bincount(joined(launched), minlength=len(keys)).astype(np.int64),
@@ -195,24 +199,26 @@ def _over_all_ranks(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns
 
 
 def _per_rank(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
-    keys_n = [len(one.keys) for _, one in parts]
+    keys_n = [len(watched.keys) for _, watched in parts]
     offsets = np.cumsum([0, *keys_n])[: len(parts)]
     counts = ValueCounts(
-        joined([one.durations.group + at for (_, one), at in zip(parts, offsets, strict=True)]),
-        joined([one.durations.value for _, one in parts]),
-        joined([one.durations.count for _, one in parts]),
+        joined(
+            [watched.durations.group + at for (_, watched), at in zip(parts, offsets, strict=True)]
+        ),
+        joined([watched.durations.value for _, watched in parts]),
+        joined([watched.durations.count for _, watched in parts]),
     )
     whole_ns = np.repeat(
-        np.array([int(one.total_ns.sum()) for _, one in parts], dtype=np.int64), keys_n
+        np.array([int(watched.total_ns.sum()) for _, watched in parts], dtype=np.int64), keys_n
     )
-    keys = [key for _, one in parts for key in one.keys]
+    keys = [key for _, watched in parts for key in watched.keys]
     instants = {
-        name: _nullable(joined([getattr(one, name) for _, one in parts]).tolist())
+        name: _nullable(joined([getattr(watched, name) for _, watched in parts]).tolist())
         for name in ("first_ns", "last_ns", "longest_ns")
     }
     columns = {
         **_repeated(parts, keys_n),
-        **_statistics(keys, counts, joined([one.total_ns for _, one in parts]), whole_ns),
+        **_statistics(keys, counts, joined([watched.total_ns for _, watched in parts]), whole_ns),
         **{name.replace("_ns", "_start_ns"): values for name, values in instants.items()},
     }
     return sorted_columns(columns, "rank", "-total_ns", "name")

@@ -170,7 +170,7 @@ def _os_waits(rows: HostRows) -> Columns:
 
 
 def _callstacks(rows: HostRows, options: Mapping[str, Any]) -> Columns:
-    found = [
+    stack_rows = [
         {
             "rank": rank.number,
             "file": rank.file,
@@ -180,8 +180,9 @@ def _callstacks(rows: HostRows, options: Mapping[str, Any]) -> Columns:
         for rank, host in rows
         for callstack in host.callstacks
     ]
-    found.sort(key=lambda row: (-row["total_ns"], row["rank"], row["api"], row["stack"]))
+    stack_rows.sort(key=lambda row: (-row["total_ns"], row["rank"], row["api"], row["stack"]))
     names = ("rank", "file", "api", "class", "stack", "calls_n", "total_ns", "max_ns")
     return {
-        name: [row[name] for row in found[: options["top"]]] for name in (*names, "first_start_ns")
+        name: [row[name] for row in stack_rows[: options["top"]]]
+        for name in (*names, "first_start_ns")
     }

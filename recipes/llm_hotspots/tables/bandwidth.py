@@ -79,8 +79,8 @@ def bandwidth_columns(
         "typical_low_pct": [low for low, _ in typical],
         "typical_high_pct": [high for _, high in typical],
         "judgement": [
-            _judgement(value, one)
-            for value, one in zip(efficiency_pct.tolist(), typical, strict=True)
+            _judgement(value, typical_range)
+            for value, typical_range in zip(efficiency_pct.tolist(), typical, strict=True)
         ],
     }
 

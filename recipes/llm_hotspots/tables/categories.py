@@ -134,12 +134,14 @@ def _rules(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Column
 def _nvjet(sources: pd.DataFrame) -> Columns:
     sums = sources.groupby("full_name", sort=True)[["launches_n", "total_ns"]].sum()
     decoded = {name: decode_nvjet(name) for name in sums.index}
-    found = {name: one for name, one in decoded.items() if one is not None}
-    rows = sums.loc[list(found)].sort_values("total_ns", ascending=False, kind="stable")
+    known = {
+        name: nvjet_fields for name, nvjet_fields in decoded.items() if nvjet_fields is not None
+    }
+    rows = sums.loc[list(known)].sort_values("total_ns", ascending=False, kind="stable")
     columns: Columns = {"name": rows.index.to_numpy()}
     columns |= {name: rows[name].to_numpy() for name in rows.columns}
-    for one in fields(NvjetFields):
-        columns[one.name] = [_cell(getattr(found[name], one.name)) for name in rows.index]
+    for field in fields(NvjetFields):
+        columns[field.name] = [_cell(getattr(known[name], field.name)) for name in rows.index]
     return columns
 
 

@@ -39,12 +39,12 @@ def detail_columns(
     """
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     return {
-        "launch_rate": rate_columns([(rank, one.rates) for rank, _, one in parts]),
+        "launch_rate": rate_columns([(rank, details.rates) for rank, _, details in parts]),
         "durations": duration_columns(names, top, durations),
-        **watched_kernel_columns([(rank, one.watched) for rank, _, one in parts]),
-        "timeline": timeline_columns([(rank, one.timeline) for rank, _, one in parts]),
-        **memory_columns([(rank, one.memory) for rank, _, one in parts]),
+        **watched_kernel_columns([(rank, details.watched) for rank, _, details in parts]),
+        "timeline": timeline_columns([(rank, details.timeline) for rank, _, details in parts]),
+        **memory_columns([(rank, details.memory) for rank, _, details in parts]),
         "gpu_metrics": gpu_metric_columns(
-            [(rank, selected, one.metrics) for rank, selected, one in parts], shown, top
+            [(rank, selected, details.metrics) for rank, selected, details in parts], shown, top
         ),
     }

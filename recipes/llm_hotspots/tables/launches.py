@@ -49,29 +49,29 @@ def launch_tables(
 
 
 def _launches(rows: HostRows, devices: Columns) -> Columns:
-    found = [launch for _, host in rows for launch in host.launches]
+    launches = [launch for _, host in rows for launch in host.launches]
     window_ns = np.array(devices["window_ns"], dtype=np.int64)
-    active_ns = window_ns - np.array([item.long_gaps_ns for item in found], dtype=np.int64)
-    kernels_n = np.array([item.kernels_n for item in found], dtype=np.int64)
-    peak_n = np.array([item.peak_n for item in found], dtype=np.int64)
-    p50_ns = distribution_columns(*_joined([item.durations for item in found]))["p50_ns"]
+    active_ns = window_ns - np.array([item.long_gaps_ns for item in launches], dtype=np.int64)
+    kernels_n = np.array([item.kernels_n for item in launches], dtype=np.int64)
+    peak_n = np.array([item.peak_n for item in launches], dtype=np.int64)
+    p50_ns = distribution_columns(*_joined([item.durations for item in launches]))["p50_ns"]
     peak_rate = _per_second(peak_n, np.full(len(peak_n), PEAK_NS))
     copied = ("rank", "file", "device_id", "window_start_ns", "window_end_ns", "window_ns")
     return {
         **{name: devices[name] for name in copied},
         "active_ns": active_ns,
-        "long_gaps_n": [item.long_gaps_n for item in found],
+        "long_gaps_n": [item.long_gaps_n for item in launches],
         "kernels_n": kernels_n,
-        "graph_nodes_n": [item.graph_nodes_n for item in found],
+        "graph_nodes_n": [item.graph_nodes_n for item in launches],
         "rate_window": _per_second(kernels_n, window_ns),
         "rate_active": _per_second(kernels_n, active_ns),
         "rate_peak_100ms": peak_rate,
         "peak_kernels_n": peak_n,
-        "peak_start_ns": [item.peak_start_ns for item in found],
+        "peak_start_ns": [item.peak_start_ns for item in launches],
         "p50_ns": p50_ns,
-        **_short_columns([item.short_n for item in found], kernels_n),
+        **_short_columns([item.short_n for item in launches], kernels_n),
         "storm": _storms(peak_rate, p50_ns),
-        **_call_columns([item.calls for item in found]),
+        **_call_columns([item.calls for item in launches]),
         **_stage_columns(rows, kernels_n),
     }
 
@@ -159,8 +159,8 @@ def _kernel_launches(rows: HostRows, kernel_names: Sequence[Sequence[str]]) -> C
 def _statistics(spreads: Mapping[str, tuple[Any, Any]], names: Sequence[str]) -> Columns:
     columns: Columns = {}
     for stage, (moments, order) in spreads.items():
-        found = distribution_columns(moments, order)
-        columns |= {f"{stage}_{name}": found[name] for name in names}
+        distribution = distribution_columns(moments, order)
+        columns |= {f"{stage}_{name}": distribution[name] for name in names}
     return columns
 
 

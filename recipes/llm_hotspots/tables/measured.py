@@ -44,27 +44,27 @@ _SUMS: Final = ("samples_n", "sampled_ns", "own_ns", "weighted")
 def memory_columns(parts: Sequence[tuple[Rank, Sequence[MemorySeries]]]) -> dict[str, Columns]:
     """Return the tables memory, memory_watermarks and memory_allocators."""
     series = [(rank, item) for rank, some in parts for item in some]
-    allocators = [(rank, one, who) for rank, one in series for who in one.allocators]
+    allocators = [(rank, memory, who) for rank, memory in series for who in memory.allocators]
     fields = ("api", "allocations_n", "allocated_bytes", "peak_bytes", "end_bytes")
     return {
         "memory": _steps(series),
         "memory_watermarks": {
             "rank": [rank.number for rank, _ in series],
             "file": [rank.file for rank, _ in series],
-            **{name: [getattr(one, name) for _, one in series] for name in _PLAIN},
+            **{name: [getattr(memory, name) for _, memory in series] for name in _PLAIN},
             **{
-                name: [one.quarter_bytes[i] for _, one in series]
+                name: [memory.quarter_bytes[i] for _, memory in series]
                 for i, name in enumerate(_QUARTERS)
             },
-            "peak_pct": [_share(one.peak_bytes, one.total_bytes) for _, one in series],
-            "window_start_ns": [one.window_ns[0] for _, one in series],
-            "window_end_ns": [one.window_ns[1] for _, one in series],
+            "peak_pct": [_share(memory.peak_bytes, memory.total_bytes) for _, memory in series],
+            "window_start_ns": [memory.window_ns[0] for _, memory in series],
+            "window_end_ns": [memory.window_ns[1] for _, memory in series],
         },
         "memory_allocators": {
             "rank": [rank.number for rank, _, _ in allocators],
             "file": [rank.file for rank, _, _ in allocators],
-            "device_id": [one.device_id for _, one, _ in allocators],
-            "kind": [one.kind for _, one, _ in allocators],
+            "device_id": [memory.device_id for _, memory, _ in allocators],
+            "kind": [memory.kind for _, memory, _ in allocators],
             **{name: [getattr(who, name) for _, _, who in allocators] for name in fields},
         },
     }
@@ -112,16 +112,16 @@ def gpu_metric_columns(
 
 
 def _steps(series: Sequence[tuple[Rank, MemorySeries]]) -> Columns:
-    steps_n = [one.time_ns.size for _, one in series]
+    steps_n = [memory.time_ns.size for _, memory in series]
     owners = [pair for pair, n in zip(series, steps_n, strict=True) for _ in range(n)]
     return {
         "rank": [rank.number for rank, _ in owners],
         "file": [rank.file for rank, _ in owners],
-        "device_id": [one.device_id for _, one in owners],
-        "kind": [one.kind for _, one in owners],
-        "time_ns": joined([one.time_ns for _, one in series]),
-        "used_bytes": joined([one.used_bytes for _, one in series]),
-        "watermark": joined([_watermarks(one.used_bytes) for _, one in series]).astype(bool),
+        "device_id": [memory.device_id for _, memory in owners],
+        "kind": [memory.kind for _, memory in owners],
+        "time_ns": joined([memory.time_ns for _, memory in series]),
+        "used_bytes": joined([memory.used_bytes for _, memory in series]),
+        "watermark": joined([_watermarks(memory.used_bytes) for _, memory in series]).astype(bool),
     }
 
 

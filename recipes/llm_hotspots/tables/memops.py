@@ -40,7 +40,7 @@ def memop_tables(rows: _RankRows, counts: MemopCounts) -> dict[str, Columns]:
 
 
 def _memops(rows: _RankRows) -> Columns:
-    parts = [(rank, one.rows, one.peaks) for rank, one in rows]
+    parts = [(rank, memops.rows, memops.peaks) for rank, memops in rows]
     kinds = [MoveKind.of(code) for _, part, _ in parts for code in part.kind.tolist()]
     times = Moments.joined([part.times for _, part, _ in parts])
     time_order = OrderStatistics.joined([part.time_order for _, part, _ in parts])
@@ -77,12 +77,14 @@ def _fastest(parts: Sequence[tuple[Rank, MemopRows, Any]]) -> npt.NDArray[np.flo
 
 def _all_memops(rows: _RankRows, counts: MemopCounts) -> Columns:
     """Return the kinds over all ranks, percentiles exact."""
-    parts = [one.rows for _, one in rows]
+    parts = [memops.rows for _, memops in rows]
     codes, code = distinct_codes(joined([part.kind for part in parts]))
     kinds = [MoveKind.of(code) for code in codes.tolist()]
     peaks_of: list[set[int | None]] = [set() for _ in kinds]
     ranks_of: list[set[int | None]] = [set() for _ in kinds]
-    owners = [(rank, one.peaks[device]) for rank, one in rows for device in one.rows.device_id]
+    owners = [
+        (rank, memops.peaks[device]) for rank, memops in rows for device in memops.rows.device_id
+    ]
     for position, (rank, peak) in zip(code.tolist(), owners, strict=True):
         peaks_of[position].add(peak)
         ranks_of[position].add(rank.number)
@@ -107,7 +109,7 @@ def _all_memops(rows: _RankRows, counts: MemopCounts) -> Columns:
 
 
 def _blocking(rows: _RankRows) -> Columns:
-    parts = [(rank, one.blocking) for rank, one in rows]
+    parts = [(rank, memops.blocking) for rank, memops in rows]
     kinds = [MoveKind.of(code) for _, part in parts for code in part.kind.tolist()]
     start_ns = joined([part.start_ns for _, part in parts])
     end_ns = joined([part.end_ns for _, part in parts])

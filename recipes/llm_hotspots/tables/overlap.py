@@ -15,28 +15,28 @@ from nsys_llm.trace.identity import Rank
 
 def overlap_columns(rows: Iterable[tuple[Rank, tuple[DeviceOverlap, ...]]]) -> Columns:
     """Return the table overlap; one row a device of a rank, in order."""
-    found = [(rank, device) for rank, devices in rows for device in devices]
+    rank_devices = [(rank, device) for rank, devices in rows for device in devices]
     parts = {
-        name: _integers(getattr(device.parts, name) for _, device in found)
+        name: _integers(getattr(device.parts, name) for _, device in rank_devices)
         for name in BusyParts.__dataclass_fields__
     }
-    communication = _integers(device.communication_ns for _, device in found)
+    communication = _integers(device.communication_ns for _, device in rank_devices)
     exposed = parts["communication_only_ns"] + parts["communication_copy_ns"]
-    busy = _integers(device.busy_ns for _, device in found)
+    busy = _integers(device.busy_ns for _, device in rank_devices)
     return {
-        "rank": [rank.number for rank, _ in found],
-        "file": [rank.file for rank, _ in found],
-        "device_id": [device.device_id for _, device in found],
+        "rank": [rank.number for rank, _ in rank_devices],
+        "file": [rank.file for rank, _ in rank_devices],
+        "device_id": [device.device_id for _, device in rank_devices],
         "busy_ns": busy,
-        "compute_ns": [device.compute_ns for _, device in found],
+        "compute_ns": [device.compute_ns for _, device in rank_devices],
         "communication_ns": communication,
-        "copy_ns": [device.copy_ns for _, device in found],
+        "copy_ns": [device.copy_ns for _, device in rank_devices],
         **parts,
         "exposed_communication_ns": exposed,
         "exposed_communication_pct": percent(exposed, communication),
         "exposed_busy_pct": percent(exposed, busy),
-        "exposed_start_ns": [_bound(device, 0) for _, device in found],
-        "exposed_end_ns": [_bound(device, 1) for _, device in found],
+        "exposed_start_ns": [_bound(device, 0) for _, device in rank_devices],
+        "exposed_end_ns": [_bound(device, 1) for _, device in rank_devices],
     }
 
 

@@ -62,9 +62,9 @@ def tabulate(
     shown = shown_classes(sources, known)
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
-    memops = memop_tables([(rank, one.memops) for rank, one in rows], partial.memops)
+    memops = memop_tables([(rank, part.memops) for rank, part in rows], partial.memops)
     kernels = _kernels(names, everywhere, sources, shown, devices)
-    details = [(rank, one.names, one.details) for rank, one in rows]
+    details = [(rank, part.names, part.details) for rank, part in rows]
     columns = {
         "rank_stats": _rank_stats(rows),
         "all_stats": _all_stats(names, everywhere, rows),
@@ -73,29 +73,29 @@ def tabulate(
         "devices": devices,
         **category_tables(sources, known, engine),
         **memops,
-        "overheads": overhead_columns([(rank, one.overheads) for rank, one in rows]),
-        "overlap": overlap_columns([(rank, one.overlap) for rank, one in rows]),
+        "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
+        "overlap": overlap_columns([(rank, part.overlap) for rank, part in rows]),
         **imbalance_tables(sources, ranks),
         "processes": process_columns(ranks, sources, devices, memops["memops"]),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.names,
             partial.durations,
-            [one.memops for _, one in rows],
+            [part.memops for _, part in rows],
         ),
         **detail_columns(details, partial.names, partial.durations, shown, kernels, options),
-        **api_tables([(rank, one.host) for rank, one in rows], partial.api_durations, options),
+        **api_tables([(rank, part.host) for rank, part in rows], partial.api_durations, options),
         **launch_tables(
-            [(rank, one.host) for rank, one in rows], [one.names for _, one in rows], devices
+            [(rank, part.host) for rank, part in rows], [part.names for _, part in rows], devices
         ),
     }
     manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _sources(rows: _RankRows) -> pd.DataFrame:
     """Return one row a rank, shown name and full name; integers exact."""
-    parts = [(rank, one.sources) for rank, one in rows]
+    parts = [(rank, part.sources) for rank, part in rows]
     return pd.DataFrame(
         {
             **rank_columns([(rank, len(part.name)) for rank, part in parts]),
@@ -111,8 +111,8 @@ def _sources(rows: _RankRows) -> pd.DataFrame:
 def _devices(rows: _RankRows) -> Columns:
     devices = [
         {"rank": rank.number, "file": rank.file, **vars(device)}
-        for rank, one in rows
-        for device in one.devices
+        for rank, part in rows
+        for device in part.devices
     ]
     names = [column.name for column in load_manifest(_RECIPE).table("devices").columns]
     return {name: [device[name] for device in devices] for name in names}
@@ -120,11 +120,11 @@ def _devices(rows: _RankRows) -> Columns:
 
 def _rank_stats(rows: _RankRows) -> Columns:
     """Return NVIDIA's columns a rank, over its devices; shares are those of the rank."""
-    stats = _stacked([one.stats for _, one in rows])
-    per_rank = rank_columns([(rank, len(one.stats.name)) for rank, one in rows])
-    rank_ns = [one.stats.total_ns.sum() for _, one in rows]
+    stats = _stacked([part.stats for _, part in rows])
+    per_rank = rank_columns([(rank, len(part.stats.name)) for rank, part in rows])
+    rank_ns = [part.stats.total_ns.sum() for _, part in rows]
     whole_ns = np.repeat(
-        np.array(rank_ns, dtype=np.int64), [len(one.stats.name) for _, one in rows]
+        np.array(rank_ns, dtype=np.int64), [len(part.stats.name) for _, part in rows]
     )
     columns = {
         **_nvidia_columns(_shown_names(rows, "stats"), stats, whole_ns),
@@ -167,11 +167,11 @@ def _kernels(
 def _rank_kernels(
     rows: _RankRows, shown: Mapping[str, Classification], devices: Columns
 ) -> Columns:
-    kernels = _stacked([one.kernels for _, one in rows])
-    per_rank = rank_columns([(rank, len(one.kernels.name)) for rank, one in rows])
+    kernels = _stacked([part.kernels for _, part in rows])
+    per_rank = rank_columns([(rank, len(part.kernels.name)) for rank, part in rows])
     names = _shown_names(rows, "kernels")
-    own = pd.MultiIndex.from_arrays([devices["rank"], devices["device_id"]])
-    row = own.get_indexer(pd.MultiIndex.from_arrays([per_rank["rank"], kernels.device_id]))
+    device_index = pd.MultiIndex.from_arrays([devices["rank"], devices["device_id"]])
+    row = device_index.get_indexer(pd.MultiIndex.from_arrays([per_rank["rank"], kernels.device_id]))
     device = {
         name: np.array(devices[name], dtype=np.int64)[row]
         for name in ("kernel_busy_ns", "window_ns")
@@ -246,9 +246,9 @@ def _extreme_files(
     shortest: list[list[str]] = [[] for _ in names]
     longest: list[list[str]] = [[] for _ in names]
     position = {name: index for index, name in enumerate(names)}
-    for rank, one in rows:
-        selected = one.stats.moments
-        code = np.array([position[name] for name in one.names], dtype=np.int64)[one.stats.name]
+    for rank, part in rows:
+        selected = part.stats.moments
+        code = np.array([position[name] for name in part.names], dtype=np.int64)[part.stats.name]
         for files, extreme in (
             (shortest, selected.minimum == moments.minimum[code]),
             (longest, selected.maximum == moments.maximum[code]),
@@ -260,8 +260,8 @@ def _extreme_files(
     ]
 
 
-def _shown_names(rows: _RankRows, part: str) -> _Names:
-    names = [np.array(one.names, dtype=object)[getattr(one, part).name] for _, one in rows]
+def _shown_names(rows: _RankRows, attribute: str) -> _Names:
+    names = [np.array(part.names, dtype=object)[getattr(part, attribute).name] for _, part in rows]
     return joined(names).astype(object)
 
 

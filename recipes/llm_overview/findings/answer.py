@@ -62,7 +62,7 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
     classes = [
         name for member in members for name in (member["wall_classes"] or "").split(", ") if name
     ]
-    lead, *others = sorted(members, key=lambda one: one["account"] != LEAD)
+    lead, *others = sorted(members, key=lambda member: member["account"] != LEAD)
     more = f" Also seen: {'; '.join(_seen(other) for other in others)}." if others else ""
     made = RULES["opportunity"].finding(
         gain=_gain(row, tuple(dict.fromkeys(classes)), step_unit),

@@ -107,15 +107,19 @@ def _group_of(finding: Finding, groups: Sequence[list[Source]]) -> list[Source] 
         if largest is not None and largest_ns > 0:
             return largest
     bubble = (group for group in groups if _is_bubble(finding, group[0][1]))
-    waits = (group for group in groups if any(_is_wait_for(finding, one) for _, one in group))
-    named = (group for group in groups if any(_same_culprit(finding, one) for _, one in group))
+    waits = (group for group in groups if any(_is_wait_for(finding, member) for _, member in group))
+    named = (
+        group for group in groups if any(_same_culprit(finding, member) for _, member in group)
+    )
     alike = (group for group in groups if _is_one(finding, group))
     return next(chain(bubble, waits, named, alike), None)
 
 
 def _cause_ns(group: Sequence[Source], rank: int | None) -> float:
     """Return the largest loss of a rank to a cause of idle time that is told there; 0 if none."""
-    return max((_loss_ns(one, rank) for _, one in group if _is_cause_of_idle(one)), default=0.0)
+    return max(
+        (_loss_ns(member, rank) for _, member in group if _is_cause_of_idle(member)), default=0.0
+    )
 
 
 def _loss_ns(finding: Finding, rank: int | None) -> float:
@@ -128,10 +132,10 @@ def _loss_ns(finding: Finding, rank: int | None) -> float:
 
 def _with_late_host(groups: list[list[Source]]) -> list[list[Source]]:
     """Return the opportunities, that on a host late on one rank alone joined with the rank's."""
-    late = next((some for some in groups if any(_is_own_host(one) for _, one in some)), None)
+    late = next((some for some in groups if any(_is_own_host(member) for _, member in some)), None)
     if late is None:
         return groups
-    rank = next(one.rank for _, one in late if _is_own_host(one))
+    rank = next(member.rank for _, member in late if _is_own_host(member))
     named = next((some for some in groups if _is_waited_for(some, rank)), None)
     if named is None or named is late:
         return groups
@@ -144,14 +148,14 @@ def _with_exposed_host(groups: list[list[Source]]) -> list[list[Source]]:
     A host that is late on another rank alone is late for its own reasons, as is one whose lateness
     costs more than twice what the wait does.
     """
-    wait = next((some for some in groups if any(_exposes_host(one) for _, one in some)), None)
+    wait = next((some for some in groups if any(_exposes_host(member) for _, member in some)), None)
     late = next((some for some in groups if some[0][1].culprit == _LATE_HOST), None)
     if wait is None or late is None or wait is late:
         return groups
-    lead = next(one for _, one in wait if _exposes_host(one))
+    lead = next(member for _, member in wait if _exposes_host(member))
     if _gain_ns(late[0][1]) > 2 * _gain_ns(lead):
         return groups
-    if any(_is_own_host(one) and one.rank != lead.rank for _, one in late):
+    if any(_is_own_host(member) and member.rank != lead.rank for _, member in late):
         return groups
     return _joined(groups, wait, late)
 
@@ -193,7 +197,7 @@ def _is_own_host(finding: Finding) -> bool:
 
 def _is_waited_for(group: Sequence[Source], rank: int | None) -> bool:
     """Tell whether an opportunity is a rank whose kernels are not slow."""
-    gains = [one.gain for _, one in group if one.gain is not None]
+    gains = [member.gain for _, member in group if member.gain is not None]
     of_rank = group[0][1].culprit == f"{_RANK}{rank}"
     return of_rank and not any(gain.wall_classes == (COMPUTE,) for gain in gains)
 
@@ -259,26 +263,28 @@ def _is_cause_of_idle(finding: Finding) -> bool:
     return finding.cause is not None and gain is not None and gain.wall_classes == (IDLE,)
 
 
-def _same_culprit(one: Finding, other: Finding) -> bool:
-    return one.culprit is not None and one.culprit == other.culprit
+def _same_culprit(finding: Finding, other: Finding) -> bool:
+    return finding.culprit is not None and finding.culprit == other.culprit
 
 
-def _same_thing(one: Finding, other: Finding) -> bool:
-    if _same_culprit(one, other):
+def _same_thing(finding: Finding, other: Finding) -> bool:
+    if _same_culprit(finding, other):
         return True
-    if one.cause is None or one.cause != other.cause:
+    if finding.cause is None or finding.cause != other.cause:
         return False
-    if (one.rank, one.device_id) != (other.rank, other.device_id):
+    if (finding.rank, finding.device_id) != (other.rank, other.device_id):
         return False
     return (
-        one.window_ns is None or other.window_ns is None or _overlap(one.window_ns, other.window_ns)
+        finding.window_ns is None
+        or other.window_ns is None
+        or _overlap(finding.window_ns, other.window_ns)
     )
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def _overlap(window: tuple[int, int], other: tuple[int, int]) -> bool:
     """Tell whether two windows share more than half of the shorter one."""
-    shared_ns = min(one[1], other[1]) - max(one[0], other[0])
-    shorter_ns = min(one[1] - one[0], other[1] - other[0])
+    shared_ns = min(window[1], other[1]) - max(window[0], other[0])
+    shorter_ns = min(window[1] - window[0], other[1] - other[0])
     return 2 * shared_ns > shorter_ns
 
 

@@ -48,10 +48,10 @@ def _mean_step_ns(steps: pd.DataFrame, rank: int) -> float | None:
 
     A step ends with the last operation of it or an earlier one, where the next one begins.
     """
-    own = steps[steps["rank"] == rank].sort_values("step", kind="stable")
-    ends = own["gpu_end_ns"].astype("float64").cummax().ffill()
-    begins = ends.shift(1).fillna(own["start_ns"].astype("float64"))
-    whole = (ends - begins)[own["full"] & ~own["warmup"]].dropna()
+    rank_steps = steps[steps["rank"] == rank].sort_values("step", kind="stable")
+    ends = rank_steps["gpu_end_ns"].astype("float64").cummax().ffill()
+    begins = ends.shift(1).fillna(rank_steps["start_ns"].astype("float64"))
+    whole = (ends - begins)[rank_steps["full"] & ~rank_steps["warmup"]].dropna()
     return float(whole.mean()) if len(whole) else None
 
 

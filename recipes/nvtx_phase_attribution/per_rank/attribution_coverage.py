@@ -96,11 +96,11 @@ def range_missing(ops: RankOps) -> dict[str, tuple[int, int]]:
     every, code = ops.ranged.every, ops.ranged.table_codes()
     lost = every.method == NO_RANGE
     time_ns = every.end_ns - every.start_ns
-    found = {}
+    missing = {}
     for index, table in enumerate(ops.ranged.tables):
         selected = lost & (code == index)
-        found[OP_TABLES[table]] = (int(selected.sum()), int(time_ns[selected].sum()))
-    return found
+        missing[OP_TABLES[table]] = (int(selected.sum()), int(time_ns[selected].sum()))
+    return missing
 
 
 def _parts(trace: RankTrace, ops: RankOps) -> IntArray:

@@ -93,18 +93,18 @@ def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
     """Return host time and number of ranges by phase."""
     tree = ops.ranged.tree
     counted = ops.counted_pieces(ops.ranged.selected.piece)
-    own = ops.own_phase
+    piece_phase = ops.own_phase
     phases_n, unmapped = len(ops.phase_names), len(ops.phases.phases)
-    nearest = tree.nearest(own >= 0)
-    of_piece = np.append(own, unmapped)[nearest]
+    nearest = tree.nearest(piece_phase >= 0)
+    of_piece = np.append(piece_phase, unmapped)[nearest]
     # The host time of a range that counts is whole, with what is inside and counts not.
     outermost = tree.nearest(tree.parent < 0)
     whole = _ranges_with(tree, counted)[np.where(nearest < 0, outermost, nearest)]
     wall_ns = exact_sums(of_piece[whole], tree.self_wall_ns()[whole], phases_n)
-    roots = np.flatnonzero((ops.roots == np.arange(len(tree))) & (own >= 0) & counted)
+    roots = np.flatnonzero((ops.roots == np.arange(len(tree))) & (piece_phase >= 0) & counted)
     # A range in pieces is one range.
     _, first = np.unique(tree.event[roots], return_index=True)
-    instances_n = np.bincount(own[roots[first]], minlength=phases_n)
+    instances_n = np.bincount(piece_phase[roots[first]], minlength=phases_n)
     return {"wall_ns": wall_ns, "instances_n": instances_n.astype(np.int64)}
 
 
@@ -147,19 +147,19 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
 def _instance_rows(
     ops: RankOps, rows: IntArray, instance: IntArray, event: IntArray, chosen: IntArray
 ) -> tuple[InstanceRow, ...]:
-    tree, one = ops.ranged.tree, ops.ranged.selected
+    tree, attributed = ops.ranged.tree, ops.ranged.selected
     first = np.full(int(tree.event.max(initial=-1)) + 1, -1, dtype=np.int64)
     first[tree.event[::-1]] = np.arange(len(tree))[::-1]
     last_end = np.zeros(first.size, dtype=np.int64)
     np.maximum.at(last_end, tree.event, tree.end_ns)
     among = np.isin(instance, chosen)
     rows, instance = rows[among], instance[among]
-    found = []
+    instance_rows = []
     for code in chosen.tolist():
         selected = rows[instance == code]
         piece = int(first[event[code]])
         steps = ops.step[selected]
-        found.append(
+        instance_rows.append(
             InstanceRow(
                 phase=ops.phase_names[int(ops.phase[selected[0]])],
                 name=ops.ranged.raw_name(piece),
@@ -168,11 +168,11 @@ def _instance_rows(
                 end_ns=int(last_end[event[code]]),
                 ops_n=int(ops.inside[selected].sum()),
                 gpu_ns=int(ops.clipped_ns[selected].sum()),
-                gpu_start_ns=int(one.start_ns[selected].min()),
-                gpu_end_ns=int(one.end_ns[selected].max()),
+                gpu_start_ns=int(attributed.start_ns[selected].min()),
+                gpu_end_ns=int(attributed.end_ns[selected].max()),
             )
         )
-    return tuple(found)
+    return tuple(instance_rows)
 
 
 def _kernels(ops: RankOps) -> SumsByKey:
@@ -195,8 +195,8 @@ def _kernels(ops: RankOps) -> SumsByKey:
 
 
 def _whole_ns(ops: RankOps) -> IntArray:
-    one = ops.ranged.selected
-    return np.asarray(one.end_ns - one.start_ns)
+    attributed = ops.ranged.selected
+    return np.asarray(attributed.end_ns - attributed.start_ns)
 
 
 def _collectives(trace: RankTrace, ops: RankOps) -> SumsByKey:
@@ -222,20 +222,22 @@ def _collectives(trace: RankTrace, ops: RankOps) -> SumsByKey:
 
 def _exposed_ns(trace: RankTrace, ops: RankOps, rows: IntArray) -> IntArray:
     """Return the time of some operations, in the windows, in which no kernel computed beside."""
-    ranged, one = ops.ranged, ops.ranged.selected
+    ranged, attributed = ops.ranged, ops.ranged.selected
     # What a filter leaves out ran all the same.
     kernel = ranged.table_codes() == list(ranged.tables).index(KERNEL_TABLE)
     computes = ~ops.talks[ops.every_name] & kernel
     device = ranged.column("device_id")
     own_device = ranged.chosen(device)[rows]
     exposed = ops.clipped_ns[rows].copy()
-    for own in np.unique(own_device).tolist():
-        selected = np.flatnonzero(own_device == own)
-        other = computes & (device == own)
+    for device_id in np.unique(own_device).tolist():
+        selected = np.flatnonzero(own_device == device_id)
+        other = computes & (device == device_id)
         spans = union_intervals(ranged.every.start_ns[other], ranged.every.end_ns[other])
         if trace.windows_ns is not None:
             spans = intersect_intervals(spans, trace.windows_ns)
         at = rows[selected]
-        hidden = covered_ns(one.end_ns[at], spans) - covered_ns(one.start_ns[at], spans)
+        hidden = covered_ns(attributed.end_ns[at], spans) - covered_ns(
+            attributed.start_ns[at], spans
+        )
         exposed[selected] -= hidden
     return exposed

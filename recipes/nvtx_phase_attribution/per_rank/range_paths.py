@@ -66,9 +66,9 @@ class Paths:
     def __len__(self) -> int:
         return self.label.size
 
-    def rolled_up(self, own: IntArray) -> IntArray:
-        """Return the sum over each path and all inside it; `own` has shape (paths,)."""
-        total = own.copy()
+    def rolled_up(self, values: IntArray) -> IntArray:
+        """Return the sum over each path and all inside it; `values` has shape (paths,)."""
+        total = values.copy()
         for level in range(int(self.depth.max(initial=0)), 0, -1):
             selected = np.flatnonzero(self.depth == level)
             np.add.at(total, self.parent[selected], total[selected])
@@ -76,14 +76,14 @@ class Paths:
 
     def outermost(self) -> _Mask:
         """Return which paths have their last label only once."""
-        found = np.ones(len(self), dtype=bool)
+        is_outermost = np.ones(len(self), dtype=bool)
         rows = np.flatnonzero(self.parent >= 0)
         above = self.parent[rows]
         while rows.size:
-            found[rows[self.label[above] == self.label[rows]]] = False
+            is_outermost[rows[self.label[above] == self.label[rows]]] = False
             above = self.parent[above]
             rows, above = rows[above >= 0], above[above >= 0]
-        return found
+        return is_outermost
 
     def cut(self, depth_n: int) -> IntArray:
         """Return for each path itself, or its part of so many labels; shape (paths,)."""

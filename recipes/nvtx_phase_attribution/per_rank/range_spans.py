@@ -74,13 +74,13 @@ def range_spans(trace: RankTrace, ops: RankOps, owner: IntArray, shown: Shown) -
         owner: Shape (operations,), the range that each counts to, or -1.
         shown: The ranges.
     """
-    tree, one = ops.ranged.tree, ops.ranged.selected
-    rows = np.flatnonzero((owner >= 0) & (one.method != GRAPH_CAPTURE))
+    tree, attributed = ops.ranged.tree, ops.ranged.selected
+    rows = np.flatnonzero((owner >= 0) & (attributed.method != GRAPH_CAPTURE))
     first_ns = np.full(len(tree), _NEVER, dtype=np.int64)
     last_ns = np.full(len(tree), -1, dtype=np.int64)
     pushed = rows[owner[rows] < tree.pushed_n]
-    np.minimum.at(first_ns, one.piece[pushed], one.start_ns[pushed])
-    np.maximum.at(last_ns, one.piece[pushed], one.end_ns[pushed])
+    np.minimum.at(first_ns, attributed.piece[pushed], attributed.start_ns[pushed])
+    np.maximum.at(last_ns, attributed.piece[pushed], attributed.end_ns[pushed])
     for level in reversed(tree.levels):
         np.minimum.at(first_ns, tree.parent[level], first_ns[level])
         np.maximum.at(last_ns, tree.parent[level], last_ns[level])
@@ -129,20 +129,20 @@ def free_inclusive(
         name: np.concatenate(([0], np.cumsum(values.astype(np.int64))))
         for name, values in columns.items()
     }
-    found = {name: np.zeros(labels_n, dtype=np.int64) for name in columns}
+    by_label = {name: np.zeros(labels_n, dtype=np.int64) for name in columns}
     free = np.flatnonzero(chosen[tree.pushed_n :]) + tree.pushed_n
     for code in np.unique(label[free]).tolist():
         selected = free[label[free] == code]
         spans = union_intervals(tree.start_ns[selected], tree.end_ns[selected])
         low, high = (np.searchsorted(at_ns, edge, side="left") for edge in spans.T)
         for name, sums in until.items():
-            found[name][code] = int((sums[high] - sums[low]).sum())
-    return found
+            by_label[name][code] = int((sums[high] - sums[low]).sum())
+    return by_label
 
 
 def _free_spans(ops: RankOps, rows: IntArray, first_ns: IntArray, last_ns: IntArray) -> None:
     """Set the first and last instant of start/end ranges, which hold what any of them holds."""
-    tree, one = ops.ranged.tree, ops.ranged.selected
+    tree, attributed = ops.ranged.tree, ops.ranged.selected
     if not rows.size:
         return
     rows, low, high = ops.held_by_free(rows)
@@ -150,6 +150,9 @@ def _free_spans(ops: RankOps, rows: IntArray, first_ns: IntArray, last_ns: IntAr
     free, low, high = (values[high > low] for values in (free, low, high))
     # Every other slice of reduceat is one range's operations.
     bounds = np.column_stack((low, high)).ravel()
-    starts, ends = np.append(one.start_ns[rows], _NEVER), np.append(one.end_ns[rows], -1)
+    starts, ends = (
+        np.append(attributed.start_ns[rows], _NEVER),
+        np.append(attributed.end_ns[rows], -1),
+    )
     first_ns[free] = np.minimum.reduceat(starts, bounds)[::2]
     last_ns[free] = np.maximum.reduceat(ends, bounds)[::2]

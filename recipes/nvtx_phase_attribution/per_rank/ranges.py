@@ -81,8 +81,8 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     labels = _labels(ops, shown.first, options["running_numbers"])
     paths = Paths.of(tree, chosen, labels.code, len(labels.keys))
     sums = ops.sums(np.append(paths.of_piece, -1)[owner], len(paths))
-    own = _own(tree, chosen, shown, paths)
-    by_label = _by_label(paths, own, sums, labels)
+    host_sums = _own(tree, chosen, shown, paths)
+    by_label = _by_label(paths, host_sums, sums, labels)
     by_label |= _by_method(ops, labels, owner)
     is_free = np.array([key[0] == START_END for key in labels.keys], dtype=bool)
     for name, values in free_inclusive(ops, owner, labels.code, chosen, len(labels.keys)).items():
@@ -95,10 +95,10 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     by_label["spans_n"] = np.bincount(labels.code[spans.piece], minlength=len(labels.keys))
     most = np.zeros(len(labels.keys), dtype=np.int64)
     np.maximum.at(most, labels.code[spans.piece], spans.span_ns)
-    found = SumsByKey.of(labels.keys, by_label, {"span_max_ns": most})
+    label_sums = SumsByKey.of(labels.keys, by_label, {"span_max_ns": most})
     return RangeSums(
-        ranges=_used(found),
-        paths=_used(_path_sums(paths, own, sums, labels, depth_n := _depth(paths))),
+        ranges=_used(label_sums),
+        paths=_used(_path_sums(paths, host_sums, sums, labels, depth_n := _depth(paths))),
         counting=labels.counting,
         examples=labels.examples,
         phases=labels.phases,
@@ -116,7 +116,7 @@ def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
         chosen &= reported[names.domain]
     if options["match"] is not None:
         pattern = parse_pattern(options["match"])
-        chosen &= names.told(pattern.matches).astype(bool)
+        chosen &= names.mapped(pattern.matches).astype(bool)
     if options["depth"] is not None:
         chosen &= chosen_depth(tree, chosen) < options["depth"]
     return chosen
@@ -169,7 +169,7 @@ def _own(tree: NvtxTree, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str,
 
 
 def _by_label(
-    paths: Paths, own: Mapping[str, IntArray], sums: Mapping[str, IntArray], labels: _Labels
+    paths: Paths, host_sums: Mapping[str, IntArray], sums: Mapping[str, IntArray], labels: _Labels
 ) -> dict[str, IntArray]:
     """Add paths up by label; what is inclusive counts for a label once, however often it nests."""
     labels_n, outer = len(labels.keys), paths.outermost()
@@ -181,9 +181,9 @@ def _by_label(
         return exact_sums(paths.label, values, labels_n)
 
     return {
-        "instances_n": alone(own["instances_n"]),
-        "wall_ns": exact_sums(paths.label[outer], own["wall_ns"][outer], labels_n),
-        "self_wall_ns": alone(own["self_wall_ns"]),
+        "instances_n": alone(host_sums["instances_n"]),
+        "wall_ns": exact_sums(paths.label[outer], host_sums["wall_ns"][outer], labels_n),
+        "self_wall_ns": alone(host_sums["self_wall_ns"]),
         "ops_n": inclusive("ops_n"),
         "kernels_n": inclusive("kernels_n"),
         "inclusive_ns": inclusive("gpu_ns"),
@@ -215,7 +215,7 @@ def _depth(paths: Paths) -> int | None:
 
 def _path_sums(
     paths: Paths,
-    own: Mapping[str, IntArray],
+    host_sums: Mapping[str, IntArray],
     sums: Mapping[str, IntArray],
     labels: _Labels,
     depth_n: int | None,
@@ -224,12 +224,12 @@ def _path_sums(
     kept = np.flatnonzero(place == np.arange(len(paths)))
     row = np.searchsorted(kept, place)
     columns = {
-        "self_wall_ns": own["self_wall_ns"],
+        "self_wall_ns": host_sums["self_wall_ns"],
         "self_ops_n": sums["ops_n"],
         "self_ns": sums["gpu_ns"],
     }
     added = {name: exact_sums(row, values, kept.size) for name, values in columns.items()}
-    added |= {name: own[name][kept] for name in ("instances_n", "wall_ns")}
+    added |= {name: host_sums[name][kept] for name in ("instances_n", "wall_ns")}
     keys: list[Key] = []
     for path in kept.tolist():
         kind, domain, name = labels.keys[int(paths.label[path])]

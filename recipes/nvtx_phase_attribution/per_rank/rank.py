@@ -44,7 +44,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Pha
         lambda: map_steps(trace, ops),
         lambda: map_attribution(trace, ops),
     )
-    one = RankPhases(
+    rank_phases = RankPhases(
         phases=sums.phases,
         collectives=sums.collectives,
         ranges=ranges,
@@ -57,7 +57,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Pha
     )
     ids = distinct(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
     return PhasePartial(
-        ranks={rank: one},
+        ranks={rank: rank_phases},
         kernels=sums.kernels,
         instances=instances.counts,
         uncounted=instances.uncounted,

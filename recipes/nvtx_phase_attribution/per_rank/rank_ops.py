@@ -92,9 +92,11 @@ class RankOps:
         text_phase = np.array(
             [phases.phase_of(text) for text in ranged.names.texts], dtype=np.int64
         )
-        own = text_phase[ranged.names.code]
-        owner = owners(ranged, own >= 0)
-        every_phase = codes_of_owners(ranged, own, owner, len(phases.phases)).astype(np.int16)
+        piece_phase = text_phase[ranged.names.code]
+        owner = owners(ranged, piece_phase >= 0)
+        every_phase = codes_of_owners(ranged, piece_phase, owner, len(phases.phases)).astype(
+            np.int16
+        )
         phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
         del owner
         steps = find_steps(trace, options)
@@ -106,7 +108,7 @@ class RankOps:
             ranged=ranged,
             phases=phases,
             text_phase=text_phase,
-            own_phase=own,
+            own_phase=piece_phase,
             names=names,
             kinds=kinds,
             full_names=full_names,
@@ -164,7 +166,7 @@ class RankOps:
         """
         if (code < 0).any():
             code, codes_n = np.where(code < 0, codes_n, code), codes_n + 1
-            return {name: one[:-1] for name, one in self._sums(code, codes_n).items()}
+            return {name: values[:-1] for name, values in self._sums(code, codes_n).items()}
         return self._sums(code, codes_n)
 
     def _sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
@@ -219,8 +221,8 @@ class RankOps:
             return np.ones(len(tree), dtype=bool)
         piece = self.ranged.selected.piece
         pushed = piece[(piece >= 0) & (piece < tree.pushed_n)]
-        own = np.bincount(pushed, minlength=len(tree)).astype(np.int64)
-        counted = np.asarray(tree.rolled_up(own) > 0)
+        held_n = np.bincount(pushed, minlength=len(tree)).astype(np.int64)
+        counted = np.asarray(tree.rolled_up(held_n) > 0)
         _, low, high = self.held_by_free(np.flatnonzero(owner >= tree.pushed_n))
         counted[tree.pushed_n :] = high > low
         return counted
@@ -236,13 +238,13 @@ def _names(
     trace: RankTrace, ranged: RangedOps, options: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], tuple[str, ...], npt.NDArray[np.int32]]:
     """Return distinct names, the kind of each, and the name of each operation."""
-    found = op_names(trace, options)
-    kinds = [""] * len(found.texts)
-    for table, codes in found.codes.items():
+    names = op_names(trace, options)
+    kinds = [""] * len(names.texts)
+    for table, codes in names.codes.items():
         for code in distinct(codes).tolist():
             kinds[code] = OP_TABLES[table]
-    name = np.concatenate([found.codes[table].astype(np.int32) for table in ranged.tables])
-    return found.texts, tuple(kinds), name
+    name = np.concatenate([names.codes[table].astype(np.int32) for table in ranged.tables])
+    return names.texts, tuple(kinds), name
 
 
 def _full_names(
@@ -253,13 +255,13 @@ def _full_names(
 ) -> tuple[str, ...]:
     if not (options["base"] or options["mangled"]):
         return names
-    found, kernels = list(names), trace.unfiltered[KERNEL_TABLE]
+    full_names, kernels = list(names), trace.unfiltered[KERNEL_TABLE]
     # Kernels are the first table.
     used, first = np.unique(every_name[: len(kernels)], return_index=True)
     ids = kernels["demangled_name_id"][first].tolist()
     for code, key in zip(used.tolist(), ids, strict=True):
-        found[code] = text_of(key, trace.strings)
-    return tuple(found)
+        full_names[code] = text_of(key, trace.strings)
+    return tuple(full_names)
 
 
 def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.int32]) -> IntArray:

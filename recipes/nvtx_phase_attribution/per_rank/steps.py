@@ -95,11 +95,11 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         exact_sums(code, values, steps_n * phases_n).reshape(steps_n, phases_n)
         for values in (ops.clipped_ns[rows], work_ns)
     )
-    one = ops.ranged.selected
+    attributed = ops.ranged.selected
     first_ns = np.full(steps_n, _NEVER, dtype=np.int64)
     last_ns = np.full(steps_n, -1, dtype=np.int64)
-    np.minimum.at(first_ns, step, one.start_ns[rows])
-    np.maximum.at(last_ns, step, one.end_ns[rows])
+    np.minimum.at(first_ns, step, attributed.start_ns[rows])
+    np.maximum.at(last_ns, step, attributed.end_ns[rows])
     some = first_ns < _NEVER
     kept = np.arange(steps_n) if ops.ranged.kept is None else np.flatnonzero(some)
     span_ns, idle_ns = (np.full(steps_n, NULL_INT, dtype=np.int64) for _ in range(2))

@@ -67,6 +67,6 @@ def _added(row: IntArray, values: IntArray, rows_n: int) -> IntArray:
 
 
 def _largest(row: IntArray, values: IntArray, rows_n: int) -> IntArray:
-    found = np.zeros(rows_n, dtype=np.int64)
-    np.maximum.at(found, row, values)
-    return found
+    largest = np.zeros(rows_n, dtype=np.int64)
+    np.maximum.at(largest, row, values)
+    return largest

@@ -67,7 +67,7 @@ def _kernels(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Colu
     groups = sources.groupby(keys, sort=True)
     rows = groups[["launches_n", "total_ns", "exclusive_ns", "whole_ns"]].sum()
     rows["category"] = groups["category"].agg(
-        lambda one: one.iloc[0] if one.nunique() == 1 else _MIXED
+        lambda categories: categories.iloc[0] if categories.nunique() == 1 else _MIXED
     )
     rows["full_name"] = groups["full_name"].first()
     rows = rows.reset_index().sort_values(
@@ -116,7 +116,7 @@ def _shares(rows: pd.DataFrame) -> Columns:
 
 
 def _collectives(frames: PhaseFrames, parts: Parts) -> Columns:
-    rows = sums_frame(parts, lambda one: one.collectives, ["phase", "operation"])
+    rows = sums_frame(parts, lambda part: part.collectives, ["phase", "operation"])
     names = ("phase", "operation", "ranks_n", "launches_n", "total_ns", "exposed_ns", "phase_pct")
     if rows.empty:
         empty = np.empty(0, dtype=np.int64)
@@ -150,8 +150,8 @@ def _phase_ns(frames: PhaseFrames) -> IntArray:
 
 
 def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
-    known = [(rank, one) for rank, one in parts if one.idle.known]
-    rows = sums_frame(known, lambda one: one.idle.phases, ["phase"])
+    known = [(rank, part) for rank, part in parts if part.idle.known]
+    rows = sums_frame(known, lambda part: part.idle.phases, ["phase"])
     names = ("gaps_n", "idle_ns", "within_ns", "overhead_ns", "longest_ns")
     if rows.empty:
         empty = np.empty(0, dtype=np.int64)
@@ -175,11 +175,13 @@ def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
 
 
 def _instances(partial: PhasePartial, frames: PhaseFrames, parts: Parts) -> Columns:
-    found = [(rank, row) for rank, one in parts for row in one.instances]
-    found.sort(key=lambda one: (-one[1].gpu_ns, _number(one[0]), one[1].start_ns, one[1].name))
+    instances = [(rank, row) for rank, part in parts for row in part.instances]
+    instances.sort(
+        key=lambda pair: (-pair[1].gpu_ns, _number(pair[0]), pair[1].start_ns, pair[1].name)
+    )
     reported: dict[str, int] = {}
     kept = []
-    for rank, row in found:
+    for rank, row in instances:
         reported[row.phase] = reported.get(row.phase, 0) + 1
         if reported[row.phase] <= _INSTANCES:
             kept.append((rank, row))

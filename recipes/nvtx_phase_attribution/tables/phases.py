@@ -46,14 +46,14 @@ class PhaseFrames:
     """
 
     def __init__(self, parts: Parts, options: Mapping[str, Any]) -> None:
-        frame = sums_frame(parts, lambda one: one.phases, ["phase"])
+        frame = sums_frame(parts, lambda part: part.phases, ["phase"])
         for name in _SUMS:
             if name not in frame:
                 frame[name] = np.empty(0, dtype=np.int64)
         known = phase_map(options["phase_map"]).phases
         sums = frame.groupby("phase", sort=True)[["gpu_ns", "instances_n"]].sum()
         # With a filter, work of a phase that it leaves out may end a gap.
-        gaps = sums_frame(parts, lambda one: one.idle.phases, ["phase"])
+        gaps = sums_frame(parts, lambda part: part.idle.phases, ["phase"])
         ended = set(gaps.loc[gaps["gaps_n"] > 0, "phase"]) if len(gaps) else set()
         time_ns = {name: int(sums.loc[name, "gpu_ns"]) for name in sums.index}
         used = [
@@ -83,17 +83,17 @@ def phase_columns(
 
 
 def _idle_ns(frame: pd.DataFrame, parts: Parts) -> IntArray:
-    found = {
+    idle_of = {
         (at, key[0]): int(ns)
-        for at, (_, one) in enumerate(parts)
+        for at, (_, part) in enumerate(parts)
         for key, ns in zip(
-            one.idle.phases.keys, one.idle.phases.sums.get("idle_ns", ()), strict=False
+            part.idle.phases.keys, part.idle.phases.sums.get("idle_ns", ()), strict=False
         )
     }
-    known = [one.idle.known for _, one in parts]
+    known = [part.idle.known for _, part in parts]
     rows = zip(frame["at"].tolist(), frame["phase"].tolist(), strict=True)
     return np.array(
-        [found.get(key, 0) if known[key[0]] else NULL_INT for key in rows], dtype=np.int64
+        [idle_of.get(key, 0) if known[key[0]] else NULL_INT for key in rows], dtype=np.int64
     )
 
 
@@ -104,7 +104,7 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
     sums = {name: _added(code, rows[name].to_numpy(dtype=np.int64), n) for name in _SUMS}
     idle_ns = rows["idle_ns"].to_numpy(dtype=np.int64)
     unknown = bool((idle_ns == NULL_INT).any())
-    found = np.array([name not in REST for name in names], dtype=bool)
+    mapped = np.array([name not in REST for name in names], dtype=bool)
     # Each part occurs for RankSpread: ranks without it count as 0.
     every, at = np.divmod(np.arange(n * max(len(ranks), 1)), max(len(ranks), 1))
     value = np.zeros(every.size, dtype=np.int64)
@@ -118,7 +118,7 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
             extremes[name] = pd.arrays.IntegerArray(np.asarray(extremes[name]).copy(), nothing)
     return {
         "phase": names,
-        "mapped": found,
+        "mapped": mapped,
         "meaning": [REST.get(name, "in a range of this phase") for name in names],
         "ranks_n": np.bincount(code, minlength=n),
         **sums,

@@ -50,12 +50,12 @@ def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict
         options: top and running_numbers.
     """
     numbers = options["running_numbers"]
-    counting = frozenset(key for _, one in parts for key in one.ranges.counting)
+    counting = frozenset(key for _, part in parts for key in part.ranges.counting)
 
     def shown(key: Key) -> Key:
         return (*key[:2], shown_name(key[2], counting, numbers))
 
-    frame = sums_frame(parts, lambda one: _shown(one.ranges.ranges, shown), _KEYS)
+    frame = sums_frame(parts, lambda part: _shown(part.ranges.ranges, shown), _KEYS)
     for name in (*_SUMS, *_METHOD_SUMS, "span_max_ns"):
         if name not in frame:
             frame[name] = np.empty(0, dtype=np.int64)
@@ -124,10 +124,10 @@ def _texts(parts: Parts, shown: Any) -> tuple[dict[Key, str], dict[Key, str]]:
     """Return the first example of each name, and its first phase, over all ranks."""
     examples: dict[Key, str] = {}
     phases: dict[Key, str] = {}
-    for _, one in parts:
-        for key, text in one.ranges.examples.items():
+    for _, part in parts:
+        for key, text in part.ranges.examples.items():
             examples[shown(key)] = min(examples.get(shown(key), text), text)
-        for key, phase in one.ranges.phases.items():
+        for key, phase in part.ranges.phases.items():
             if phase:
                 phases[shown(key)] = min(phases.get(shown(key), phase), phase)
     return examples, phases
@@ -145,14 +145,14 @@ def _rank_ranges(frame: pd.DataFrame, order: Sequence[Key], gpu_ns: int) -> Colu
 
 
 def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> Columns:
-    depths = [one.ranges.depth_n for _, one in parts if one.ranges.depth_n is not None]
+    depths = [part.ranges.depth_n for _, part in parts if part.ranges.depth_n is not None]
     depth_n = min(depths, default=None)
 
     def path(key: Key) -> Key:
         labels = [_shown_label(label, counting, numbers) for label in key[1:]]
         return (key[0], *labels[:depth_n])
 
-    sums = [_paths(one, path) for _, one in parts]
+    sums = [_paths(part, path) for _, part in parts]
     total = SumsByKey.merge(sums)
     ranks_n = SumsByKey.merge(
         [SumsByKey(item.keys, {"n": np.ones(len(item.keys), dtype=np.int64)}) for item in sums]
@@ -160,9 +160,9 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     place = {key: index for index, key in enumerate(total.keys)}
     parent = np.array([place.get(key[:-1], -1) for key in total.keys], dtype=np.int64)
     depth = np.array([len(key) - 2 for key in total.keys], dtype=np.int64)
-    own = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
-    inclusive_ns = _rolled_up(own["self_ns"], parent, depth)
-    ops_n = _rolled_up(own["self_ops_n"], parent, depth)
+    path_sums = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
+    inclusive_ns = _rolled_up(path_sums["self_ns"], parent, depth)
+    ops_n = _rolled_up(path_sums["self_ops_n"], parent, depth)
     texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
     order = np.array(
         sorted(
@@ -180,7 +180,7 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
         "label": np.array([key[-1] for key in total.keys], dtype=object),
         "depth": depth,
         "ranks_n": ranks_n,
-        **own,
+        **path_sums,
         "ops_n": ops_n,
         "inclusive_ns": inclusive_ns,
         "inclusive_pct": percent(inclusive_ns, gpu_ns),
@@ -191,9 +191,9 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
 _PATH_SUMS: Final = ("instances_n", "wall_ns", "self_wall_ns", "self_ops_n", "self_ns")
 
 
-def _paths(one: RankPhases, path: Any) -> SumsByKey:
+def _paths(part: RankPhases, path: Any) -> SumsByKey:
     """Return the paths of a rank as they are shown; what is too deep counts where it is cut."""
-    sums = one.ranges.paths
+    sums = part.ranges.paths
     if not sums.keys:
         return sums
     keys = [path(key) for key in sums.keys]
@@ -210,18 +210,18 @@ def _unique(texts: Sequence[str]) -> list[str]:
     """Return texts of which each occurs once: names may hold what stands between them."""
     used = set(texts)
     reported: set[str] = set()
-    found = []
+    unique = []
     for text in texts:
-        one, number = text, 2
-        while one in reported or (one != text and one in used):
-            one, number = f"{text} ({number})", number + 1
-        reported.add(one)
-        found.append(one)
-    return found
+        candidate, number = text, 2
+        while candidate in reported or (candidate != text and candidate in used):
+            candidate, number = f"{text} ({number})", number + 1
+        reported.add(candidate)
+        unique.append(candidate)
+    return unique
 
 
-def _rolled_up(own: IntArray, parent: IntArray, depth: IntArray) -> IntArray:
-    total = own.copy()
+def _rolled_up(values: IntArray, parent: IntArray, depth: IntArray) -> IntArray:
+    total = values.copy()
     for level in range(int(depth.max(initial=0)), 0, -1):
         selected = np.flatnonzero(depth == level)
         np.add.at(total, parent[selected], total[selected])

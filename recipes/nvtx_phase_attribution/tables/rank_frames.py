@@ -33,9 +33,9 @@ def sums_frame(
     Returns:
         Columns at (position of the rank), rank, file, the keys, and the sums.
     """
-    found = [of(one) for _, one in parts]
-    sizes = [len(sums.keys) for sums in found]
-    filled = next((sums for sums in found if sums.keys), SumsByKey())
+    rank_sums = [of(part) for _, part in parts]
+    sizes = [len(sums.keys) for sums in rank_sums]
+    filled = next((sums for sums in rank_sums if sums.keys), SumsByKey())
     ranks = [rank for rank, _ in parts]
     columns: Columns = {
         "at": np.repeat(np.arange(len(parts)), sizes),
@@ -43,11 +43,11 @@ def sums_frame(
         "file": [rank.file for rank, n in zip(ranks, sizes, strict=True) for _ in range(n)],
     }
     for index, name in enumerate(keys):
-        columns[name] = [key[index] for sums in found for key in sums.keys]
+        columns[name] = [key[index] for sums in rank_sums for key in sums.keys]
     for name in filled.sums:
-        columns[name] = joined([sums.sums[name] for sums in found if sums.keys])
+        columns[name] = joined([sums.sums[name] for sums in rank_sums if sums.keys])
     for name in filled.most:
-        columns[name] = joined([sums.most[name] for sums in found if sums.keys])
+        columns[name] = joined([sums.most[name] for sums in rank_sums if sums.keys])
     return pd.DataFrame(columns)
 
 

@@ -50,8 +50,8 @@ def step_columns(
         frames: Their phases.
         options: tokens_per_step.
     """
-    steps = [(rank, one.steps) for rank, one in parts if one.steps is not None]
-    job = job_steps({rank.key: one.kind for rank, one in steps})
+    steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
+    job = job_steps({rank.key: step_rows.kind for rank, step_rows in steps})
     counted = [] if job is None else [row for row in steps if row[0].key not in job.others]
     gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
     return {
@@ -59,7 +59,7 @@ def step_columns(
         "step_stats": _statistics(counted, frames, options["tokens_per_step"]),
         "rank_steps": {
             **_by_rank(steps, gpu_ns),
-            "unit": [one.kind.unit for _, one in steps],
+            "unit": [step_rows.kind.unit for _, step_rows in steps],
             "counted": [job is not None and rank.key not in job.others for rank, _ in steps],
         },
         **_phases(counted, frames, options["tokens_per_step"]),
@@ -67,33 +67,33 @@ def step_columns(
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
-    sizes = [len(one.names) for _, one in steps]
+    sizes = [len(step_rows.names) for _, step_rows in steps]
 
     def every(of: Callable[[StepRows], IntArray]) -> IntArray:
-        return joined([of(one) for _, one in steps])
+        return joined([of(step_rows) for _, step_rows in steps])
 
     wall_ns = every(_MEASURES["wall"])
     return {
         "rank": np.repeat(np.array([rank.number for rank, _ in steps], dtype=np.int64), sizes),
         "file": [rank.file for (rank, _), n in zip(steps, sizes, strict=True) for _ in range(n)],
-        "step": every(lambda one: one.number),
-        "name": [name for _, one in steps for name in one.names],
+        "step": every(lambda step_rows: step_rows.number),
+        "name": [name for _, step_rows in steps for name in step_rows.names],
         "warmup": [bool(item) for _, steps_of in steps for item in steps_of.warmup],
         "full": [bool(item) for _, steps_of in steps for item in steps_of.full],
         "phase": [
-            one.phases[code] if code >= 0 else None
-            for _, one in steps
-            for code in one.phase.tolist()
+            step_rows.phases[code] if code >= 0 else None
+            for _, step_rows in steps
+            for code in step_rows.phase.tolist()
         ],
-        "start_ns": every(lambda one: one.start_ns),
-        "end_ns": every(lambda one: one.end_ns),
+        "start_ns": every(lambda step_rows: step_rows.start_ns),
+        "end_ns": every(lambda step_rows: step_rows.end_ns),
         "wall_ns": wall_ns,
-        "since_first_ns": every(lambda one: one.start_ns - one.first_ns),
-        "ops_n": every(lambda one: one.ops_n),
-        "kernels_n": every(lambda one: one.kernels_n),
+        "since_first_ns": every(lambda step_rows: step_rows.start_ns - step_rows.first_ns),
+        "ops_n": every(lambda step_rows: step_rows.ops_n),
+        "kernels_n": every(lambda step_rows: step_rows.kernels_n),
         "gpu_ns": every(_MEASURES["gpu"]),
-        "gpu_start_ns": nullable(every(lambda one: one.gpu_start_ns)),
-        "gpu_end_ns": nullable(every(lambda one: one.gpu_end_ns)),
+        "gpu_start_ns": nullable(every(lambda step_rows: step_rows.gpu_start_ns)),
+        "gpu_end_ns": nullable(every(lambda step_rows: step_rows.gpu_end_ns)),
         "span_ns": nullable(every(_MEASURES["span"])),
         "idle_inside_ns": nullable(every(_MEASURES["idle"])),
         "token_ns": _per_token(wall_ns, tokens_n),
@@ -109,28 +109,30 @@ def _statistics(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Col
     groups: list[tuple[str, str | None]] = [(STEADY, None)]
     groups += [(STEADY, phase) for phase in frames.names]
     groups += [(WARMUP, None)]
-    found: list[tuple[str, str | None, str, list[IntArray]]] = []
+    measured: list[tuple[str, str | None, str, list[IntArray]]] = []
     for which, phase in groups:
-        masks = [_chosen(one, which, phase) for _, one in steps]
+        masks = [_chosen(step_rows, which, phase) for _, step_rows in steps]
         if not any(mask.any() for mask in masks):
             continue
         for measure, of in _MEASURES.items():
-            values = [of(one)[mask] for (_, one), mask in zip(steps, masks, strict=True)]
-            found.append((which, phase, measure, [value[value != NULL_INT] for value in values]))
+            values = [
+                of(step_rows)[mask] for (_, step_rows), mask in zip(steps, masks, strict=True)
+            ]
+            measured.append((which, phase, measure, [value[value != NULL_INT] for value in values]))
     return {
-        "which": [row[0] for row in found],
-        "phase": [row[1] for row in found],
-        "measure": [row[2] for row in found],
-        **_distributions([row[3] for row in found], [rank for rank, _ in steps], tokens_n),
+        "which": [row[0] for row in measured],
+        "phase": [row[1] for row in measured],
+        "measure": [row[2] for row in measured],
+        **_distributions([row[3] for row in measured], [rank for rank, _ in steps], tokens_n),
     }
 
 
-def _chosen(one: StepRows, which: str, phase: str | None) -> IntArray:
-    mask = one.warmup if which == WARMUP else one.steady
+def _chosen(step_rows: StepRows, which: str, phase: str | None) -> IntArray:
+    mask = step_rows.warmup if which == WARMUP else step_rows.steady
     if phase is None:
         return np.asarray(mask)
-    code = one.phases.index(phase) if phase in one.phases else -2
-    return np.asarray(mask & (one.phase == code))
+    code = step_rows.phases.index(phase) if phase in step_rows.phases else -2
+    return np.asarray(mask & (step_rows.phase == code))
 
 
 def _distributions(
@@ -153,7 +155,8 @@ def _distributions(
     moments = counts.moments(len(groups))
     columns = distribution_columns(moments, counts.order_statistics(len(groups)))
     medians = [
-        [float(np.median(own)) if own.size else -1.0 for own in item] for item in work or groups
+        [float(np.median(rank_values)) if rank_values.size else -1.0 for rank_values in item]
+        for item in work or groups
     ]
     slow = [int(np.argmax(median)) if median else 0 for median in medians]
     known = [[value for value in median if value >= 0] for median in medians]
@@ -172,7 +175,7 @@ def _distributions(
 
 def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
     def statistics(of: Callable[[StepRows], IntArray], prefix: str) -> Columns:
-        groups = [of(one)[one.steady] for _, one in steps]
+        groups = [of(step_rows)[step_rows.steady] for _, step_rows in steps]
         groups = [group[group != NULL_INT] for group in groups]
         group = np.repeat(np.arange(len(groups)), [group.size for group in groups])
         counts = ValueCounts.from_values(group, joined(groups))
@@ -183,22 +186,23 @@ def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
 
     wall, gpu = statistics(_MEASURES["wall"], "wall"), statistics(_MEASURES["gpu"], "gpu")
     span, idle = statistics(_MEASURES["span"], "span"), statistics(_MEASURES["idle"], "idle")
-    held = np.array([int(one.gpu_ns.sum()) for _, one in steps], dtype=np.int64)
+    held = np.array([int(step_rows.gpu_ns.sum()) for _, step_rows in steps], dtype=np.int64)
     whole = np.array([gpu_ns.get(rank.number, 0) for rank, _ in steps], dtype=np.int64)
-    steady = [one.steady for _, one in steps]
+    steady = [step_rows.steady for _, step_rows in steps]
     return {
         "rank": [rank.number for rank, _ in steps],
         "file": [rank.file for rank, _ in steps],
-        "name": [one.kind.name for _, one in steps],
+        "name": [step_rows.kind.name for _, step_rows in steps],
         "steps_n": [int(mask.sum()) for mask in steady],
-        "warmup_n": [int(one.warmup.sum()) for _, one in steps],
+        "warmup_n": [int(step_rows.warmup.sum()) for _, step_rows in steps],
         "wall_ns": [
-            int((one.end_ns - one.start_ns)[mask].sum())
-            for (_, one), mask in zip(steps, steady, strict=True)
+            int((step_rows.end_ns - step_rows.start_ns)[mask].sum())
+            for (_, step_rows), mask in zip(steps, steady, strict=True)
         ],
         **wall,
         "gpu_ns": [
-            int(one.gpu_ns[mask].sum()) for (_, one), mask in zip(steps, steady, strict=True)
+            int(step_rows.gpu_ns[mask].sum())
+            for (_, step_rows), mask in zip(steps, steady, strict=True)
         ],
         **gpu,
         "span_p50_ns": span["span_p50_ns"],
@@ -212,11 +216,11 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[st
     nothing = np.empty(0, dtype=np.int64)
     by_phase: dict[str, list[IntArray]] = {}
     work: dict[str, list[IntArray]] = {}
-    for at, (_, one) in enumerate(steps):
-        for code, phase in enumerate(one.phases):
-            some = one.steady & (one.phase_ns[:, code] > 0)
-            by_phase.setdefault(phase, [nothing] * len(steps))[at] = one.phase_ns[some, code]
-            work.setdefault(phase, [nothing] * len(steps))[at] = one.work_ns[some, code]
+    for at, (_, step_rows) in enumerate(steps):
+        for code, phase in enumerate(step_rows.phases):
+            some = step_rows.steady & (step_rows.phase_ns[:, code] > 0)
+            by_phase.setdefault(phase, [nothing] * len(steps))[at] = step_rows.phase_ns[some, code]
+            work.setdefault(phase, [nothing] * len(steps))[at] = step_rows.work_ns[some, code]
     names = [name for name in frames.names if any(len(item) for item in by_phase.get(name, ()))]
     sums = {name: sum(int(item.sum()) for item in by_phase[name]) for name in names}
     names.sort(key=lambda name: -sums[name])
@@ -245,6 +249,6 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[st
             "file": [rank.file for rank, *_ in rows],
             "phase": [name for _, name, *_ in rows],
             **{name: values for name, values in alone.items() if name not in extras},
-            "work_p50_ns": [float(np.median(own)) for _, _, _, own in rows],
+            "work_p50_ns": [float(np.median(work_ns)) for _, _, _, work_ns in rows],
         },
     }

@@ -46,11 +46,11 @@ def tabulate(
         "marks": _marks(parts),
     }
     manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _attribution(parts: Parts) -> Columns:
-    rows = sums_frame(parts, lambda one: one.attribution, ["part"])
+    rows = sums_frame(parts, lambda part: part.attribution, ["part"])
     names = ("ops_n", "gpu_ns", "kernel_ns")
     for name in names:
         if name not in rows:
@@ -72,7 +72,7 @@ def _attribution(parts: Parts) -> Columns:
 
 
 def _devices(parts: Parts) -> Columns:
-    rows = [(rank, one.idle, device) for rank, one in parts for device in one.idle.devices]
+    rows = [(rank, part.idle, device) for rank, part in parts for device in part.idle.devices]
     names = ("device_id", "window_start_ns", "window_end_ns", "window_ns", "gpu_ns", "overhead_ns")
     return {
         "rank": [rank.number for rank, _, _ in rows],
@@ -88,12 +88,12 @@ def _devices(parts: Parts) -> Columns:
 
 def _marks(parts: Parts) -> Columns:
     names = ("push_pop_n", "start_end_n", "threads_n", "without_end_n", "empty_n", "interleaved_n")
-    marks = [one.marks for _, one in parts]
+    marks = [part.marks for _, part in parts]
     return {
         "rank": [rank.number for rank, _ in parts],
         "file": [rank.file for rank, _ in parts],
         **{name: [getattr(mark, name) for mark in marks] for name in names},
         "domains": [", ".join(domain or "(default)" for domain in mark.domains) for mark in marks],
-        "steps": [None if one.steps is None else one.steps.kind.name for _, one in parts],
-        "steps_n": [0 if one.steps is None else len(one.steps.names) for _, one in parts],
+        "steps": [None if part.steps is None else part.steps.kind.name for _, part in parts],
+        "steps_n": [0 if part.steps is None else len(part.steps.names) for _, part in parts],
     }

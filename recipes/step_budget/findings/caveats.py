@@ -16,27 +16,27 @@ _SAME_PCT: Final = 1.0
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
     ranks = tables["rank_edges"]
-    found = _overlapping(tables)
+    texts = _overlapping(tables)
     if len(ranks) and (reasons := ranks["reason"].dropna()).size:
-        found.append(f"There are no steps of the job: {reasons.iloc[0]}.")
+        texts.append(f"There are no steps of the job: {reasons.iloc[0]}.")
     opaque_n = int(ranks["opaque_launches_n"].sum())
     if opaque_n:
-        found.append(
+        texts.append(
             f"The work of {format_count(opaque_n)} graph launches is not recorded; what waited for "
             "it is charged to something else. Record it with `--cuda-graph-trace=node`."
         )
     if len(ranks) and not ranks["event_rows"].any():
-        found.append(
+        texts.append(
             "Events are not recorded, so waits of streams for each other are inferred, and marked "
             "so: `--cuda-event-trace=true` makes them certain."
         )
     error_ns = int(ranks["clock_error_ns"].max()) if len(ranks) else 0
     if error_ns:
-        found.append(
+        texts.append(
             f"Clocks of host and GPU disagree by at least {format_ns(error_ns)}: latencies shorter "
             "than that are not known."
         )
-    return found
+    return texts
 
 
 def _overlapping(tables: Tables) -> list[str]:

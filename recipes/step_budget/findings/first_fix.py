@@ -39,7 +39,7 @@ def first_fix(tables: Tables) -> str:
     fixes = [row for row in fixes if row["what"] != HOST or 2 * waits_ns <= row["gain_ns"]]
     if not fixes:
         return ""
-    row = max(fixes, key=lambda one: one["gain_pct"])
+    row = max(fixes, key=lambda fix: fix["gain_pct"])
     name = "" if row["name"] is None else quoted(row["name"])
     most_pct = _most_pct(tables, row)
     most = "" if most_pct is None else f", at most {format_percent(most_pct)}"

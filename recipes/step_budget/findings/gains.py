@@ -112,12 +112,12 @@ def findings(tables: Tables) -> list[Finding]:
     whole = [row for row in steps if not row["mark"]]
     if not rows or not whole:
         return []
-    found = [
+    reported = [
         *_without_twice(tables, _levers(rows, tables, len(whole))),
         *(_straggler(row, tables, len(whole)) for row in _late(rows)),
         *_repeated(rows, tables, len(whole)),
     ]
-    return [*found, *_inferred(whole)]
+    return [*reported, *_inferred(whole)]
 
 
 def _levers(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
@@ -130,12 +130,16 @@ def _levers(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
     ]
 
 
-def _without_twice(tables: Tables, found: list[Finding]) -> list[Finding]:
+def _without_twice(tables: Tables, reported: list[Finding]) -> list[Finding]:
     """Return findings, a wait and the host's work that only this wait exposes as one."""
-    exposed = exposed_host(tables, found)
+    exposed = exposed_host(tables, reported)
     if exposed is None:
-        return found
-    others = [one for one in found if one is not exposed.wait and one not in exposed.others]
+        return reported
+    others = [
+        finding
+        for finding in reported
+        if finding is not exposed.wait and finding not in exposed.others
+    ]
     return [*others, _with_host(tables, exposed)]
 
 
@@ -163,10 +167,10 @@ def _critical_file(tables: Tables, rows: Sequence[Record]) -> str:
 def _gpu(tables: Tables, file: str) -> Gpu:
     """Return a rank's first device."""
     wall = tables["wall"]
-    own = records(wall[wall["file"] == file])
-    first = own[0]
+    rank_rows = records(wall[wall["file"] == file])
+    first = rank_rows[0]
     times: dict[str, int] = {}
-    for row in own:
+    for row in rank_rows:
         if row["device_id"] == first["device_id"]:
             name = row["wall_class"]
             times[name] = times.get(name, 0) + row["time_ns"]
@@ -351,11 +355,11 @@ def _window(tables: Tables, gpu: Gpu, step: int | None) -> tuple[int, int] | Non
     if step is None:
         return None
     steps = tables["device_steps"]
-    own = steps[(steps["file"] == gpu.file) & (steps["device_id"] == gpu.device_id)]
-    own = own[own["job_step"] == step]
-    if own.empty:
+    device_rows = steps[(steps["file"] == gpu.file) & (steps["device_id"] == gpu.device_id)]
+    device_rows = device_rows[device_rows["job_step"] == step]
+    if device_rows.empty:
         return None
-    return int(own["start_ns"].iloc[0]), int(own["end_ns"].iloc[0])
+    return int(device_rows["start_ns"].iloc[0]), int(device_rows["end_ns"].iloc[0])
 
 
 def _inferred(steps: Sequence[Record]) -> list[Finding]:

@@ -60,7 +60,7 @@ class Exposed:
     fast_host: Record
 
 
-def exposed_host(tables: Tables, found: Sequence[Finding]) -> Exposed | None:
+def exposed_host(tables: Tables, reported: Sequence[Finding]) -> Exposed | None:
     """Return the wait that is why the host's work is on the path, if waits are.
 
     They are where replays without them gain more than half of what one with a host that takes no
@@ -68,13 +68,17 @@ def exposed_host(tables: Tables, found: Sequence[Finding]) -> Exposed | None:
     does. Otherwise the host is late without a wait, too: two things to fix.
     """
     fast = replayed(tables, FAST_HOST)
-    rows = {one.name: replayed(tables, f"wait:{one.name}") for one in found if _is_shown_wait(one)}
+    rows = {
+        finding.name: replayed(tables, f"wait:{finding.name}")
+        for finding in reported
+        if _is_shown_wait(finding)
+    }
     gains_ns = {name: row["gain_ns"] for name, row in rows.items() if row is not None}
     if fast is None or not gains_ns or 2 * sum(gains_ns.values()) <= fast["gain_ns"]:
         return None
-    first = max((one for one in found if one.name in gains_ns), key=_gain_ns)
-    others = [one for one in found if one.culprit == LATE_HOST and one.severity]
-    others = [one for one in others if _gain_ns(one) <= 2 * _gain_ns(first)]
+    first = max((finding for finding in reported if finding.name in gains_ns), key=_gain_ns)
+    others = [finding for finding in reported if finding.culprit == LATE_HOST and finding.severity]
+    others = [finding for finding in others if _gain_ns(finding) <= 2 * _gain_ns(first)]
     return Exposed(first, tuple(others), fast) if others else None
 
 

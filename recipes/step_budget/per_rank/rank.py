@@ -59,8 +59,8 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         step=steps.kind,
         mark=marks,
         devices=tuple(
-            _device(forest, one, tail, idle_ns.get(one.device_id))
-            for one, tail in zip(windows, np.split(segments, bounds), strict=True)
+            _device(forest, window, tail, idle_ns.get(window.device_id))
+            for window, tail in zip(windows, np.split(segments, bounds), strict=True)
         )
         if windows
         else (),
@@ -78,11 +78,11 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
 
 def _idle_ns(trace: RankTrace, names: OpNames, host: HostTimeline) -> dict[int, IntArray]:
     """Return the idle time of each device by cause, as idle_gaps has it."""
-    found = {}
+    by_device = {}
     for device in trace.device_ids:
         ops = DeviceOps.of(trace, device, names)
-        found[device] = idle_by_cause(ops.gaps, ops.launch_row, host)
-    return found
+        by_device[device] = idle_by_cause(ops.gaps, ops.launch_row, host)
+    return by_device
 
 
 def _device(

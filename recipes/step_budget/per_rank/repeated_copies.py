@@ -45,10 +45,10 @@ def repeated_copies(trace: RankTrace, steps: RankSteps, marks: Sequence[str]) ->
         marks: Why each is in no statistic.
     """
     counted = np.flatnonzero([mark == COUNTED for mark in marks])
-    found, moves = steps.found, trace.unfiltered.get(_TABLE)
-    if found is None or found.unit != STEP or moves is None or counted.size < LEAST_STEPS:
+    detected, moves = steps.detected, trace.unfiltered.get(_TABLE)
+    if detected is None or detected.unit != STEP or moves is None or counted.size < LEAST_STEPS:
         return RepeatedCopies()
-    step = found.step[_first_row(trace) :][: len(moves)]
+    step = detected.step[_first_row(trace) :][: len(moves)]
     rows = np.flatnonzero((moves["copy_kind"] == _HTOD) & (moves["size_bytes"] >= LARGE_BYTES))
     rows = rows[np.isin(step[rows], counted)]
     sizes = moves["size_bytes"][rows]

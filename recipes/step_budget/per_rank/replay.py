@@ -69,12 +69,12 @@ def rank_replay(
         return RankReplay.without("too_large")
     graph = rank_graph(edges)
     marks = _marks(edges, members, windows, steps)
-    found = skeleton(graph, marks)
-    if found.base_ns.size > MOST_NODES:
+    rank_skeleton = skeleton(graph, marks)
+    if rank_skeleton.base_ns.size > MOST_NODES:
         return RankReplay.without("too_large")
     names = _names(trace, edges, kernels)
     weights = {"": graph.observed, "usual": graph.usual}
-    least, most = (graph.with_unseen_lags(most=one) for one in (False, True))
+    least, most = (graph.with_unseen_lags(most=is_most) for is_most in (False, True))
     asked = [parse_change(text) for text in options["what_if"] or ()]
     for change in dict.fromkeys([*_changes(graph, names), *asked]):
         if (
@@ -84,21 +84,21 @@ def rank_replay(
             if change.what == HOST:
                 for name, bounded in (LEAST, least), (MOST, most):
                     weights[f"{name}{change.text}"] = changed(bounded, names, change) or reported
-    condenser = Condenser(graph, marks, found)
+    condenser = Condenser(graph, marks, rank_skeleton)
     ns, codes = _columns(condenser, list(weights.values()))
     return RankReplay(
         reason="",
         columns=tuple(weights),
-        base_ns=found.base_ns,
-        source=found.source.astype(np.int32),
-        target=found.target.astype(np.int32),
+        base_ns=rank_skeleton.base_ns,
+        source=rank_skeleton.source.astype(np.int32),
+        target=rank_skeleton.target.astype(np.int32),
         ns=ns,
         code=codes,
-        member_start=found.member_start,
-        member_end=found.member_end,
-        begun=np.flatnonzero(found.base_ns[: found.at_call.size] != NEVER),
-        ends_from=found.ends_from,
-        begins_from=found.begins_from,
+        member_start=rank_skeleton.member_start,
+        member_end=rank_skeleton.member_end,
+        begun=np.flatnonzero(rank_skeleton.base_ns[: rank_skeleton.at_call.size] != NEVER),
+        ends_from=rank_skeleton.ends_from,
+        begins_from=rank_skeleton.begins_from,
     )
 
 
@@ -139,22 +139,22 @@ def _changes(graph: RankGraph, names: Names) -> list[Change]:
     for code, ns in enumerate(sums.tolist()):
         by_category[names.categories[code]] = by_category.get(names.categories[code], 0) + ns
     least = _LEAST_SHARE * max(sum(by_category.values()), 1)
-    found = [Change(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
+    tried = [Change(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
     if (ops.kind == COPY).any():
-        found.append(Change(COPIES))
-    found += [Change(HOST), Change(DEVICE), Change(LAUNCHES, factor=GRAPH_NODE_NS)]
+        tried.append(Change(COPIES))
+    tried += [Change(HOST), Change(DEVICE), Change(LAUNCHES, factor=GRAPH_NODE_NS)]
     if graph.waiting.size and len(names.apis):
         length_ns = observed.call[graph.waiting]
         waited = np.bincount(names.api[graph.waiting], weights=length_ns, minlength=len(names.apis))
         most = np.argsort(-waited, kind="stable")[:_MOST_WAITS].tolist()
-        found += [Change(WAIT, names.apis[code]) for code in most if waited[code] > 0]
-    return found
+        tried += [Change(WAIT, names.apis[code]) for code in most if waited[code] > 0]
+    return tried
 
 
 def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: RankSteps) -> Marks:
     tails = [np.empty((0, 2), dtype=np.int64)]
-    for place, one in enumerate(windows):
-        tails.append(_tails(edges.ops, one, steps) + np.array([0, place * steps.n]))
+    for place, window in enumerate(windows):
+        tails.append(_tails(edges.ops, window, steps) + np.array([0, place * steps.n]))
     return Marks(
         members=members,
         tails=np.concatenate(tails),
@@ -163,43 +163,43 @@ def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: R
         begin_ops=np.concatenate(
             [
                 np.empty((0, 2), dtype=np.int64),
-                *(_before(edges.ops, one, steps, place) for place, one in enumerate(windows)),
+                *(_before(edges.ops, window, steps, place) for place, window in enumerate(windows)),
             ]
         ),
-        begin_is_start=steps.found is None,
+        begin_is_start=steps.detected is None,
         begin_call=_call_before(edges, steps),
         call_ns=_first_ns(steps),
     )
 
 
-def _tails(ops: PathOps, one: Windows, steps: RankSteps) -> IntArray:
+def _tails(ops: PathOps, window: Windows, steps: RankSteps) -> IntArray:
     """Return the last operation of each step on each stream of a device, with the step."""
-    rows = np.flatnonzero((ops.device_ids[ops.stream] == one.device_id) & (steps.of_op >= 0))
+    rows = np.flatnonzero((ops.device_ids[ops.stream] == window.device_id) & (steps.of_op >= 0))
     last = np.full(ops.stream_ids.size * steps.n, -1, dtype=np.int64)
     last[ops.stream[rows] * steps.n + steps.of_op[rows]] = rows
     known = np.flatnonzero(last >= 0)
-    ended = np.flatnonzero(one.tail >= 0)  # where a stream's operations overlap, not the last
+    ended = np.flatnonzero(window.tail >= 0)  # where a stream's operations overlap, not the last
     pairs = np.concatenate(
         (
             np.column_stack((last[known], known % steps.n)),
-            np.column_stack((one.tail[ended], ended)),
+            np.column_stack((window.tail[ended], ended)),
         )
     )
     return np.unique(pairs, axis=0)
 
 
-def _before(ops: PathOps, one: Windows, steps: RankSteps, place: int) -> IntArray:
+def _before(ops: PathOps, window: Windows, steps: RankSteps, place: int) -> IntArray:
     """Return what the first step of a device begins after, with the place of the device.
 
     The last operation on each stream of what was launched before it; without steps, the operation
     with which it begins.
     """
-    own = np.flatnonzero(ops.device_ids[ops.stream] == one.device_id)
-    begin_ns = int(one.edge_ns[0])
-    if steps.found is None:
-        chosen = own[ops.kept[own] & (ops.start_ns[own] == begin_ns)][:1]
+    device_ops = np.flatnonzero(ops.device_ids[ops.stream] == window.device_id)
+    begin_ns = int(window.edge_ns[0])
+    if steps.detected is None:
+        chosen = device_ops[ops.kept[device_ops] & (ops.start_ns[device_ops] == begin_ns)][:1]
     else:
-        some = own[(steps.of_op[own] < 0) & (ops.end_ns[own] <= begin_ns)]
+        some = device_ops[(steps.of_op[device_ops] < 0) & (ops.end_ns[device_ops] <= begin_ns)]
         last = np.full(ops.stream_ids.size, -1, dtype=np.int64)
         last[ops.stream[some]] = some
         chosen = last[last >= 0]
@@ -208,7 +208,7 @@ def _before(ops: PathOps, one: Windows, steps: RankSteps, place: int) -> IntArra
 
 def _first_ns(steps: RankSteps) -> int:
     """Return when the first step begins on the host; NULL_INT where it does not."""
-    return int(steps.found.start_ns[0]) if steps.found is not None else NULL_INT
+    return int(steps.detected.start_ns[0]) if steps.detected is not None else NULL_INT
 
 
 def _call_before(edges: Edges, steps: RankSteps) -> int:

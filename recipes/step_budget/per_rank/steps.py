@@ -33,13 +33,13 @@ class RankSteps:
         kind: What they are; None where none are found.
         n: How many.
         of_op: Shape (operations,), the step that launched each operation; -1 for none.
-        found: As the finder has them; None where there are none.
+        detected: As the finder has them; None where there are none.
     """
 
     kind: StepKind | None
     n: int
     of_op: IntArray
-    found: Steps | None
+    detected: Steps | None
 
 
 def rank_steps(trace: RankTrace, ops: PathOps, options: Mapping[str, Any]) -> RankSteps:
@@ -73,12 +73,12 @@ def step_marks(
         windows: Shape (steps, 2), their windows on the first device.
         options: steps, skip_warmup, and whether other filters are given.
     """
-    if steps.found is None:
+    if steps.detected is None:
         return (COUNTED,)
     chosen = _chosen(trace, ops, steps, windows, options)
     marks = np.full(steps.n, COUNTED, dtype=object)
-    marks[steps.found.warmup] = WARMUP
-    marks[~steps.found.full] = CUT
+    marks[steps.detected.warmup] = WARMUP
+    marks[~steps.detected.full] = CUT
     marks[~chosen] = FILTERED
     return tuple(marks.tolist())
 

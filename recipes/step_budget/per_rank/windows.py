@@ -55,11 +55,11 @@ def step_windows(ops: PathOps, steps: RankSteps, profiler: IntArray, device_id: 
     """
     rows = np.flatnonzero(ops.device_ids[ops.stream] == device_id)
     end_ns, tail = _last_of_steps(ops, rows, steps)
-    if steps.found is None:
+    if steps.detected is None:
         kept = rows[ops.kept[rows]]
         edge_ns = np.array([ops.start_ns[kept].min(), end_ns[0]], dtype=np.int64)
     else:
-        windows = steps.found.windows_ns(device_id)
+        windows = steps.detected.windows_ns(device_id)
         edge_ns = np.append(windows[:1, 0], windows[:, 1])
     tail = np.where(np.diff(edge_ns) > 0, tail, -1)
     return Windows(device_id, edge_ns, tail, _rungs(ops, rows, profiler, edge_ns))
@@ -68,12 +68,12 @@ def step_windows(ops: PathOps, steps: RankSteps, profiler: IntArray, device_id: 
 def _last_of_steps(ops: PathOps, rows: IntArray, steps: RankSteps) -> tuple[IntArray, IntArray]:
     """Return the end of the last operation of each step, and which one it is; -1 for none."""
     end_ns, tail = np.full(steps.n, _NEVER), np.full(steps.n, -1, dtype=np.int64)
-    own = rows[steps.of_op[rows] >= 0]
-    if not own.size:
+    launched = rows[steps.of_op[rows] >= 0]
+    if not launched.size:
         return end_ns, tail
-    step = steps.of_op[own]
-    np.maximum.at(end_ns, step, ops.end_ns[own])
-    last = own[ops.end_ns[own] == end_ns[step]][::-1]
+    step = steps.of_op[launched]
+    np.maximum.at(end_ns, step, ops.end_ns[launched])
+    last = launched[ops.end_ns[launched] == end_ns[step]][::-1]
     tail[steps.of_op[last]] = last  # of several, the first stays
     return end_ns, tail
 

@@ -111,7 +111,7 @@ def _row(
 def _communicating(paths: JobPaths) -> list[int]:
     """Return the charges that are communication which is not matched with other ranks."""
     charges = paths.charged.charges
-    return [code for code, one in enumerate(charges) if one.kind == COMMUNICATION]
+    return [code for code, charge in enumerate(charges) if charge.kind == COMMUNICATION]
 
 
 def _changes(paths: JobPaths, meetings: Meetings) -> list[tuple[str, Sums]]:
@@ -135,8 +135,8 @@ def _changes(paths: JobPaths, meetings: Meetings) -> list[tuple[str, Sums]]:
         (
             "api",
             [
-                one.detail if kind in _CALLS else None
-                for one, kind in zip(charges, kinds, strict=True)
+                charge.detail if kind in _CALLS else None
+                for charge, kind in zip(charges, kinds, strict=True)
             ],
         ),
         (
@@ -144,13 +144,13 @@ def _changes(paths: JobPaths, meetings: Meetings) -> list[tuple[str, Sums]]:
             [charge.detail or None if charge.kind == HOST_NO_CUDA else None for charge in charges],
         ),
     ]
-    found = [(change, charged.by_charge.by_key(by_charge)) for change, by_charge in keys]
+    changes = [(change, charged.by_charge.by_key(by_charge)) for change, by_charge in keys]
     if len(paths.rows) > 1:
         labels = [rank.file for rank, _ in paths.rows]
-        found.append(("rank", charged.by_rank.by_key(labels)))
-        found.append((STRAGGLER, _stragglers(paths, meetings, labels)))
-    found.append((WAIT, charged.behind_waits.by_key(charged.waits)))
-    return found
+        changes.append(("rank", charged.by_rank.by_key(labels)))
+        changes.append((STRAGGLER, _stragglers(paths, meetings, labels)))
+    changes.append((WAIT, charged.behind_waits.by_key(charged.waits)))
+    return changes
 
 
 def _stragglers(paths: JobPaths, meetings: Meetings, labels: Sequence[str]) -> Sums:
@@ -188,9 +188,9 @@ def _late_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
 def _ends_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
     """Return when steps of the job ended on each rank, on the common clock, (ranks, steps)."""
     ends = np.full(paths.job.step.shape, np.iinfo(np.int64).min)
-    for place, (rank, one) in enumerate(paths.rows):
+    for place, (rank, budget) in enumerate(paths.rows):
         has = np.flatnonzero(paths.job.step[place] >= 0)
-        for device in one.devices if has.size else ():
+        for device in budget.devices if has.size else ():
             common_ns = meetings.common_ns(rank, device.edge_ns)[1:]
             ends[place, has] = np.maximum(ends[place, has], common_ns[paths.job.step[place, has]])
     return ends

@@ -54,10 +54,14 @@ def device_steps(rows: RankRows, meetings: Meetings) -> list[DeviceSteps]:
     """Return the steps of every device of every rank, in order."""
     return [
         DeviceSteps(
-            place, rank, device, _marks(one, device), *_divided(place, rank, one, device, meetings)
+            place,
+            rank,
+            device,
+            _marks(budget, device),
+            *_divided(place, rank, budget, device, meetings),
         )
-        for place, (rank, one) in enumerate(rows)
-        for device in one.devices
+        for place, (rank, budget) in enumerate(rows)
+        for device in budget.devices
     ]
 
 
@@ -93,31 +97,31 @@ def device_columns(steps: list[DeviceSteps], job: Job | None) -> Columns:
 
 def _of_job(steps: list[DeviceSteps], sizes: list[int], job: Job | None) -> Any:
     """Return the step of the job that each step of a device is; null where it is none."""
-    found: list[int | None] = []
-    for one, n in zip(steps, sizes, strict=True):
-        own: list[int | None] = [None] * n
+    numbers: list[int | None] = []
+    for device, n in zip(steps, sizes, strict=True):
+        device_numbers: list[int | None] = [None] * n
         if job is not None:
-            for k, step in enumerate(job.step[one.place].tolist()):
+            for k, step in enumerate(job.step[device.place].tolist()):
                 if step >= 0:
-                    own[step] = k
-        found += own
-    return pd.array(found, dtype="Int64")
+                    device_numbers[step] = k
+        numbers += device_numbers
+    return pd.array(numbers, dtype="Int64")
 
 
-def _marks(one: RankBudget, device: DeviceBudget) -> tuple[str, ...]:
+def _marks(budget: RankBudget, device: DeviceBudget) -> tuple[str, ...]:
     window_ns = np.diff(device.edge_ns)
     return tuple(
         EMPTY if mark == COUNTED and not window else mark
-        for mark, window in zip(one.mark, window_ns.tolist(), strict=True)
+        for mark, window in zip(budget.mark, window_ns.tolist(), strict=True)
     )
 
 
 def _divided(
-    place: int, rank: Rank, one: RankBudget, device: DeviceBudget, meetings: Meetings
+    place: int, rank: Rank, budget: RankBudget, device: DeviceBudget, meetings: Meetings
 ) -> tuple[IntArray, IntArray]:
     """Return time by step and class, and the certain part, of matched communication in parts."""
     time_ns, certain_ns = device.charges.time_ns.copy(), device.charges.certain_ns.copy()
-    passages, forest = device.passages, one.forest
+    passages, forest = device.passages, budget.forest
     of_member = np.append(meetings.of_member[place], -1)
     met = of_member[passages.member]
     rows = np.flatnonzero(met >= 0)

@@ -46,9 +46,11 @@ class Job:
 
 def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | None]:
     """Return the steps of the job, or why there are none."""
-    kind = kind_of_job({place: one.step for place, (_, one) in enumerate(rows)})
+    kind = kind_of_job({place: budget.step for place, (_, budget) in enumerate(rows)})
     others = {} if kind is None else kind.others
-    working = [place for place, (_, one) in enumerate(rows) if one.devices and place not in others]
+    working = [
+        place for place, (_, budget) in enumerate(rows) if budget.devices and place not in others
+    ]
     if not working:
         return None, "no rank has GPU work"
     offsets, reason = _offsets(rows, working, meetings.pairs)
@@ -100,11 +102,11 @@ def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
     end_ns = np.full(steps_n, np.iinfo(np.int64).min)
     rank_of, device_of = np.full((2, steps_n), -1, dtype=np.int64)
     begins = []
-    for place, (rank, one) in enumerate(rows):
+    for place, (rank, budget) in enumerate(rows):
         has = np.flatnonzero(step[place] >= 0)
         if not has.size:
             continue
-        for index, device in enumerate(one.devices):
+        for index, device in enumerate(budget.devices):
             edges = meetings.common_ns(rank, device.edge_ns)
             begins.append(int(edges[0]))
             ends = edges[1:][step[place, has]]
@@ -123,11 +125,11 @@ def _marks(rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray)
     most_n = int(ranks_n.max())
     for k in range(len(marks)):
         there = np.flatnonzero(step[:, k] >= 0).tolist()
-        own = [rows[place][1].mark[step[place, k]] for place in there]
-        found = next((mark for mark in own if mark != COUNTED), COUNTED)
-        if found == COUNTED and ranks_n[k] < most_n:
-            found = PARTIAL
-        if found == COUNTED and wall_ns[k] == 0:
-            found = EMPTY
-        marks[k] = found
+        rank_marks = [rows[place][1].mark[step[place, k]] for place in there]
+        job_mark = next((mark for mark in rank_marks if mark != COUNTED), COUNTED)
+        if job_mark == COUNTED and ranks_n[k] < most_n:
+            job_mark = PARTIAL
+        if job_mark == COUNTED and wall_ns[k] == 0:
+            job_mark = EMPTY
+        marks[k] = job_mark
     return tuple(marks)

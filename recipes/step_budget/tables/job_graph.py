@@ -68,8 +68,8 @@ class JobGraph:
     def weights(self, name: str, transfer: float) -> IntArray:
         """Return the weights of all edges under a change; of a rank that lacks it, unchanged."""
         parts = []
-        for (_, one), kept in zip(self.rows, self.kept, strict=True):
-            column = one.replay.ns[kept, one.replay.column(name)]
+        for (_, budget), kept in zip(self.rows, self.kept, strict=True):
+            column = budget.replay.ns[kept, budget.replay.column(name)]
             # What is not there is the least that fits into what travels.
             absent = column == np.iinfo(column.dtype).min
             parts.append(np.where(absent, NEVER, column.astype(np.int64)))
@@ -79,18 +79,18 @@ class JobGraph:
     def codes(self, name: str) -> Any:
         """Return what most of each edge is under a change, see `RankReplay`."""
         parts = []
-        for (_, one), kept in zip(self.rows, self.kept, strict=True):
-            parts.append(one.replay.code[kept, one.replay.column(name)])
+        for (_, budget), kept in zip(self.rows, self.kept, strict=True):
+            parts.append(budget.replay.code[kept, budget.replay.column(name)])
         n = self.back_ns.size
         return np.concatenate([*parts, np.full(2 * n, TRANSFER, dtype=np.uint8)])
 
 
 def job_graph(rows: RankRows, meetings: Meetings) -> JobGraph:
     """Join the graphs of ranks at their collectives."""
-    first_node = np.cumsum([0, *(one.replay.base_ns.size for _, one in rows)])
+    first_node = np.cumsum([0, *(budget.replay.base_ns.size for _, budget in rows)])
     sources, targets, kept, arrivals = [], [], [], []
-    for place, (_, one) in enumerate(rows):
-        graph, forest, at = one.replay, one.forest, first_node[place]
+    for place, (_, budget) in enumerate(rows):
+        graph, forest, at = budget.replay, budget.forest, first_node[place]
         met = meetings.of_member[place]
         members = np.flatnonzero(met >= 0)
         end = graph.member_end[members]
@@ -108,7 +108,7 @@ def job_graph(rows: RankRows, meetings: Meetings) -> JobGraph:
     nodes_n, met_n = int(first_node[-1]), meetings.last_ns.size
     source = np.concatenate([*sources, start, nodes_n + met])
     target = np.concatenate([*targets, nodes_n + met, end])
-    base = [one.replay.base_ns for _, one in rows]
+    base = [budget.replay.base_ns for _, budget in rows]
     zero = np.zeros(1, dtype=np.int64)
     clock = [meetings.common_ns(rank, zero)[0] for rank, _ in rows] + [0]
     return JobGraph(
@@ -123,7 +123,10 @@ def job_graph(rows: RankRows, meetings: Meetings) -> JobGraph:
         transfer_ns=transfer,
         rank_of=rank,
         begun=np.concatenate(
-            [one.replay.begun + at for (_, one), at in zip(rows, first_node[:-1], strict=True)]
+            [
+                budget.replay.begun + at
+                for (_, budget), at in zip(rows, first_node[:-1], strict=True)
+            ]
         ),
         order=levels(nodes_n + met_n, source, target),
     )

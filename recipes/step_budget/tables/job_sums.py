@@ -86,15 +86,15 @@ class Sums:
 
     def by_key(self, keys: Sequence[Any]) -> dict[Any, tuple[IntArray, IntArray]]:
         """Return time by walk of each key, and the certain part; `keys` are of things, or None."""
-        found: dict[Any, tuple[IntArray, IntArray]] = {}
+        sums: dict[Any, tuple[IntArray, IntArray]] = {}
         groups: dict[Any, list[int]] = {}
         for thing, key in enumerate(keys):
             if key is not None:
                 groups.setdefault(key, []).append(thing)
         for key in sorted(groups, key=str):
             rows = groups[key]
-            found[key] = self.time_ns[rows].sum(axis=0), self.certain_ns[rows].sum(axis=0)
-        return found
+            sums[key] = self.time_ns[rows].sum(axis=0), self.certain_ns[rows].sum(axis=0)
+        return sums
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ class Charged:
         """Return the pieces of one walk, those of 0 ns left out."""
         visits, others = self.trail.visits, self.trail.others
         rows, more = np.flatnonzero(visits[:, 0] == walk), others[others[:, 1] == walk]
-        found = _pieces(self.forests, _codes(self.forests, self.trail), visits, rows, more)
-        kept = found.time_ns > 0
-        return Pieces(*(values[kept] for values in list(vars(found).values())[:7]))
+        pieces = _pieces(self.forests, _codes(self.forests, self.trail), visits, rows, more)
+        kept = pieces.time_ns > 0
+        return Pieces(*(values[kept] for values in list(vars(pieces).values())[:7]))
 
 
 def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged:
@@ -167,8 +167,8 @@ def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged
 
 
 def _charges(forests: Sequence[PathForest], trail: Trail) -> tuple[Charge, ...]:
-    found = {charge for forest in forests for charge in forest.charges} | set(trail.charges)
-    return tuple(sorted(found))
+    charges = {charge for forest in forests for charge in forest.charges} | set(trail.charges)
+    return tuple(sorted(charges))
 
 
 def _codes(forests: Sequence[PathForest], trail: Trail) -> list[IntArray]:
@@ -216,8 +216,8 @@ def _pieces(
     """Return the stretches of some visits, and what belongs to none, in order."""
     parts = []
     for rank in np.unique(visits[rows, 1]).tolist():
-        own = rows[visits[rows, 1] == rank]
-        parts.append(_of_rank(forests[rank], codes[rank], own, visits[own]))
+        rank_visits = rows[visits[rows, 1] == rank]
+        parts.append(_of_rank(forests[rank], codes[rank], rank_visits, visits[rank_visits]))
     if len(others):
         # Before the visit that came next.
         order, before = others[:, 0], np.full(len(others), -1)

@@ -86,9 +86,9 @@ def _places(rows: RankRows, job: Job, there: Any) -> tuple[Any, Any]:
     for place, index, known in zip(
         job.end_rank.tolist(), job.end_device.tolist(), there.tolist(), strict=True
     ):
-        rank, one = rows[place]
+        rank, budget = rows[place]
         ranks.append(rank.number if known else None)
-        devices.append(one.devices[index].device_id if known else None)
+        devices.append(budget.devices[index].device_id if known else None)
     return pd.array(ranks, dtype="Int64"), pd.array(devices, dtype="Int64")
 
 

@@ -144,10 +144,10 @@ def _of_visits(
     top, bottom = np.empty((2, visited.size), dtype=np.int64)
     inferred = np.empty(visited.size, dtype=bool)
     for place in np.unique(rank).tolist():
-        own, at = of_ranks[place], np.flatnonzero(rank == place)
+        segments, at = of_ranks[place], np.flatnonzero(rank == place)
         segment = visited[at]
-        top[at], bottom[at] = own.forest.top_ns[segment], own.bottom_ns[segment]
-        inferred[at] = own.forest.doubtful[own.forest.first[segment + 1] - 1]
+        top[at], bottom[at] = segments.forest.top_ns[segment], segments.bottom_ns[segment]
+        inferred[at] = segments.forest.doubtful[segments.forest.first[segment + 1] - 1]
     return top, bottom, inferred
 
 

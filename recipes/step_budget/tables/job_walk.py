@@ -59,17 +59,17 @@ def follow_job(
 ) -> tuple[Trail, Arrivals]:
     """Follow walks through ranks; return where they went, and who came last."""
     of_ranks = [
-        RankSegments.of(one.forest, members)
-        for (_, one), members in zip(rows, meetings.of_member, strict=True)
+        RankSegments.of(budget.forest, members)
+        for (_, budget), members in zip(rows, meetings.of_member, strict=True)
     ]
     visited: list[int] = []
     legs: list[tuple[int, ...]] = []
     for place, walk in enumerate(walks):
         if walk.rank >= 0:
             _follow(place, walk, rows, meetings, of_ranks, (visited, legs))
-    found = Legs(*np.array(legs, dtype=np.int64).reshape(-1, 7).T)
-    until_ns = np.array([walk.until_ns for walk in walks], dtype=np.int64)[found.walk]
-    return trail_of(rows, meetings, of_ranks, np.array(visited, dtype=np.int64), found, until_ns)
+    all_legs = Legs(*np.array(legs, dtype=np.int64).reshape(-1, 7).T)
+    until_ns = np.array([walk.until_ns for walk in walks], dtype=np.int64)[all_legs.walk]
+    return trail_of(rows, meetings, of_ranks, np.array(visited, dtype=np.int64), all_legs, until_ns)
 
 
 def _follow(
@@ -82,24 +82,24 @@ def _follow(
 ) -> None:
     """Note what one walk visits, and its legs, see `Legs`; its positions follow from these."""
     visited, legs = into
-    device, own = rows[walk.rank][1].devices[walk.device], of_ranks[walk.rank]
+    device, segments = rows[walk.rank][1].devices[walk.device], of_ranks[walk.rank]
     segment, until_ns = int(device.tail[walk.step]), walk.until_ns
     back = int(device.edge_ns[walk.step + 1]) - walk.from_ns
     legs.append((len(visited), place, walk.rank, back, walk.from_ns, walk.from_ns, -1))
     # Broken rows may make a circle; no path visits anything twice.
-    while segment >= 0 and walk.from_ns > until_ns and own.seen[segment] != place:
-        own.seen[segment] = place
-        met = own.met[segment]
+    while segment >= 0 and walk.from_ns > until_ns and segments.seen[segment] != place:
+        segments.seen[segment] = place
+        met = segments.met[segment]
         if met >= 0:
-            left_ns, last_ns = own.top[segment] - back, int(meetings.last_ns[met])
+            left_ns, last_ns = segments.top[segment] - back, int(meetings.last_ns[met])
             rank, member = int(meetings.last_rank[met]), int(meetings.last_member[met])
-            own = of_ranks[rank]
-            back = int(own.forest.member_start_ns[member]) - last_ns
+            segments = of_ranks[rank]
+            back = int(segments.forest.member_start_ns[member]) - last_ns
             legs.append((len(visited), place, rank, back, left_ns, last_ns, met))
             if min(left_ns, last_ns) <= until_ns:
                 break
-            segment = int(own.forest.member_segment[member])
+            segment = int(segments.forest.member_segment[member])
         visited.append(segment)
-        if own.bottom[segment] - back <= until_ns:
+        if segments.bottom[segment] - back <= until_ns:
             break
-        segment = own.next[segment]
+        segment = segments.next[segment]

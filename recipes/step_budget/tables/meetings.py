@@ -40,7 +40,7 @@ class Meetings:
         is_clear: Shape (collectives,), whether clocks are sure who came last.
         pairs: For two ranks, steps of the one minus those of the other in the collectives that
             they had together: value and how often.
-        found: What the members were matched by.
+        collectives: What the members were matched by.
     """
 
     of_member: tuple[IntArray, ...]
@@ -51,39 +51,41 @@ class Meetings:
     last_member: IntArray
     is_clear: IntArray
     pairs: Mapping[tuple[int, int], tuple[int, float]]
-    found: MatchedCollectives
+    collectives: MatchedCollectives
 
     def common_ns(self, rank: Rank, at_ns: IntArray) -> IntArray:
         """Return instants of a rank's profile on the common clock."""
-        return self.found.common_ns(self.found.clock_of[rank.key.path], at_ns)
+        return self.collectives.common_ns(self.collectives.clock_of[rank.key.path], at_ns)
 
 
-def meet(rows: RankRows, found: MatchedCollectives) -> Meetings:
+def meet(rows: RankRows, collectives: MatchedCollectives) -> Meetings:
     """Return what ranks did together.
 
     Args:
         rows: The ranks, in order.
-        found: Their collectives.
+        collectives: Their collectives.
     """
     place = {rank.key: index for index, (rank, _) in enumerate(rows)}
-    of_member = [np.full(one.forest.member_start_ns.size, -1, np.int64) for _, one in rows]
+    of_member = [np.full(budget.forest.member_start_ns.size, -1, np.int64) for _, budget in rows]
     starts = [np.zeros_like(item) for item in of_member]
     parts: list[IntArray] = []
     differences: dict[tuple[int, int], list[IntArray]] = {}
     begun = 0
-    for one in found.sequences:
-        if one.confidence == LOW_CONFIDENCE or not len(one):
+    for sequence in collectives.sequences:
+        if sequence.confidence == LOW_CONFIDENCE or not len(sequence):
             continue
-        ranks = [place[found.devices[owner].rank.key] for owner in one.owners]
-        members = _members(one, found, [rows[rank][1].forest for rank in ranks])
-        known = one.waits.met & (members >= 0).all(axis=0)
+        ranks = [place[collectives.devices[owner].rank.key] for owner in sequence.owners]
+        members = _members(sequence, collectives, [rows[rank][1].forest for rank in ranks])
+        known = sequence.waits.met & (members >= 0).all(axis=0)
         n = int(known.sum())
-        root_ns = found.coarse_ns[found.clocks[found.devices[one.owners[0]].clock].root]
-        for rank, member, start in zip(ranks, members, one.start_ns, strict=True):
+        root_ns = collectives.coarse_ns[
+            collectives.clocks[collectives.devices[sequence.owners[0]].clock].root
+        ]
+        for rank, member, start in zip(ranks, members, sequence.start_ns, strict=True):
             of_member[rank][member[known]] = np.arange(begun, begun + n)
             starts[rank][member[known]] = start[known] + root_ns
         begun += n
-        parts.append(_arrivals(one, root_ns, ranks, members)[:, known])
+        parts.append(_arrivals(sequence, root_ns, ranks, members)[:, known])
         _add_differences(differences, ranks, members[:, known], rows)
     arrivals = np.concatenate([np.empty((5, 0), dtype=np.int64), *parts], axis=1)
     last_ns, median_ns, last_rank, last_member, is_clear = arrivals
@@ -96,16 +98,20 @@ def meet(rows: RankRows, found: MatchedCollectives) -> Meetings:
         last_member=last_member,
         is_clear=is_clear,
         pairs={pair: _usual(np.concatenate(some)) for pair, some in differences.items()},
-        found=found,
+        collectives=collectives,
     )
 
 
-def _members(one: Sequenced, found: MatchedCollectives, forests: Sequence[PathForest]) -> IntArray:
+def _members(
+    sequence: Sequenced, collectives: MatchedCollectives, forests: Sequence[PathForest]
+) -> IntArray:
     """Return the member of each rank in each collective, shape (ranks, collectives); -1: none."""
     members = []
-    for lane, rows, forest in zip(one.matched.lanes, one.matched.rows, forests, strict=True):
-        device = found.devices[lane.owner]
-        back_ns = found.coarse_ns[device.clock]
+    for lane, rows, forest in zip(
+        sequence.matched.lanes, sequence.matched.rows, forests, strict=True
+    ):
+        device = collectives.devices[lane.owner]
+        back_ns = collectives.coarse_ns[device.clock]
         start, end = lane.track.start_ns[rows] - back_ns, lane.track.end_ns[rows] - back_ns
         first = np.searchsorted(forest.member_start_ns, start)
         member = np.full(start.shape, -1, dtype=np.int64)
@@ -120,14 +126,16 @@ def _members(one: Sequenced, found: MatchedCollectives, forests: Sequence[PathFo
     return np.stack(members)
 
 
-def _arrivals(one: Sequenced, root_ns: int, ranks: Sequence[int], members: IntArray) -> IntArray:
+def _arrivals(
+    sequence: Sequenced, root_ns: int, ranks: Sequence[int], members: IntArray
+) -> IntArray:
     """Return when the last and the median rank came, which is last, its member, if clear."""
-    late = one.waits.late
-    clear = one.waits.late_by_ns >= one.residual_ns
+    late = sequence.waits.late
+    clear = sequence.waits.late_by_ns >= sequence.residual_ns
     return np.stack(
         (
-            one.waits.last_start_ns + root_ns,
-            np.sort(np.stack(one.start_ns), axis=0)[(len(ranks) - 1) // 2] + root_ns,
+            sequence.waits.last_start_ns + root_ns,
+            np.sort(np.stack(sequence.start_ns), axis=0)[(len(ranks) - 1) // 2] + root_ns,
             np.array(ranks, dtype=np.int64)[late],
             np.take_along_axis(members, late[None, :], axis=0)[0],
             clear.astype(np.int64),

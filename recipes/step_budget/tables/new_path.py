@@ -28,22 +28,22 @@ class NewPath:
     certain_ns: int
 
 
-def new_path(found: Replays, column: int, codes: Any, first: int, last: int) -> NewPath:
+def new_path(replays: Replays, column: int, codes: Any, first: int, last: int) -> NewPath:
     """Walk back from the end of a step to the begin of another.
 
     Args:
-        found: The replays.
+        replays: The replays.
         column: Which of them.
         codes: Shape (edges,), see `nsys_llm.analyses.replay.condensed`.
         first: The step whose begin ends the walk.
         last: The step with whose end it begins.
     """
-    edge_of = _held_by(found, column)
-    times = found.at_ns[:, column] + found.graph.clock_ns
-    at_ns, source = times.data, found.graph.source.data
-    steps = found.edge_ns[: last + 2, column].tolist()
+    edge_of = _held_by(replays, column)
+    times = replays.at_ns[:, column] + replays.graph.clock_ns
+    at_ns, source = times.data, replays.graph.source.data
+    steps = replays.edge_ns[: last + 2, column].tolist()
     time_ns, certain_ns, doubt, step = [0] * len(CLASS_NAMES), 0, False, last
-    node, begin_ns = int(found.last[last, column]), steps[first]
+    node, begin_ns = int(replays.last[last, column]), steps[first]
     while node >= 0 and at_ns[node] > begin_ns and edge_of[node] >= 0:
         while at_ns[node] <= steps[step]:
             step, doubt = step - 1, False
@@ -57,13 +57,13 @@ def new_path(found: Replays, column: int, codes: Any, first: int, last: int) -> 
     return NewPath(np.array(time_ns, dtype=np.int64), certain_ns)
 
 
-def _held_by(found: Replays, column: int) -> Any:
+def _held_by(replays: Replays, column: int) -> Any:
     """Return the edge that told the time of each node, -1 for none, shape (nodes,)."""
-    graph, order = found.graph, found.graph.order
+    graph, order = replays.graph, replays.graph.order
     reported = np.full(graph.base_ns.size, -1, dtype=np.int64)
-    at_ns = found.at_ns[:, column]
+    at_ns = replays.at_ns[:, column]
     edges, sizes = order.edges, np.diff(order.first)
-    ways = at_ns[graph.source[edges]] + found.ns[edges, column]
+    ways = at_ns[graph.source[edges]] + replays.ns[edges, column]
     # Where a late rank counts as the median one, its own way is longer than what counts.
     ways[ways > at_ns[graph.target[edges]]] = NEVER
     some = np.flatnonzero(sizes)

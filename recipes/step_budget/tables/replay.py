@@ -48,7 +48,7 @@ def replays(
     rows: RankRows, meetings: Meetings, job: Job, changes: Sequence[Change]
 ) -> Replays | str:
     """Replay the job; return why that is not possible where it is not."""
-    reasons = {one.replay.reason for _, one in rows if one.replay.reason}
+    reasons = {budget.replay.reason for _, budget in rows if budget.replay.reason}
     if reasons:
         return sorted(reasons)[0]
     graph = job_graph(rows, meetings)
@@ -100,17 +100,17 @@ def _edges(
     ends = np.full((len(rows), steps_n, columns_n), np.iinfo(np.int64).min)
     nodes = np.full(ends.shape, -1, dtype=np.int64)
     begins = []
-    for place, (rank, one) in enumerate(rows):
+    for place, (rank, budget) in enumerate(rows):
         has = np.flatnonzero(job.step[place] >= 0)
         step = job.step[place, has]
-        for index, device in enumerate(one.devices if has.size else ()):
+        for index, device in enumerate(budget.devices if has.size else ()):
             back = meetings.common_ns(rank, device.edge_ns) - device.edge_ns
             first = int(graph.first_node[place])
-            begins.append(at_ns[first + one.replay.begins_from + index] + back[0])
-            node = first + one.replay.ends_from + index * len(one.mark) + step
-            found = at_ns[node] + back[1:][step, None]
-            later = found > ends[place, has]
-            ends[place, has] = np.where(later, found, ends[place, has])
+            begins.append(at_ns[first + budget.replay.begins_from + index] + back[0])
+            node = first + budget.replay.ends_from + index * len(budget.mark) + step
+            ended_ns = at_ns[node] + back[1:][step, None]
+            later = ended_ns > ends[place, has]
+            ends[place, has] = np.where(later, ended_ns, ends[place, has])
             nodes[place, has] = np.where(later, node[:, None], nodes[place, has])
     _clamp(ends, rows, late)
     rank_of = ends.argmax(axis=0)

@@ -54,7 +54,7 @@ def tabulate(
     class_rows = columns.pop("step_classes") + _device_class_rows(steps)
     columns["step_classes"] = _columns("step_classes", class_rows)
     manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), found) for name, found in columns.items()}
+    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _of_job(
@@ -70,7 +70,7 @@ def _of_job(
     walks = step_walks(job)
     zero_ns = int(meetings.common_ns(rows[0][0], np.zeros(1, dtype=np.int64))[0])
     trail, arrivals = follow_job(rows, meetings, walks)
-    charged = add_up(trail, [one.forest for _, one in rows], len(walks))
+    charged = add_up(trail, [budget.forest for _, budget in rows], len(walks))
     paths = JobPaths(rows, job, walks, charged, arrivals, zero_ns)
     ceilings = ceiling_columns(paths, meetings)
     replayed, lost = replay_tables(paths, meetings, ceilings, options)
@@ -89,18 +89,18 @@ def _edge_columns(
     return {
         "rank": [rank.number for rank, _ in rows],
         "file": [rank.file for rank, _ in rows],
-        "step": [one.step and one.step.name for _, one in rows],
-        "step_unit": [one.step and one.step.unit for _, one in rows],
-        "step_source": [one.step and one.step.source for _, one in rows],
-        "steps_n": [len(one.mark) for _, one in rows],
-        "wait_rows": [one.has_wait_rows for _, one in rows],
-        "event_rows": [one.has_event_rows for _, one in rows],
-        "opaque_launches_n": [one.opaque_launches_n for _, one in rows],
-        "clock_error_ns": [one.clock_error_ns for _, one in rows],
-        "repeated_copies_n": [one.copies.copies_n for _, one in rows],
-        "repeated_bytes": [one.copies.size_bytes for _, one in rows],
-        "repeated_ns": [one.copies.time_ns for _, one in rows],
-        "collectives_n": [one.forest.member_start_ns.size for _, one in rows],
+        "step": [budget.step and budget.step.name for _, budget in rows],
+        "step_unit": [budget.step and budget.step.unit for _, budget in rows],
+        "step_source": [budget.step and budget.step.source for _, budget in rows],
+        "steps_n": [len(budget.mark) for _, budget in rows],
+        "wait_rows": [budget.has_wait_rows for _, budget in rows],
+        "event_rows": [budget.has_event_rows for _, budget in rows],
+        "opaque_launches_n": [budget.opaque_launches_n for _, budget in rows],
+        "clock_error_ns": [budget.clock_error_ns for _, budget in rows],
+        "repeated_copies_n": [budget.copies.copies_n for _, budget in rows],
+        "repeated_bytes": [budget.copies.size_bytes for _, budget in rows],
+        "repeated_ns": [budget.copies.time_ns for _, budget in rows],
+        "collectives_n": [budget.forest.member_start_ns.size for _, budget in rows],
         "matched_n": [int((members >= 0).sum()) for members in meetings.of_member],
         "reason": [reason for _ in rows],
         "replay_reason": [lost for _ in rows],

@@ -18,7 +18,9 @@ from ..partials import BudgetPartial
 
 def collectives(partial: BudgetPartial) -> CollectivesPartial:
     """Return the communication kernels of all ranks."""
-    return CollectivesPartial({key: one.lanes for key, one in partial.ranks.items() if one.lanes})
+    return CollectivesPartial(
+        {key: budget.lanes for key, budget in partial.ranks.items() if budget.lanes}
+    )
 
 
 def matched(
@@ -43,8 +45,8 @@ def wall_details(
     """Return what is known of the idle time and the communication of each device."""
     details: dict[WallKey, dict[str, Mapping[str, int]]] = {
         (key, device.device_id): dict(idle_details(device.idle_ns))
-        for key, one in partial.ranks.items()
-        for device in one.devices
+        for key, budget in partial.ranks.items()
+        for device in budget.devices
         if device.idle_ns is not None
     }
     for place, parts in communication_details(matched(partial, ranks, options), walls).items():

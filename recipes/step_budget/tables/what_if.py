@@ -55,23 +55,24 @@ def replay_tables(
     if counted.size:
         asked = [parse_change(text) for text in options["what_if"] or ()]
         named = _named(paths, meetings, {*_changes(paths, ceilings), *asked})
-        found = replays(paths.rows, meetings, paths.job, named)
-        if isinstance(found, str):
-            reason = REASONS[found]
+        replay = replays(paths.rows, meetings, paths.job, named)
+        if isinstance(replay, str):
+            reason = REASONS[replay]
         else:
-            rows["replay"], off_pct = _residuals(paths, found)
+            rows["replay"], off_pct = _residuals(paths, replay)
             if off_pct > MOST_RESIDUAL_PCT:
                 reason = REASONS["residual"]
             else:
-                told = _what_if(paths, found, named)
+                tried = _what_if(paths, replay, named)
                 shown = {change: change for change in asked}
                 if options["anonymize"]:
                     # A name that the job does not have is a text of whoever typed it.
                     hidden = unnamed([change.text for change in asked])
-                    shown |= {one: hidden[one.text] for one in asked if one not in named}
-                told += [_nothing(paths, shown[change]) for change in {*asked} - {*named}]
+                    unknown = [change for change in asked if change not in named]
+                    shown |= {change: hidden[change.text] for change in unknown}
+                tried += [_nothing(paths, shown[change]) for change in {*asked} - {*named}]
                 texts = {change.text for change in shown.values()}
-                rows["what_if"] = sorted(told, key=lambda row: _place(row, texts))
+                rows["what_if"] = sorted(tried, key=lambda row: _place(row, texts))
     return {name: _columns(name, some) for name, some in rows.items()}, reason
 
 
@@ -89,7 +90,7 @@ def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, 
 def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Change]:
     """Return the changes of something that the job has."""
     labels = {rank.file for rank, _ in paths.rows}
-    columns = {name for _, one in paths.rows for name in one.replay.columns}
+    columns = {name for _, budget in paths.rows for name in budget.replay.columns}
 
     def has(change: Change) -> bool:
         if change.what == RANK:
@@ -105,13 +106,13 @@ def _changes(paths: JobPaths, ceilings: Columns) -> set[Change]:
     """Return what is tried: of ranks, what any of them has; of the job, transfer and late ranks."""
     names = {
         name
-        for _, one in paths.rows
-        for name in one.replay.columns
+        for _, budget in paths.rows
+        for name in budget.replay.columns
         if name not in ("", USUAL) and not name.startswith((LEAST, MOST))
     }
-    found = {parse_change(name) for name in names}
+    tried = {parse_change(name) for name in names}
     if len(paths.rows) > 1:
-        found.add(Change(TRANSFER, factor=_TRANSFER))
+        tried.add(Change(TRANSFER, factor=_TRANSFER))
         rows = zip(
             ceilings["change"],
             ceilings["name"],
@@ -124,14 +125,14 @@ def _changes(paths: JobPaths, ceilings: Columns) -> set[Change]:
             for change, name, path_ns, wall_ns in rows
             if change == STRAGGLER and 100 * path_ns >= _LEAST_LATE_PCT * wall_ns
         ]
-        found |= {Change(RANK, name) for name in late[:_MOST_LATE]}
-    return found
+        tried |= {Change(RANK, name) for name in late[:_MOST_LATE]}
+    return tried
 
 
-def _residuals(paths: JobPaths, found: Replays) -> tuple[list[dict[str, Any]], float]:
+def _residuals(paths: JobPaths, replay: Replays) -> tuple[list[dict[str, Any]], float]:
     """Return the rows of the table replay, and by how much steps are off in all, percent."""
     wall_ns = paths.wall_ns
-    replayed_ns = np.diff(found.edge_ns[:, found.names.index(USUAL)])
+    replayed_ns = np.diff(replay.edge_ns[:, replay.names.index(USUAL)])
     off_ns = replayed_ns - wall_ns
     rows = [
         {
@@ -150,16 +151,16 @@ def _residuals(paths: JobPaths, found: Replays) -> tuple[list[dict[str, Any]], f
     return rows, 100.0 * int(np.abs(off_ns[counted]).sum()) / total if total else 0.0
 
 
-def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list[dict[str, Any]]:
+def _what_if(paths: JobPaths, replay: Replays, changes: Sequence[Change]) -> list[dict[str, Any]]:
     counted = paths.job.counted
     now_ns = float(paths.wall_ns[counted].mean())
     rows = []
     for place, change in enumerate(changes, start=2):
-        then_ns = float(np.diff(found.edge_ns[:, place])[counted].mean())
+        then_ns = float(np.diff(replay.edge_ns[:, place])[counted].mean())
         path = new_path(
-            found, place, found.graph.codes(change.text), int(counted[0]), int(counted[-1])
+            replay, place, replay.graph.codes(change.text), int(counted[0]), int(counted[-1])
         )
-        least_ns, most_ns = _between(found, change, counted)
+        least_ns, most_ns = _between(replay, change, counted)
         total = int(path.time_ns.sum())
         limit = int(path.time_ns.argmax())
         rows.append(
@@ -182,13 +183,13 @@ def _what_if(paths: JobPaths, found: Replays, changes: Sequence[Change]) -> list
 
 
 def _between(
-    found: Replays, change: Change, counted: IntArray
+    replays: Replays, change: Change, counted: IntArray
 ) -> tuple[float | None, float | None]:
     """Return between what a mean step is, as far as lags are that held nothing back; else nulls."""
     names = [change.text, f"{LEAST}{change.text}", f"{MOST}{change.text}"]
-    if names[-1] not in found.names:
+    if names[-1] not in replays.names:
         return None, None
-    edge_ns = found.edge_ns[:, [found.names.index(name) for name in names]]
+    edge_ns = replays.edge_ns[:, [replays.names.index(name) for name in names]]
     first, last = int(counted[0]), int(counted[-1])
     between = np.setdiff1d(np.arange(first, last + 1), counted)
     # Where a step begins is as open as where it ends.

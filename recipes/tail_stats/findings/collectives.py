@@ -84,22 +84,22 @@ def collective_waits(
     """
     waits = [
         wait
-        for _, own in members.groupby("communicator", sort=True)
-        if not {gpu_of(row) for row in records(own)} & set(late)
-        for wait in _longest(tables, walls, records(own))
+        for _, group in members.groupby("communicator", sort=True)
+        if not {gpu_of(row) for row in records(group)} & set(late)
+        for wait in _longest(tables, walls, records(group))
     ]
     return sorted(waits, key=lambda wait: -wait.gain.gain_pct)
 
 
-def _longest(tables: Tables, walls: Walls, own: list[Record]) -> list[Wait]:
+def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
     """Return the longest wait in one communicator, where clocks let one know."""
-    doubt_ns = int(own[0]["collectives_n"]) * int(own[0]["residual_ns"])
+    doubt_ns = int(members[0]["collectives_n"]) * int(members[0]["residual_ns"])
     waits = []
-    for row in own:
+    for row in members:
         waiting_ns = int(row["suffered_wait_ns"]) - int(row["suffered_profiler_ns"])
         if waiting_ns > 2 * doubt_ns:
-            others = [item for item in own if item is not row]
-            worst = max(others, key=lambda one: one["caused_wait_ns"])
+            others = [item for item in members if item is not row]
+            worst = max(others, key=lambda member: member["caused_wait_ns"])
             gain = _gain(tables, walls, row, waiting_ns)
             waits.append(Wait(row, worst, waiting_ns, gain, _called(tables, row)))
     return sorted(waits, key=lambda wait: -wait.gain.gain_pct)[:1]
@@ -118,15 +118,15 @@ def _gain(tables: Tables, walls: Walls, row: Record, waiting_ns: int) -> Gain:
 def exposed_waiting_ns(tables: Tables, rank: int, device_id: int) -> int | None:
     """Return the waiting of a GPU beside which nothing computes; None if it is not known."""
     wall = tables["wall"]
-    own = wall[(wall["rank"] == rank) & (wall["device_id"] == device_id)]
-    own = own[(own["wall_class"] == COMMUNICATION) & own["detail"].notna()]
-    return int(own.loc[own["detail"] == WAITING, "time_ns"].sum()) if len(own) else None
+    rows = wall[(wall["rank"] == rank) & (wall["device_id"] == device_id)]
+    rows = rows[(rows["wall_class"] == COMMUNICATION) & rows["detail"].notna()]
+    return int(rows.loc[rows["detail"] == WAITING, "time_ns"].sum()) if len(rows) else None
 
 
 def _called(tables: Tables, row: Record) -> str:
     sequences = tables["communicators"]
-    own = sequences[sequences["communicator"] == row["communicator"]]
-    operations = set(own.loc[own["collectives_n"] > 0, "operation"])
+    rows = sequences[sequences["communicator"] == row["communicator"]]
+    operations = set(rows.loc[rows["collectives_n"] > 0, "operation"])
     operation = operations.pop() if len(operations) == 1 else _COLLECTIVES
     return _PLURALS.get(operation, _COLLECTIVES)
 
@@ -187,22 +187,22 @@ def remarks_on_collectives(tables: Tables, members: pd.DataFrame) -> list[Findin
 def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
     """Say so where the clocks are less exact than the lateness is large."""
     unclear = ranks[(ranks["unclear_n"] > ranks["late_n"]) & (ranks["residual_ns"] > 0)]
-    found = []
-    for name, own in unclear.groupby("communicator", sort=True):
-        row = first_record(own)
+    reported = []
+    for name, group in unclear.groupby("communicator", sort=True):
+        row = first_record(group)
         if not int(row["wait_ns"]):
             continue
-        found.append(
+        reported.append(
             RULES["clocks_too_uncertain"].finding(
                 details=f"Their clocks agree to {format_ns(row['residual_ns'])}, and on "
-                f"{len(own)} of {int(row['ranks_n'])} ranks most latenesses are below that.",
+                f"{len(group)} of {int(row['ranks_n'])} ranks most latenesses are below that.",
                 fields={"communicator": quoted(name)},
                 evidence=cells("stragglers", row, _MEMBER, ("residual_ns", "ranks_n")),
-                numbers={"unclear_ranks_n": len(own)},
+                numbers={"unclear_ranks_n": len(group)},
                 impact_ns=int(row["wait_ns"]),
             )
         )
-    return found
+    return reported
 
 
 def _few(members: pd.DataFrame) -> list[Finding]:
@@ -210,13 +210,13 @@ def _few(members: pd.DataFrame) -> list[Finding]:
     few = members[
         (members["pattern"] == INCONCLUSIVE) & (members["collectives_n"] < LEAST_COLLECTIVES)
     ]
-    found = []
-    for name, own in few.groupby("communicator", sort=True):
-        row = first_record(own)
+    reported = []
+    for name, group in few.groupby("communicator", sort=True):
+        row = first_record(group)
         time_ns = int(row["span_ns"]) * int(row["ranks_n"])
         if 100 * int(row["wait_ns"]) < WAITING_PCT * time_ns or not time_ns:
             continue
-        found.append(
+        reported.append(
             RULES["few_collectives"].finding(
                 details=f"They have {counted(int(row['collectives_n']), 'collective')} in which "
                 f"all ranks meet; a pattern needs {LEAST_COLLECTIVES}.",
@@ -226,7 +226,7 @@ def _few(members: pd.DataFrame) -> list[Finding]:
                 impact_ns=int(row["wait_ns"]),
             )
         )
-    return found
+    return reported
 
 
 def _uncertain(sequences: pd.DataFrame) -> list[Finding]:

@@ -56,18 +56,18 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
     rows = rows[~rows["communication"].astype(bool) & (rows["outlier_excess_ns"] > 0)]
-    own = [
+    candidates = [
         row
         for row in records(rows.sort_values("outlier_excess_ns", ascending=False, kind="stable"))
         if (row["name"], row["config"]) not in modes and gpu_of(row) not in named
     ]
-    lost = ((row, _lost_ns(row)) for row in own[:_LOOKED_AT])
+    lost = ((row, _lost_ns(row)) for row in candidates[:_LOOKED_AT])
     every = [
         SlowLaunches(row, lost_ns, _gain(tables, walls, row, lost_ns))
         for row, lost_ns in lost
         if lost_ns > 0
     ]
-    every.sort(key=lambda one: -one.gain.gain_pct)
+    every.sort(key=lambda slow: -slow.gain.gain_pct)
     by_config = grouped([{**item.row, "slow": item} for item in every], "name", "config")
     return [alike[0]["slow"] for alike in by_config.values()]
 
@@ -89,19 +89,19 @@ def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]
     return [_tail(tables, item) for item in slow[:MOST]]
 
 
-def _tail(tables: Tables, one: SlowLaunches) -> Finding:
-    row = one.row
+def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
+    row = slow.row
     listed = records(of_launches(tables["outliers"], row))
     share_pct = 100.0 * row["outliers_n"] / row["launches_n"]
     rule = RULES["slow_launches"]
     words, numbers = _context(listed)
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
     return rule.finding(
-        gain=replace(one.gain, tail_pct=_tail_pct(tables, row, listed)),
+        gain=replace(slow.gain, tail_pct=_tail_pct(tables, row, listed)),
         details=f"In configuration {quoted(row['config'])}, {format_count(row['outliers_n'])} of "
         f"{counted(row['launches_n'], 'launch', 'launches')} take over twice the median of "
         f"{format_ns(row['all_p50_ns'])}: p99 {format_ns(row['p99_ns'])}, longest "
-        f"{format_ns(row['max_ns'])}, {format_ns(one.lost_ns)} beyond the median in all.{words}",
+        f"{format_ns(row['max_ns'])}, {format_ns(slow.lost_ns)} beyond the median in all.{words}",
         fields={
             "kernel": quoted(shortened(row["name"])),
             "share": format_percent(share_pct),
@@ -113,7 +113,7 @@ def _tail(tables: Tables, one: SlowLaunches) -> Finding:
             _PLACE,
             ("outliers_n", "launches_n", "all_p50_ns", "p99_ns", "max_ns"),
         ),
-        numbers={"share_pct": share_pct, "lost_ns": one.lost_ns, **numbers},
+        numbers={"share_pct": share_pct, "lost_ns": slow.lost_ns, **numbers},
         case=_case(row, listed),
         culprit=f"kernel:{row['name']}",
         rank=row["rank"],
@@ -121,7 +121,7 @@ def _tail(tables: Tables, one: SlowLaunches) -> Finding:
         name=row["name"],
         window_ns=(row["longest_start_ns"], row["longest_start_ns"] + row["max_ns"]),
         record=rule.record if unmarked else None,
-        impact_ns=round(one.lost_ns),
+        impact_ns=round(slow.lost_ns),
     )
 
 

@@ -129,17 +129,17 @@ def _slow_at_times(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reaso
 
 def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
     """Return the reason where the GPU of the late rank has nothing to run while the others wait."""
-    own, others = _devices(tables, row)
-    if own is None or not others or not own["window_ns"]:
+    late_device, others = _devices(tables, row)
+    if late_device is None or not others or not late_device["window_ns"]:
         return None
     usual = median(other["idle_ns"] / other["window_ns"] for other in others)
-    more_ns = own["idle_ns"] - usual * own["window_ns"]
+    more_ns = late_device["idle_ns"] - usual * late_device["window_ns"]
     work_ns = median(other["total_ns"] for other in others)
     late_ns = int(row["late_by_ns"])
-    if own["total_ns"] - work_ns >= _EXPLAINS * late_ns or more_ns < _EXPLAINS * late_ns:
+    if late_device["total_ns"] - work_ns >= _EXPLAINS * late_ns or more_ns < _EXPLAINS * late_ns:
         return None
     rank, device_id = int(row["rank"]), int(row["device_id"])
-    idle_pct = 100.0 * own["idle_ns"] / own["window_ns"]
+    idle_pct = 100.0 * late_device["idle_ns"] / late_device["window_ns"]
     return Reason(
         "its host is late",
         f"Its GPU is idle for {format_percent(idle_pct)} of its window, "
@@ -153,22 +153,22 @@ def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
 
 
 def _more_work(tables: Tables, walls: Walls, row: Record, most_ns: int) -> Reason | None:
-    own, others = _devices(tables, row)
-    if own is None or not others:
+    late_device, others = _devices(tables, row)
+    if late_device is None or not others:
         return None
     usual_ns = median(other["total_ns"] for other in others)
-    more_ns = own["total_ns"] - usual_ns
+    more_ns = late_device["total_ns"] - usual_ns
     if more_ns < _EXPLAINS * int(row["late_by_ns"]) or more_ns <= 0:
         return None
     even_ns = more_ns * (row["ranks_n"] - 1) / row["ranks_n"]
     return Reason(
         f"kernels for {format_ns(more_ns)} more",
-        f"Kernels other than communication take {format_ns(own['total_ns'])} on it and "
+        f"Kernels other than communication take {format_ns(late_device['total_ns'])} on it and "
         f"{format_ns(usual_ns)} on the median of the others.",
         "which kernels only this rank launches, or more often than the others (`rank_tails`), and "
         "spread them over the ranks",
         _gain(walls, row, min(even_ns, most_ns)),
-        cells("tail_ranks", own, _PLACE, ("total_ns",)),
+        cells("tail_ranks", late_device, _PLACE, ("total_ns",)),
         {"more_ns": more_ns, "usual_ns": usual_ns},
     )
 
@@ -188,7 +188,9 @@ def _devices(tables: Tables, row: Record) -> tuple[Record | None, list[Record]]:
     """Return the row of tail_ranks of a device, and those of the others that ran anything."""
     devices = records(tables["tail_ranks"])
     place = (row["rank"], row["device_id"])
-    own = next(
+    late_device = next(
         (device for device in devices if (device["rank"], device["device_id"]) == place), None
     )
-    return own, [device for device in devices if device is not own and device["window_ns"]]
+    return late_device, [
+        device for device in devices if device is not late_device and device["window_ns"]
+    ]

@@ -71,10 +71,10 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     every = every[~every["communication"].astype(bool)]
     chosen = _is_of(every, rank)
     excess_ns = _excess_ns(every[chosen], every[~chosen])
-    own = every[chosen & (every["others_p50_ns"] > 0).fillna(False)]
-    sums = own.assign(
-        own_ns=own["launches_n"] * own["p50_ns"],
-        usual_ns=own["launches_n"] * own["others_p50_ns"],
+    compared = every[chosen & (every["others_p50_ns"] > 0).fillna(False)]
+    sums = compared.assign(
+        own_ns=compared["launches_n"] * compared["p50_ns"],
+        usual_ns=compared["launches_n"] * compared["others_p50_ns"],
     )
     kernels = sums.groupby("name", sort=True)[["own_ns", "usual_ns"]].sum().astype("float64")
     kernels = kernels[kernels["own_ns"] >= _TELLING_SHARE * kernels["own_ns"].sum()]
@@ -97,19 +97,23 @@ def _longer_pct(tables: Tables, rank: Record, ratio: float) -> float:
     than the others, which says nothing of their pace, that of the launches.
     """
     devices = tables["tail_ranks"].groupby("rank", sort=True)[["total_ns", "launches_n"]].sum()
-    own, others = devices.loc[rank["rank"]], devices.drop(rank["rank"])
+    rank_sums, others = devices.loc[rank["rank"]], devices.drop(rank["rank"])
     usual_n = others["launches_n"].median()
     others_ns = others["total_ns"].tolist()
-    if others.empty or abs(own["launches_n"] - usual_n) > _SAME_LAUNCHES * usual_n:
+    if others.empty or abs(rank_sums["launches_n"] - usual_n) > _SAME_LAUNCHES * usual_n:
         return 100.0 * (ratio - 1)
-    return longer_pct(int(own["total_ns"]), others_ns) if any(others_ns) else 0.0
+    return longer_pct(int(rank_sums["total_ns"]), others_ns) if any(others_ns) else 0.0
 
 
-def _excess_ns(own: pd.DataFrame, others: pd.DataFrame) -> int:
+def _excess_ns(rank_rows: pd.DataFrame, others: pd.DataFrame) -> int:
     keys = ["name", "config"]
     usual = others[keys].assign(usual_ns=_usual_means(others))
     usual_ns = usual.groupby(keys)["usual_ns"].median().reset_index()
-    both = own[[*keys, "launches_n"]].assign(own_ns=_usual_means(own)).merge(usual_ns, on=keys)
+    both = (
+        rank_rows[[*keys, "launches_n"]]
+        .assign(own_ns=_usual_means(rank_rows))
+        .merge(usual_ns, on=keys)
+    )
     return round(float(((both["own_ns"] - both["usual_ns"]) * both["launches_n"]).sum()))
 
 

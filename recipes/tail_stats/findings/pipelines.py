@@ -85,15 +85,17 @@ def stage_pairs(tables: Tables) -> frozenset[str]:
 def find_pipelines(tables: Tables) -> list[Pipeline]:
     """Return all pipelines, in the order of their first ranks."""
     pairs = _pairs(tables)
-    found = []
+    pipelines = []
     for stages, _ in _chains(pairs):
         names = {frozenset(ends): name for name, ends in pairs.items()}
         along = [names[frozenset(two)] for two in pairwise(stages)]
         if _is_staggered(along, tables):
-            own = frozenset(name for name, ends in pairs.items() if set(ends) <= set(stages))
-            ends = {name: pairs[name] for name in own}
-            found.append(_pipeline(stages, ends, tables))
-    return sorted([*found, *_couples(tables)], key=lambda one: one.stages)
+            chain_names = frozenset(
+                name for name, ends in pairs.items() if set(ends) <= set(stages)
+            )
+            ends = {name: pairs[name] for name in chain_names}
+            pipelines.append(_pipeline(stages, ends, tables))
+    return sorted([*pipelines, *_couples(tables)], key=lambda pipeline: pipeline.stages)
 
 
 def _couples(tables: Tables) -> list[Pipeline]:
@@ -132,10 +134,10 @@ def _chains(
 ) -> list[tuple[tuple[Stage, ...], bool]]:
     """Return sets of stages of which each has two neighbors at most, in order, and if closed."""
     near: dict[Stage, set[Stage]] = {}
-    for one, other in pairs.values():
-        near.setdefault(one, set()).add(other)
-        near.setdefault(other, set()).add(one)
-    left, found = set(near), []
+    for stage, other in pairs.values():
+        near.setdefault(stage, set()).add(other)
+        near.setdefault(other, set()).add(stage)
+    left, chains = set(near), []
     while left:
         ends = [stage for stage in left if len(near[stage]) == 1]
         walk, ahead = [], [min(_joined(min(ends or left), near) & set(ends or left))]
@@ -145,25 +147,27 @@ def _chains(
         every = _joined(walk[0], near)
         left -= every
         if len(walk) == len(every) >= LEAST_STAGES and all(len(near[s]) <= 2 for s in every):
-            found.append((tuple(walk), walk[0] in near[walk[-1]]))
-    return sorted(found)
+            chains.append((tuple(walk), walk[0] in near[walk[-1]]))
+    return sorted(chains)
 
 
 def _joined(stage: Stage, near: Mapping[Stage, set[Stage]]) -> set[Stage]:
     """Return all stages that are linked with one."""
-    found, ahead = {stage}, [stage]
+    joined, ahead = {stage}, [stage]
     while ahead:
-        new = near[ahead.pop()] - found
-        found |= new
+        new = near[ahead.pop()] - joined
+        joined |= new
         ahead += new
-    return found
+    return joined
 
 
 def _is_staggered(along: Sequence[str], tables: Tables) -> bool:
     """Return whether each pair begins later and ends earlier than the one before, or after."""
-    found = tables["collectives"]
-    found = found[found["operation"] == SEND_RECV].groupby("communicator")["last_end_ns"]
-    first, last, n = (found.agg(how).reindex(along) for how in ("min", "max", "count"))
+    collectives = tables["collectives"]
+    end_ns = collectives[collectives["operation"] == SEND_RECV].groupby("communicator")[
+        "last_end_ns"
+    ]
+    first, last, n = (end_ns.agg(how).reindex(along) for how in ("min", "max", "count"))
     least_ns = _STAGGER * float(((last - first) / n).median())
     begins, ends = first.diff().iloc[1:], last.diff().iloc[1:]
     down = bool((begins >= least_ns).all() and (ends <= -least_ns).all())

@@ -63,12 +63,12 @@ def slow_rank_findings(
     rows = [row for row in ranks if row["launches_n"] and gpu_of(row) not in named]
     slow = [row for row in rows if (row["p50_others_p50"] or 0.0) >= SLOW_RATIO]
     slow.sort(key=lambda row: -row["p50_others_p50"])
-    found = [
+    reported = [
         _slow(tables, walls, row, pace_of(tables, row), late_ns.get(gpu_of(row)))
         for row in slow[:MOST]
     ]
     others = [row for row in rows if row not in slow]
-    return [*found, *_concentrated(tables, walls, ranks, others, late_ns)]
+    return [*reported, *_concentrated(tables, walls, ranks, others, late_ns)]
 
 
 def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
@@ -164,7 +164,7 @@ def _concentrated(
 def burst_findings(tables: Tables, walls: Walls, named: Collection[Gpu]) -> list[Finding]:
     """Return the costliest bursts; those that recur on the same ranks are one finding."""
     rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
-    found = [
+    reported = [
         finding
         for alike in grouped(rows, "ranks", "rank", "device_id").values()
         for finding in (
@@ -173,7 +173,7 @@ def burst_findings(tables: Tables, walls: Walls, named: Collection[Gpu]) -> list
             else [_burst(tables, walls, row) for row in alike]
         )
     ]
-    return sorted(found, key=lambda one: -one.impact_ns)[:MOST]
+    return sorted(reported, key=lambda finding: -finding.impact_ns)[:MOST]
 
 
 def _listed_gain(tables: Tables, walls: Walls, row: Record, gain_ns: float) -> Gain:

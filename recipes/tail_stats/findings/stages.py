@@ -36,64 +36,65 @@ def pipeline_findings(tables: Tables, walls: Walls) -> list[Finding]:
     ]
 
 
-def _bubble(tables: Tables, walls: Walls, one: Pipeline) -> Finding:
+def _bubble(tables: Tables, walls: Walls, pipeline: Pipeline) -> Finding:
     # The stage with the shortest bubble sets the pace: with less work than it has nothing ends.
-    at = min(range(len(one.stages)), key=lambda place: (one.bubbles_ns[place], place))
-    rank, device_id = one.stages[at]
-    least, most = min(one.compute_ns), max(one.compute_ns)
-    gain = walls.gain(rank, device_id, one.bubbles_ns[at], (COMMUNICATION, IDLE), basis="idle")
+    at = min(range(len(pipeline.stages)), key=lambda place: (pipeline.bubbles_ns[place], place))
+    rank, device_id = pipeline.stages[at]
+    least, most = min(pipeline.compute_ns), max(pipeline.compute_ns)
+    gain = walls.gain(rank, device_id, pipeline.bubbles_ns[at], (COMMUNICATION, IDLE), basis="idle")
     return RULES["pipeline_bubble"].finding(
         gain=with_steps(tables, rank, device_id, gain),
-        details=f"{_seen(one)} A stage computes for {format_ns(least)} to {format_ns(most)} of "
-        f"{format_ns(one.window_ns)}. Rank {rank} has the shortest bubble, "
-        f"{format_ns(one.bubbles_ns[at])}.",
-        fields={"stages_n": len(one.stages), "share": format_percent(one.bubble_pct)},
+        details=f"{_seen(pipeline)} A stage computes for {format_ns(least)} to {format_ns(most)} "
+        f"of {format_ns(pipeline.window_ns)}. Rank {rank} has the shortest bubble, "
+        f"{format_ns(pipeline.bubbles_ns[at])}.",
+        fields={"stages_n": len(pipeline.stages), "share": format_percent(pipeline.bubble_pct)},
         numbers={
-            "stages_n": len(one.stages),
-            "bubble_pct": one.bubble_pct,
-            "bubble_ns": one.bubbles_ns[at],
+            "stages_n": len(pipeline.stages),
+            "bubble_pct": pipeline.bubble_pct,
+            "bubble_ns": pipeline.bubbles_ns[at],
             "least_compute_ns": least,
             "most_compute_ns": most,
-            "window_ns": one.window_ns,
-            "pairs_n": len(one.pairs),
-            "transfers_n": one.transfers_n,
-            "turns_pct": one.turns_pct or 0.0,
+            "window_ns": pipeline.window_ns,
+            "pairs_n": len(pipeline.pairs),
+            "transfers_n": pipeline.transfers_n,
+            "turns_pct": pipeline.turns_pct or 0.0,
         },
-        culprit=f"pipeline:{one.ranks}",
-        ranks=tuple(stage[0] for stage in one.stages),
+        culprit=f"pipeline:{pipeline.ranks}",
+        ranks=tuple(stage[0] for stage in pipeline.stages),
         rank=rank,
         device_id=device_id,
-        impact_ns=one.bubbles_ns[at],
+        impact_ns=pipeline.bubbles_ns[at],
     )
 
 
-def _seen(one: Pipeline) -> str:
+def _seen(pipeline: Pipeline) -> str:
     """Say what shows that it is a pipeline."""
-    if one.turns_pct is not None:
+    if pipeline.turns_pct is not None:
         return (
-            f"Ranks {quoted(one.ranks)} send and receive ({format_count(one.transfers_n)} matched "
-            f"transfers), and launch {format_percent(one.turns_pct)} of their kernels in turn: "
-            "between two transfers one computes while the other waits."
+            f"Ranks {quoted(pipeline.ranks)} send and receive "
+            f"({format_count(pipeline.transfers_n)} matched transfers), and launch "
+            f"{format_percent(pipeline.turns_pct)} of their kernels in turn: between two transfers "
+            "one computes while the other waits."
         )
     return (
-        f"Ranks {quoted(one.ranks)} send and receive in a chain "
-        f"({counted(len(one.pairs), 'pair')}, {format_count(one.transfers_n)} matched transfers), "
-        "and down the chain each pair begins later and ends earlier."
+        f"Ranks {quoted(pipeline.ranks)} send and receive in a chain "
+        f"({counted(len(pipeline.pairs), 'pair')}, {format_count(pipeline.transfers_n)} matched "
+        "transfers), and down the chain each pair begins later and ends earlier."
     )
 
 
-def _slow_stage(tables: Tables, walls: Walls, one: Pipeline) -> list[Finding]:
-    at = max(range(len(one.stages)), key=lambda place: (one.compute_ns[place], -place))
-    others = [ns for place, ns in enumerate(one.compute_ns) if place != at]
+def _slow_stage(tables: Tables, walls: Walls, pipeline: Pipeline) -> list[Finding]:
+    at = max(range(len(pipeline.stages)), key=lambda place: (pipeline.compute_ns[place], -place))
+    others = [ns for place, ns in enumerate(pipeline.compute_ns) if place != at]
     usual_ns = median(others)
-    ratio = one.compute_ns[at] / max(usual_ns, 1)
+    ratio = pipeline.compute_ns[at] / max(usual_ns, 1)
     if ratio < SLOW_STAGE_RATIO:
         return []
-    rank, device_id = one.stages[at]
-    more_ns = one.compute_ns[at] - usual_ns
+    rank, device_id = pipeline.stages[at]
+    more_ns = pipeline.compute_ns[at] - usual_ns
     slow = pace_of(tables, {"rank": rank, "device_id": device_id}).excess_ns >= _SLOW_GPU * more_ns
     # Layers that move to the others come back with an even share.
-    gain_ns = more_ns if slow else more_ns * len(others) / len(one.stages)
+    gain_ns = more_ns if slow else more_ns * len(others) / len(pipeline.stages)
     several = len(others) > 1
     whom = f"the median of the {len(others)} other stages" if several else "the other stage"
     return [
@@ -101,14 +102,14 @@ def _slow_stage(tables: Tables, walls: Walls, one: Pipeline) -> list[Finding]:
             gain=with_steps(
                 tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,))
             ),
-            details=f"{format_ns(one.compute_ns[at])} of kernels other than communication, "
+            details=f"{format_ns(pipeline.compute_ns[at])} of kernels other than communication, "
             f"{format_ns(usual_ns)} on {whom}.",
             fields={
                 "rank": rank,
                 "more": format_percent(100 * (ratio - 1)),
                 "others": "others" if several else "other",
             },
-            evidence=_cells(tables, one.stages[at], "total_ns"),
+            evidence=_cells(tables, pipeline.stages[at], "total_ns"),
             numbers={
                 "more_pct": 100 * (ratio - 1),
                 "usual_ns": usual_ns,
@@ -123,19 +124,19 @@ def _slow_stage(tables: Tables, walls: Walls, one: Pipeline) -> list[Finding]:
     ]
 
 
-def _late_hosts(tables: Tables, walls: Walls, one: Pipeline) -> list[Finding]:
+def _late_hosts(tables: Tables, walls: Walls, pipeline: Pipeline) -> list[Finding]:
     """Return the stages whose GPUs ran nothing for longer than the schedule leaves them idle.
 
     Where no kernel waits for the next step's first microbatch, a stage is idle from its last one
     on: the longer, the later it is in the chain, by as much from stage to stage. Of two stages
     nothing says how much that is.
     """
-    found = []
-    for at in range(len(one.stages) if len(one.stages) >= LEAST_STAGES else 0):
-        usual_ns = _idle_by_schedule(one.idle_ns, at)
-        if 100.0 * (one.idle_ns[at] - usual_ns) >= LATE_STAGE_PCT * max(one.window_ns, 1):
-            found.append(_late_host(tables, walls, one, at, usual_ns))
-    return found
+    reported = []
+    for at in range(len(pipeline.stages) if len(pipeline.stages) >= LEAST_STAGES else 0):
+        usual_ns = _idle_by_schedule(pipeline.idle_ns, at)
+        if 100.0 * (pipeline.idle_ns[at] - usual_ns) >= LATE_STAGE_PCT * max(pipeline.window_ns, 1):
+            reported.append(_late_host(tables, walls, pipeline, at, usual_ns))
+    return reported
 
 
 def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
@@ -146,18 +147,18 @@ def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
     return max(near, 2 * near - next_ns)
 
 
-def _late_host(tables: Tables, walls: Walls, one: Pipeline, at: int, usual_ns: int) -> Finding:
-    rank, device_id = one.stages[at]
-    more_ns = one.idle_ns[at] - usual_ns
+def _late_host(tables: Tables, walls: Walls, pipeline: Pipeline, at: int, usual_ns: int) -> Finding:
+    rank, device_id = pipeline.stages[at]
+    more_ns = pipeline.idle_ns[at] - usual_ns
     gain = walls.gain(rank, device_id, more_ns, (IDLE,), basis="idle", is_bound=False)
     return RULES["late_stage"].finding(
         gain=with_steps(tables, rank, device_id, gain),
-        details=f"It ran nothing for {format_ns(one.idle_ns[at])} of "
-        f"{format_ns(one.window_ns)}; by the schedule, as the stages beside it have it, that would "
-        f"be {format_ns(usual_ns)} at most.",
+        details=f"It ran nothing for {format_ns(pipeline.idle_ns[at])} of "
+        f"{format_ns(pipeline.window_ns)}; by the schedule, as the stages beside it have it, that "
+        f"would be {format_ns(usual_ns)} at most.",
         fields={"rank": rank, "more": format_ns(more_ns)},
-        evidence=_cells(tables, one.stages[at], "idle_ns"),
-        numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns, "window_ns": one.window_ns},
+        evidence=_cells(tables, pipeline.stages[at], "idle_ns"),
+        numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns, "window_ns": pipeline.window_ns},
         culprit=f"rank:{rank}",
         rank=rank,
         device_id=device_id,
@@ -167,5 +168,5 @@ def _late_host(tables: Tables, walls: Walls, one: Pipeline, at: int, usual_ns: i
 
 def _cells(tables: Tables, stage: Stage, column: str) -> tuple[Evidence, ...]:
     ranks = tables["tail_ranks"]
-    own = ranks[(ranks["rank"] == stage[0]) & (ranks["device_id"] == stage[1])]
-    return cells("tail_ranks", records(own)[0], _PLACE, (column,))
+    rows = ranks[(ranks["rank"] == stage[0]) & (ranks["device_id"] == stage[1])]
+    return cells("tail_ranks", records(rows)[0], _PLACE, (column,))

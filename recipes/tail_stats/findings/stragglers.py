@@ -76,10 +76,10 @@ def late_ranks(members: pd.DataFrame) -> tuple[list[Record], frozenset[Gpu]]:
 
 
 def _passes_on(
-    row: Record, own: Sequence[Record], late_in: dict[tuple[object, ...], list[Record]]
+    row: Record, rank_rows: Sequence[Record], late_in: dict[tuple[object, ...], list[Record]]
 ) -> bool:
     """Return whether a late rank waited as long for another late one in another communicator."""
-    for other in own:
+    for other in rank_rows:
         blamed = [
             item
             for item in late_in.get((other["communicator"],), ())
@@ -146,7 +146,8 @@ def _longest_wait(tables: Tables, walls: Walls, row: Record) -> Record:
         if gpu_of(record) != gpu_of(row)
     ]
     return max(
-        others, key=lambda one: one["suffered_wait_ns"] / max(walls.span_ns(*gpu_of(one)), 1)
+        others,
+        key=lambda record: record["suffered_wait_ns"] / max(walls.span_ns(*gpu_of(record)), 1),
     )
 
 

@@ -98,15 +98,15 @@ class Timeline:
             member: Shape (n,), which operations are of the class.
         """
         start_ns, end_ns = self.start_ns[member], self.end_ns[member]
-        found = _between(self.start_ns[place], self.end_ns[place], start_ns, end_ns)
+        beside_ns = _between(self.start_ns[place], self.end_ns[place], start_ns, end_ns)
         # One that is of the class runs all of its own time, so count where two of them do.
         itself = member[place]
         if itself.any():
             rows = place[itself]
-            found[itself] = _between(
+            beside_ns[itself] = _between(
                 self.start_ns[rows], self.end_ns[rows], *_twice(start_ns, end_ns)
             )
-        return found
+        return beside_ns
 
     def longest_beside(self, place: IntArray) -> tuple[IntArray, IntArray]:
         """Return which other operation ran longest beside each one, and how long; -1 and 0: none.

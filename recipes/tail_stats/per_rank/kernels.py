@@ -137,8 +137,8 @@ def map_kernels(
     counts = ValueCounts.from_values(_chosen(row, inside), _chosen(durations, inside))
     place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
     # A filter leaves some keys without a launch: they stay behind.
-    own, key = distinct_codes(place)
-    keys = tuple(launches.keys[value] for value in own.tolist())
+    kept_keys, key = distinct_codes(place)
+    keys = tuple(launches.keys[value] for value in kept_keys.tolist())
     groups = _Groups(devices[used // max(keys_n, 1)], key, row, counts)
     instances, tails = concurrently(
         len(launches.rows),
@@ -147,7 +147,7 @@ def map_kernels(
         ),
         lambda: _tails(trace, launches, inside, keys, groups, steps),
     )
-    numbers = {**instances.numbers, "key": np.searchsorted(own, instances.numbers["key"])}
+    numbers = {**instances.numbers, "key": np.searchsorted(kept_keys, instances.numbers["key"])}
     instances = replace(instances, numbers=numbers)
     return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
 

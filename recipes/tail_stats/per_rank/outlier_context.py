@@ -117,9 +117,11 @@ def _range_texts(
     if not rows.size:
         return texts
     thread = trace.tables["api_calls"]["global_tid"][launched["launch_row"][rows]]
-    found = innermost_events(events, at_ns[rows], thread, _last_end(trace))
-    inside = found >= 0
-    texts[rows[inside]] = [event_text(events, row, trace.strings) for row in found[inside].tolist()]
+    event_rows = innermost_events(events, at_ns[rows], thread, _last_end(trace))
+    inside = event_rows >= 0
+    texts[rows[inside]] = [
+        event_text(events, row, trace.strings) for row in event_rows[inside].tolist()
+    ]
     return texts
 
 

@@ -79,8 +79,8 @@ def time_parts(
         windows_ns: For each device its rows, and where its window begins and ends.
     """
     chosen = _chosen_rows(moments)
-    own = np.full(moments.n.size, -1, dtype=np.int64)
-    own[chosen] = np.arange(chosen.size)
+    chosen_place = np.full(moments.n.size, -1, dtype=np.int64)
+    chosen_place[chosen] = np.arange(chosen.size)
     part = np.zeros(row.size, dtype=np.int64)
     for rows, window_ns in windows_ns:
         edges = part_edges(window_ns)
@@ -88,8 +88,8 @@ def time_parts(
         bounds = np.concatenate(([0], np.searchsorted(start_ns, edges[1:-1]), [row.size]))
         of_window = np.repeat(np.arange(edges.size - 1), np.diff(bounds))
         part = of_window if len(windows_ns) == 1 else np.where(np.isin(row, rows), of_window, part)
-    kept = np.flatnonzero(own[row] >= 0)
-    code = own[row[kept]] * MOST_PARTS + part[kept]
+    kept = np.flatnonzero(chosen_place[row] >= 0)
+    code = chosen_place[row[kept]] * MOST_PARTS + part[kept]
     counts = ValueCounts.from_values(code, duration_ns[kept])
     groups_n = chosen.size * MOST_PARTS
     by_part = counts.moments(groups_n)

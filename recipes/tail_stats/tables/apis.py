@@ -40,11 +40,11 @@ def api_columns(apis: ApiTails, ranks: Sequence[Rank]) -> dict[str, Columns]:
     net, net_order = counts.moments(len(names)), counts.order_statistics(len(names))
     twice = twice_medians(net_order)
     place = {name: index for index, name in enumerate(names)}
-    codes = [np.array([place[name] for name in one.names], dtype=np.int64) for _, one in parts]
+    codes = [np.array([place[name] for name in tails.names], dtype=np.int64) for _, tails in parts]
     usual_twice, usual = _usual(counts, parts, codes, len(names))
     loading = [
-        beyond_medians(one.loading.widened(), usual_twice[code], len(code))
-        for (_, one), code in zip(parts, codes, strict=True)
+        beyond_medians(tails.loading.widened(), usual_twice[code], len(code))
+        for (_, tails), code in zip(parts, codes, strict=True)
     ]
     loads = _loading(parts, loading)
     everywhere = np.where(net.n > 0, twice / 2, np.nan)
@@ -63,18 +63,19 @@ def _usual(
     what they take longer is told against the others, however many of all calls they are.
     """
     setting_up = [
-        _first_or_loading(one).regrouped(code) for (_, one), code in zip(parts, codes, strict=True)
+        _first_or_loading(tails).regrouped(code)
+        for (_, tails), code in zip(parts, codes, strict=True)
     ]
     usual = counts.without(ValueCounts.merge(setting_up))
     twice = twice_medians(usual.order_statistics(names_n))
     return twice, np.where(usual.moments(names_n).n > 0, twice / 2, np.nan)
 
 
-def _first_or_loading(one: RankApiTails) -> ValueCounts:
+def _first_or_loading(tails: RankApiTails) -> ValueCounts:
     """Return the calls of a rank that are the first of their function, or load a kernel."""
-    loading = one.loading.widened()
-    alone = np.flatnonzero((one.first_ns != NULL_INT) & (one.first_loads == 0))
-    net_ns = one.first_ns[alone] - one.first_profiler_ns[alone]
+    loading = tails.loading.widened()
+    alone = np.flatnonzero((tails.first_ns != NULL_INT) & (tails.first_loads == 0))
+    net_ns = tails.first_ns[alone] - tails.first_profiler_ns[alone]
     return ValueCounts.merge([loading, ValueCounts.from_values(alone, net_ns)])
 
 
@@ -90,9 +91,11 @@ def _over_all(
     moments, order = counts.moments(n), counts.order_statistics(n)
     usual, loads = usual_loads
     code = joined(list(codes))
-    total_ns = summed(code, joined([one.total_ns for _, one in parts]), n)
+    total_ns = summed(code, joined([tails.total_ns for _, tails in parts]), n)
     beyond = beyond_medians(apis.net.counts, twice, n)
-    called = joined([own[one.moments.n > 0] for own, (_, one) in zip(codes, parts, strict=True)])
+    called = joined(
+        [rank_code[tails.moments.n > 0] for rank_code, (_, tails) in zip(codes, parts, strict=True)]
+    )
     columns = {
         "api": list(names),
         "class": [classify_api(name) for name in names],
@@ -106,7 +109,7 @@ def _over_all(
             counted=_CALLS,
             judged=judged,
         ),
-        "profiler_ns": summed(code, joined([one.profiler_ns for _, one in parts]), n),
+        "profiler_ns": summed(code, joined([tails.profiler_ns for _, tails in parts]), n),
         "net_max_ns": _longest(judged[0]),
         "usual_p50_ns": usual,
         **_loading_columns(*(summed(code, load, n) for load in loads)),
@@ -121,40 +124,40 @@ def _by_rank(
     everywhere: _Floats,
     usual_loads: _Loads,
 ) -> Columns:
-    rows_n = [len(one.names) for _, one in parts]
+    rows_n = [len(tails.names) for _, tails in parts]
     code = joined(list(codes))
     usual, loads = usual_loads
     beyond = [
-        beyond_medians(one.counts.widened(), twice[own], len(own))
-        for (_, one), own in zip(parts, codes, strict=True)
+        beyond_medians(tails.counts.widened(), twice[rank_code], len(rank_code))
+        for (_, tails), rank_code in zip(parts, codes, strict=True)
     ]
-    rank_ns = np.array([int(one.total_ns.sum()) for _, one in parts], dtype=np.int64)
-    net = Moments.joined([one.net for _, one in parts])
+    rank_ns = np.array([int(tails.total_ns.sum()) for _, tails in parts], dtype=np.int64)
+    net = Moments.joined([tails.net for _, tails in parts])
     rich = tail_columns(
-        Moments.joined([one.moments for _, one in parts]),
-        OrderStatistics.joined([one.order for _, one in parts]),
-        joined([one.total_ns for _, one in parts]),
+        Moments.joined([tails.moments for _, tails in parts]),
+        OrderStatistics.joined([tails.order for _, tails in parts]),
+        joined([tails.total_ns for _, tails in parts]),
         np.repeat(rank_ns, rows_n),
         Beyond.joined(beyond),
         counted=_CALLS,
-        judged=(net, OrderStatistics.joined([one.net_order for _, one in parts])),
+        judged=(net, OrderStatistics.joined([tails.net_order for _, tails in parts])),
     )
     instants = ("first_start_ns", "first_ns", "first_profiler_ns", "longest_start_ns")
-    names = [name for _, one in parts for name in one.names]
+    names = [name for _, tails in parts for name in tails.names]
     columns = {
         "rank": [rank.number for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
         "file": [rank.file for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
         "api": names,
         "class": [classify_api(name) for name in names],
         **rich,
-        "profiler_ns": joined([one.profiler_ns for _, one in parts]),
+        "profiler_ns": joined([tails.profiler_ns for _, tails in parts]),
         "net_max_ns": _longest(net),
         "all_p50_ns": everywhere[code],
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere[code]),
         "usual_p50_ns": usual[code],
         **_loading_columns(*loads),
         **{
-            name: nullable(joined([getattr(one, name) for _, one in parts]))
+            name: nullable(joined([getattr(tails, name) for _, tails in parts]))
             for name in (*instants, "net_longest_start_ns")
         },
     }
@@ -167,7 +170,7 @@ def _longest(moments: Moments) -> pd.arrays.IntegerArray:
 
 def _loading(parts: _Parts, beyond: Sequence[Beyond]) -> tuple[IntArray, IntArray, IntArray]:
     """Return number, time, and twice the time beyond the median of loading calls, by row."""
-    moments = [one.loading.widened().moments(len(one.names)) for _, one in parts]
+    moments = [tails.loading.widened().moments(len(tails.names)) for _, tails in parts]
     return (
         joined([moment.n for moment in moments]),
         joined([moment.total for moment in moments]),

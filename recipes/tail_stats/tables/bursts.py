@@ -73,13 +73,17 @@ def find_bursts(start_ns: IntArray, end_ns: IntArray, busy_ns: int) -> list[Burs
     likely = np.flatnonzero((log < np.log(LARGEST_CHANCE)) & (count >= _LEAST_EVENTS))
     chosen = _apart(likely[np.lexsort((likely, log[likely]))].tolist(), count)
     reach = np.maximum.accumulate(end_ns)
-    found = []
+    bursts = []
     for first in chosen:
         low, high = _grown(start_ns, first, first + int(count[first]), busy_ns / events_n)
         length_ns = int(reach[high - 1] - start_ns[low])
         expected = events_n * length_ns / busy_ns
-        found.append(Burst(low, high - low, expected, float(np.exp(log[first]))))
-    return [one for nth, one in enumerate(found) if nth == 0 or one.first >= _end(found[nth - 1])]
+        bursts.append(Burst(low, high - low, expected, float(np.exp(log[first]))))
+    return [
+        burst
+        for nth, burst in enumerate(bursts)
+        if nth == 0 or burst.first >= _end(bursts[nth - 1])
+    ]
 
 
 def _grown(start_ns: IntArray, low: int, high: int, mean_ns: float) -> tuple[int, int]:

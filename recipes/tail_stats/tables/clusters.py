@@ -79,7 +79,7 @@ class _Found:
 
 
 def cluster_columns(
-    found: Instances,
+    instances: Instances,
     durations: ValueCounts,
     medians: Medians,
     ranks: Sequence[Rank],
@@ -91,7 +91,7 @@ def cluster_columns(
     """Return the table outlier_clusters, most excess first.
 
     Args:
-        found: All outliers that were kept, see `per_rank.instances`.
+        instances: All outliers that were kept, see `per_rank.instances`.
         durations: Of all launches by key.
         medians: Over all ranks.
         ranks: Those with GPU work, in order.
@@ -102,8 +102,8 @@ def cluster_columns(
     """
     outliers_n = beyond_medians(durations, medians.twice, len(medians.keys)).outliers_n
     rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.modes & ~medians.communication
-    states = states_of(found)
-    chosen = found.take(rare[found.numbers["key"]] & (states == "steady"))
+    states = states_of(instances)
+    chosen = instances.take(rare[instances.numbers["key"]] & (states == "steady"))
     rows = outlier_columns(chosen, medians, ranks, offsets_ns)
     place = {rank.number: index for index, rank in enumerate(ranks)}
     owner = np.array([place[number] for number in rows["rank"]], dtype=np.int64)
@@ -112,7 +112,7 @@ def cluster_columns(
     events = _events(chosen, owner, medians, parts)
     clusters = _clusters(events, owner, busy_ns, offsets_ns)
     cells = [_row(cluster, rows, owner, ranks) for cluster in clusters]
-    cells.sort(key=lambda one: (-one["excess_ns"], one["rank"], one["window_start_ns"]))
+    cells.sort(key=lambda cell: (-cell["excess_ns"], cell["rank"], cell["window_start_ns"]))
     return {name: [cell[name] for cell in cells[:most]] for name in _COLUMNS}
 
 
@@ -120,8 +120,8 @@ def _events(chosen: Instances, owner: IntArray, medians: Medians, parts: RankPar
     """Return the outliers as events, with how many launches there are of what each one launches."""
     keys_n = max(len(medians.keys), 1)
     launched = [
-        (place, one.device_id, medians.codes(one.keys)[one.key], one.moments.n)
-        for place, (_, one) in enumerate(parts)
+        (place, tails.device_id, medians.codes(tails.keys)[tails.key], tails.moments.n)
+        for place, (_, tails) in enumerate(parts)
     ]
     devices, _ = distinct_codes(joined([device_id for _, device_id, _, _ in launched]))
     code = joined(
@@ -133,8 +133,8 @@ def _events(chosen: Instances, owner: IntArray, medians: Medians, parts: RankPar
     launches_n = joined([n for *_, n in launched])
     order = np.argsort(code, kind="stable")
     device = np.searchsorted(devices, chosen.numbers["device_id"])
-    own = (owner * max(devices.size, 1) + device) * keys_n + chosen.numbers["key"]
-    row = order[np.searchsorted(code[order], own)]
+    launch_code = (owner * max(devices.size, 1) + device) * keys_n + chosen.numbers["key"]
+    row = order[np.searchsorted(code[order], launch_code)]
     return _Events(
         chosen.numbers["start_ns"],
         chosen.numbers["duration_ns"],
@@ -176,13 +176,13 @@ def _clusters(
 def _bursts(rows: IntArray, events: _Events, busy_ns: int) -> list[_Found]:
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     starts = events.start_ns[rows]
-    found = []
+    bursts = []
     for burst in find_bursts(starts, starts + events.duration_ns[rows], busy_ns):
         selected = rows[burst.first : burst.first + burst.events_n]
         chance = max(burst.chance, _chance_among_launches(selected, rows, events, burst, busy_ns))
         if chance < LARGEST_CHANCE:
-            found.append(_Found(selected, replace(burst, chance=chance)))
-    return found
+            bursts.append(_Found(selected, replace(burst, chance=chance)))
+    return bursts
 
 
 def _chance_among_launches(
@@ -216,13 +216,13 @@ def _chance_among_launches(
     return windows_n(rows.size, busy_ns) * math.exp(log)
 
 
-def _row(one: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> dict[str, Any]:
+def _row(cluster: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> dict[str, Any]:
     """Return a row; its window is that of the rank with the most outliers, in that rank's clock."""
-    frame = pd.DataFrame({name: pd.Series(rows[name])[one.rows] for name in _USED})
-    who, counts = np.unique(owner[one.rows], return_counts=True)
+    frame = pd.DataFrame({name: pd.Series(rows[name])[cluster.rows] for name in _USED})
+    who, counts = np.unique(owner[cluster.rows], return_counts=True)
     rank = ranks[int(who[counts.argmax()])]
-    own = frame[frame["rank"] == rank.number]
-    by_device = own.groupby("device_id", sort=True)["excess_ns"].sum()
+    rank_rows = frame[frame["rank"] == rank.number]
+    by_device = rank_rows.groupby("device_id", sort=True)["excess_ns"].sum()
     excess_ns = frame.groupby("name", sort=True)["excess_ns"].sum()
     numbers = sorted(int(number) for number in frame["rank"].unique())
     return {
@@ -232,11 +232,11 @@ def _row(one: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> 
         "ranks_n": len(numbers),
         "ranks": ", ".join(map(str, numbers[:_MOST_RANKS]))
         + (", ..." if len(numbers) > _MOST_RANKS else ""),
-        "window_start_ns": int(own["start_ns"].min()),
-        "window_end_ns": int(own["end_ns"].max()),
-        "outliers_n": one.burst.events_n,
-        "expected": one.burst.expected,
-        "chance": one.burst.chance,
+        "window_start_ns": int(rank_rows["start_ns"].min()),
+        "window_end_ns": int(rank_rows["end_ns"].max()),
+        "outliers_n": cluster.burst.events_n,
+        "expected": cluster.burst.expected,
+        "chance": cluster.burst.chance,
         "kernels_n": len(excess_ns),
         "name": str(excess_ns.idxmax()),
         "excess_ns": int(frame["excess_ns"].sum()),

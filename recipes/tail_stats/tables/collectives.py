@@ -28,28 +28,28 @@ def declared(table: str) -> list[str]:
     return [column.name for column in load_manifest("tail_stats").table(table).columns]
 
 
-def sequence_columns(found: MatchedCollectives) -> Columns:
+def sequence_columns(collectives: MatchedCollectives) -> Columns:
     """Return one row a sequence of collectives that at least two ranks have."""
-    turns = turns_pct(found)
+    turns = turns_pct(collectives)
     rows = [
-        {**_sequence(number, one, found), "turns_pct": _turns(one, turns)}
-        for number, one in enumerate(found.sequences)
+        {**_sequence(number, sequence, collectives), "turns_pct": _turns(sequence, turns)}
+        for number, sequence in enumerate(collectives.sequences)
     ]
     return {name: [row[name] for row in rows] for name in declared("communicators")}
 
 
 def collective_columns(
-    found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
+    collectives: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
 ) -> Columns:
     """Return one row a collective that all ranks of its communicator have, in order of time.
 
     Args:
-        found: All of them.
+        collectives: All of them.
         delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
     """
     parts = [
-        _collectives(number, one, found, late)
-        for number, (one, late) in enumerate(zip(found.sequences, delays, strict=True))
+        _collectives(number, sequence, collectives, late)
+        for number, (sequence, late) in enumerate(zip(collectives.sequences, delays, strict=True))
     ]
     columns = {name: _together([part[name] for part in parts]) for name in declared("collectives")}
     if not parts:
@@ -58,16 +58,16 @@ def collective_columns(
     return {name: values[order] for name, values in columns.items()}
 
 
-def coverage_columns(found: MatchedCollectives) -> Columns:
+def coverage_columns(collectives: MatchedCollectives) -> Columns:
     """Return one row a device and operation: matched + cut + unmatched + over limit = all."""
-    matched_n, cut_n = _by_device_and_operation(found)
+    matched_n, cut_n = _by_device_and_operation(collectives)
     rows = []
-    for place, device in enumerate(found.devices):
+    for place, device in enumerate(collectives.devices):
         for operation in sorted({lane.operation for lane in device.lanes}):
-            own = [lane for lane in device.lanes if lane.operation == operation]
-            over_n = sum(lane.over_limit_n for lane in own)
-            clipped_n = sum(lane.cut_n for lane in own)
-            sent_n = sum(lane.start_ns.size for lane in own)
+            lanes = [lane for lane in device.lanes if lane.operation == operation]
+            over_n = sum(lane.over_limit_n for lane in lanes)
+            clipped_n = sum(lane.cut_n for lane in lanes)
+            sent_n = sum(lane.start_ns.size for lane in lanes)
             matched = matched_n.get((place, operation), 0)
             cut = cut_n.get((place, operation), 0)
             rows.append(
@@ -77,7 +77,7 @@ def coverage_columns(found: MatchedCollectives) -> Columns:
                     "device_id": device.device_id,
                     "operation": operation,
                     "kernels_n": sent_n + clipped_n + over_n,
-                    "total_ns": sum(int((lane.end_ns - lane.start_ns).sum()) for lane in own),
+                    "total_ns": sum(int((lane.end_ns - lane.start_ns).sum()) for lane in lanes),
                     "matched_n": matched,
                     "cut_n": cut + clipped_n,
                     "unmatched_n": sent_n - matched - cut,
@@ -87,44 +87,44 @@ def coverage_columns(found: MatchedCollectives) -> Columns:
     return {name: [row[name] for row in rows] for name in declared("collective_coverage")}
 
 
-def clock_columns(found: MatchedCollectives) -> Columns:
+def clock_columns(collectives: MatchedCollectives) -> Columns:
     """Return one row a rank that communicates: its clock against that of the root."""
-    devices = list({device.rank.key: device for device in found.devices}.values())
+    devices = list({device.rank.key: device for device in collectives.devices}.values())
     first_of = {
         clock: rank for rank, clock in reversed([(d.rank.number, d.clock) for d in devices])
     }
-    clocks = [found.clocks[device.clock] for device in devices]
+    clocks = [collectives.clocks[device.clock] for device in devices]
     return {
         "rank": [device.rank.number for device in devices],
         "file": [device.rank.file for device in devices],
-        "source": [found.sources[device.clock] for device in devices],
+        "source": [collectives.sources[device.clock] for device in devices],
         "reference_rank": [first_of.get(fit.root) for fit in clocks],
-        "ahead_ns": [found.shift_ns[device.clock] for device in devices],
+        "ahead_ns": [collectives.shift_ns[device.clock] for device in devices],
         "rate_ppm": [1e6 * fit.rate for fit in clocks],
         "residual_ns": [fit.residual_ns for fit in clocks],
         "collectives_n": [fit.collectives_n for fit in clocks],
     }
 
 
-def _sequence(number: int, one: Sequenced, found: MatchedCollectives) -> dict[str, Any]:
-    waits, ranks_n = one.waits, len(one.owners)
+def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives) -> dict[str, Any]:
+    waits, ranks_n = sequence.waits, len(sequence.owners)
     met = waits.met
     total_ns, wait_ns = int(waits.total_ns[met].sum()), int(waits.wait_ns[met].sum())
     transfer_ns = int(waits.transfer_ns[met].sum())
     met_n = int(met.sum())
-    doubt_ns = met_n * (ranks_n - 1) * one.residual_ns
+    doubt_ns = met_n * (ranks_n - 1) * sequence.residual_ns
     wait, total, doubt = (np.array([value]) for value in (wait_ns, total_ns, doubt_ns))
     start_skew = (waits.last_start_ns - waits.first_start_ns)[met]
     end_spread = (waits.last_end_ns - waits.first_end_ns)[met]
     return {
         "sequence_id": number,
-        "communicator": communicator(found.devices, one.owners),
-        "operation": one.operation,
-        "kernel": one.kernel,
+        "communicator": communicator(collectives.devices, sequence.owners),
+        "operation": sequence.operation,
+        "kernel": sequence.kernel,
         "ranks_n": ranks_n,
-        "collectives_n": len(one),
+        "collectives_n": len(sequence),
         "overlap_n": met_n,
-        "confidence": one.confidence,
+        "confidence": sequence.confidence,
         "class": str(classes(wait, total, doubt, np.array([met_n > 0]))[0]),
         "total_ns": total_ns,
         "wait_ns": wait_ns,
@@ -134,17 +134,17 @@ def _sequence(number: int, one: Sequenced, found: MatchedCollectives) -> dict[st
         "transfer_rank_ns": transfer_ns * ranks_n,
         "end_skew_ns": total_ns - wait_ns - transfer_ns * ranks_n,
         "span_ns": int(np.ptp([waits.first_start_ns.min(), waits.last_end_ns.max()]))
-        if len(one)
+        if len(sequence)
         else 0,
         **_percentiles("start_skew", start_skew),
         "start_skew_max_ns": int(start_skew.max()) if met_n else None,
         "end_spread_p50_ns": float(np.median(end_spread)) if met_n else None,
-        "residual_ns": one.residual_ns,
+        "residual_ns": sequence.residual_ns,
     }
 
 
-def _turns(one: Sequenced, turns: Mapping[tuple[int, ...], float]) -> float | None:
-    return turns.get(one.owners) if one.operation == SEND_RECV else None
+def _turns(sequence: Sequenced, turns: Mapping[tuple[int, ...], float]) -> float | None:
+    return turns.get(sequence.owners) if sequence.operation == SEND_RECV else None
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
@@ -155,22 +155,26 @@ def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
 
 
 def _collectives(
-    number: int, one: Sequenced, found: MatchedCollectives, late_ns: Sequence[IntArray]
+    number: int, sequence: Sequenced, collectives: MatchedCollectives, late_ns: Sequence[IntArray]
 ) -> Columns:
     """Return the collectives of one sequence; what needs an overlap is null without one."""
-    waits, ranks_n, n = one.waits, len(one.owners), len(one)
+    waits, ranks_n, n = sequence.waits, len(sequence.owners), len(sequence)
     late, unmet = waits.late, ~waits.met
-    rank = np.array([found.devices[owner].rank.number or 0 for owner in one.owners])[late]
-    device = np.array([found.devices[owner].device_id for owner in one.owners])[late]
-    own_start, own_end = _own_times(one)
-    net, _ = without_profiler(waits, one.start_ns, one.end_ns, late_ns)
-    doubt = np.full(n, (ranks_n - 1) * one.residual_ns)
+    rank = np.array([collectives.devices[owner].rank.number or 0 for owner in sequence.owners])[
+        late
+    ]
+    device = np.array([collectives.devices[owner].device_id for owner in sequence.owners])[late]
+    own_start, own_end = _own_times(sequence)
+    net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
+    doubt = np.full(n, (ranks_n - 1) * sequence.residual_ns)
     transfer_rank_ns = waits.transfer_ns * ranks_n
     in_step = unmet | (waits.wait_ns == 0)
     return {
         "sequence_id": np.full(n, number),
-        "communicator": np.full(n, communicator(found.devices, one.owners), dtype=object),
-        "operation": np.full(n, one.operation, dtype=object),
+        "communicator": np.full(
+            n, communicator(collectives.devices, sequence.owners), dtype=object
+        ),
+        "operation": np.full(n, sequence.operation, dtype=object),
         "ordinal": np.arange(n),
         "ranks_n": np.full(n, ranks_n),
         "overlap": waits.met,
@@ -196,22 +200,22 @@ def _collectives(
     }
 
 
-def _own_times(one: Sequenced) -> tuple[IntArray, IntArray]:
+def _own_times(sequence: Sequenced) -> tuple[IntArray, IntArray]:
     """Return when the late rank was in each collective, in the clock of its own report."""
-    start, end = np.zeros_like(one.waits.late), np.zeros_like(one.waits.late)
-    for place, ahead_ns in enumerate(one.ahead_ns):
-        selected = one.waits.late == place
-        start[selected] = (one.start_ns[place] + ahead_ns)[selected]
-        end[selected] = (one.end_ns[place] + ahead_ns)[selected]
+    start, end = np.zeros_like(sequence.waits.late), np.zeros_like(sequence.waits.late)
+    for place, ahead_ns in enumerate(sequence.ahead_ns):
+        selected = sequence.waits.late == place
+        start[selected] = (sequence.start_ns[place] + ahead_ns)[selected]
+        end[selected] = (sequence.end_ns[place] + ahead_ns)[selected]
     return start, end
 
 
 def _by_device_and_operation(
-    found: MatchedCollectives,
+    collectives: MatchedCollectives,
 ) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
     matched_n: dict[tuple[int, str], int] = {}
     cut_n: dict[tuple[int, str], int] = {}
-    for sequence in found.sequences:
+    for sequence in collectives.sequences:
         for owner, cut in zip(sequence.owners, sequence.matched.cut_n, strict=True):
             key = owner, sequence.operation
             matched_n[key] = matched_n.get(key, 0) + len(sequence)

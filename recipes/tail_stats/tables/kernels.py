@@ -69,12 +69,12 @@ class Medians:
 def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> Columns:
     """Return the table tails: one row a kernel and configuration, most excess first."""
     keys_n = len(kernels.keys)
-    codes = [medians.codes(one.keys)[one.key] for _, one in parts]
-    total_ns = summed(joined(codes), joined([one.total_ns for _, one in parts]), keys_n)
+    codes = [medians.codes(tails.keys)[tails.key] for _, tails in parts]
+    total_ns = summed(joined(codes), joined([tails.total_ns for _, tails in parts]), keys_n)
     beyond = beyond_medians(kernels.counts, medians.twice, keys_n)
     rich = tail_columns(medians.moments, medians.order, total_ns, int(total_ns.sum()), beyond)
     launched = [
-        np.unique(code[one.moments.n > 0]) for code, (_, one) in zip(codes, parts, strict=True)
+        np.unique(code[tails.moments.n > 0]) for code, (_, tails) in zip(codes, parts, strict=True)
     ]
     columns = {
         **config_columns(kernels.keys),
@@ -89,43 +89,43 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
 
 def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     """Return the table rank_tails: one row a kernel and configuration on a device of a rank."""
-    rows_n = [len(one.key) for _, one in parts]
-    keys = [one.keys[key] for _, one in parts for key in one.key.tolist()]
-    code = joined([medians.codes(one.keys)[one.key] for _, one in parts])
-    rank_ns = [int(one.total_ns.sum()) for _, one in parts]
+    rows_n = [len(tails.key) for _, tails in parts]
+    keys = [tails.keys[key] for _, tails in parts for key in tails.key.tolist()]
+    code = joined([medians.codes(tails.keys)[tails.key] for _, tails in parts])
+    rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
     rich = tail_columns(
-        Moments.joined([one.moments for _, one in parts]),
-        OrderStatistics.joined([one.order for _, one in parts]),
-        joined([one.total_ns for _, one in parts]),
+        Moments.joined([tails.moments for _, tails in parts]),
+        OrderStatistics.joined([tails.order for _, tails in parts]),
+        joined([tails.total_ns for _, tails in parts]),
         np.repeat(np.array(rank_ns, dtype=np.int64), rows_n),
-        Beyond.joined([_beyond(one, medians) for _, one in parts]),
+        Beyond.joined([_beyond(tails, medians) for _, tails in parts]),
     )
     everywhere = np.where(medians.moments.n[code] > 0, medians.twice[code] / 2, np.nan)
     columns = {
         "rank": np.repeat([rank.number for rank, _ in parts], rows_n) if parts else [],
         "file": [rank.file for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
-        "device_id": joined([one.device_id for _, one in parts]),
+        "device_id": joined([tails.device_id for _, tails in parts]),
         **config_columns(keys),
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
         "others_p50_ns": medians_of_others(code, np.asarray(rich["p50_ns"], dtype=np.float64)),
-        "later_p50_ns": joined([_later_p50_ns(one) for _, one in parts]),
-        "first_start_ns": nullable(joined([one.first_start_ns for _, one in parts])),
-        "first_ns": nullable(joined([one.first_ns for _, one in parts])),
-        "longest_start_ns": nullable(joined([one.longest_start_ns for _, one in parts])),
+        "later_p50_ns": joined([_later_p50_ns(tails) for _, tails in parts]),
+        "first_start_ns": nullable(joined([tails.first_start_ns for _, tails in parts])),
+        "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
+        "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
     }
     return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
 
 
 def _step_columns(parts: RankParts) -> Columns:
     """Return what the job calls a step, by device of each rank; null where its rank does not."""
-    kinds = {rank.key: one.steps.kind if one.steps else None for rank, one in parts}
+    kinds = {rank.key: tails.steps.kind if tails.steps else None for rank, tails in parts}
     job, rows = job_steps(kinds), []
-    for rank, one in parts:
+    for rank, tails in parts:
         has = job is not None and rank.key not in job.others
-        devices = one.steps.devices if one.steps is not None and has else {}
-        for span in one.devices:
+        devices = tails.steps.devices if tails.steps is not None and has else {}
+        for span in tails.devices:
             device = devices.get(span.device_id, DeviceSteps(0, 0))
             # Where steps hold less than half of the time, they say little of it.
             known = device.steps_n > 0 and 2 * device.time_ns >= span.window_ns
@@ -145,7 +145,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
 
     Communication apart: a rank that is slow makes the others wait in it.
     """
-    spans = [(rank, one, span) for rank, one in parts for span in one.devices]
+    spans = [(rank, tails, span) for rank, tails in parts for span in tails.devices]
     places = [(rank.number, span.device_id) for rank, _, span in spans]
     frame = pd.DataFrame(rank_tails)
     compute = _sums(frame[~frame["communication"]], places)
@@ -159,7 +159,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
         "window_end_ns": nullable(_ints([span.window_end_ns for _, _, span in spans])),
         "window_ns": [span.window_ns for _, _, span in spans],
         "idle_ns": [span.window_ns - span.busy_ns for _, _, span in spans],
-        "steps_n": pd.array([one.steps_n for _, one, _ in spans], dtype="Int64"),
+        "steps_n": pd.array([tails.steps_n for _, tails, _ in spans], dtype="Int64"),
         **_step_columns(parts),
         "launches_n": whole["launches_n"],
         "launches_pct": percent(whole["launches_n"], int(whole["launches_n"].sum())),
@@ -235,28 +235,28 @@ def _ints(values: Sequence[int]) -> IntArray:
     return np.array(values, dtype=np.int64)
 
 
-def _later_p50_ns(one: RankTails) -> npt.NDArray[np.float64]:
+def _later_p50_ns(tails: RankTails) -> npt.NDArray[np.float64]:
     """Return the median of a rank's launches but the first, by row; NaN where there is no other."""
-    rows_n = len(one.key)
-    known = np.flatnonzero(one.first_ns != NULL_INT)
-    first = ValueCounts.from_values(known, one.first_ns[known])
-    later = one.counts.widened().without(first)
+    rows_n = len(tails.key)
+    known = np.flatnonzero(tails.first_ns != NULL_INT)
+    first = ValueCounts.from_values(known, tails.first_ns[known])
+    later = tails.counts.widened().without(first)
     later_n = later.moments(rows_n).n
     return np.where(later_n > 0, twice_medians(later.order_statistics(rows_n)) / 2, np.nan)
 
 
-def _beyond(one: RankTails, medians: Medians) -> Beyond:
+def _beyond(tails: RankTails, medians: Medians) -> Beyond:
     """Return what each row of a rank has beyond the medians over all ranks."""
-    twice = medians.twice[medians.codes(one.keys)][one.key]
-    return beyond_medians(one.counts.widened(), twice, len(one.key))
+    twice = medians.twice[medians.codes(tails.keys)][tails.key]
+    return beyond_medians(tails.counts.widened(), twice, len(tails.key))
 
 
 def _first_excess_ns(codes: Sequence[IntArray], parts: RankParts, medians: Medians) -> IntArray:
     """Return twice the time of first launches beyond the medians, by key."""
     sums = np.zeros(len(medians.keys), dtype=np.int64)
-    for code, (_, one) in zip(codes, parts, strict=True):
-        known = one.first_ns != NULL_INT
-        beyond = 2 * np.where(known, one.first_ns, 0) - medians.twice[code]
+    for code, (_, tails) in zip(codes, parts, strict=True):
+        known = tails.first_ns != NULL_INT
+        beyond = 2 * np.where(known, tails.first_ns, 0) - medians.twice[code]
         np.add.at(sums, code, np.where(known, np.maximum(beyond, 0), 0))
     return sums
 

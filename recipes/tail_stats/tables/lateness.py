@@ -160,7 +160,7 @@ def _burst(lasts: Lasts, rank: int, levels: Sequence[_Bools]) -> tuple[int, int]
     lengths = [
         item << by for item in _LENGTHS for by in range(n.bit_length()) if item << by <= n // 2
     ]
-    best, found = _LOG_LARGEST, None
+    best, window = _LOG_LARGEST, None
     for long in levels:
         late = np.flatnonzero(long & (lasts.rank == rank))
         if late.size < _LEAST_LATE:
@@ -174,8 +174,8 @@ def _burst(lasts: Lasts, rank: int, levels: Sequence[_Bools]) -> tuple[int, int]
             log[others_n < _LEAST_LATE - 1] = 0.0
             first = int(log.argmin())
             if log[first] < best:
-                best, found = float(log[first]), _grown(late, first, int(last[first]))
-    return found
+                best, window = float(log[first]), _grown(late, first, int(last[first]))
+    return window
 
 
 def _grown(late: IntArray, first: int, last: int) -> tuple[int, int]:

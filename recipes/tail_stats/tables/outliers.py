@@ -46,23 +46,23 @@ def outlying(instances: Instances, medians: Medians) -> Instances:
 
 
 def outlier_columns(
-    found: Instances, medians: Medians, ranks: Sequence[Rank], offsets_ns: Sequence[int | None]
+    instances: Instances, medians: Medians, ranks: Sequence[Rank], offsets_ns: Sequence[int | None]
 ) -> Columns:
     """Return the columns of the table outliers.
 
     Args:
-        found: The rows, in order.
+        instances: The rows, in order.
         medians: Over all ranks.
         ranks: Those with GPU work, in order.
         offsets_ns: How much later than the first the capture of each rank began, if known.
     """
-    numbers = found.numbers
-    owner = _owners(found, ranks)
+    numbers = instances.numbers
+    owner = _owners(instances, ranks)
     keys = [medians.keys[key] for key in numbers["key"].tolist()]
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
     aligned = aligned_ns(numbers["start_ns"], owner, offsets_ns)
-    states = states_of(found)
+    states = states_of(instances)
     columns = {
         "rank": [ranks[value].number for value in owner.tolist()],
         "file": [ranks[value].file for value in owner.tolist()],
@@ -79,19 +79,19 @@ def outlier_columns(
         "launch": numbers["launch"],
         "config_launch": numbers["config_launch"],
         "state": states,
-        "range": found.texts["range"],
+        "range": instances.texts["range"],
         "graph_node": numbers["graph_node"].astype(bool),
         "gap_before_ns": nullable(numbers["gap_before_ns"]),
         **{f"{name}_beside_ns": numbers[f"{name}_ns"] for name in _BESIDE},
-        "beside": found.texts["beside"],
+        "beside": instances.texts["beside"],
         "beside_pct": percent(numbers["beside_ns"], numbers["duration_ns"]),
     }
     return {**columns, "likely_cause": _causes(columns, medians.modes[numbers["key"]])}
 
 
-def states_of(found: Instances) -> npt.NDArray[Any]:
+def states_of(instances: Instances) -> npt.NDArray[Any]:
     """Return which of `STATES` each launch is in."""
-    numbers = found.numbers
+    numbers = instances.numbers
     warm = np.where(
         numbers["before_first_step_end"] == NULL_INT,
         numbers["config_launch"] < _WARMUP_LAUNCHES,
@@ -120,11 +120,13 @@ _BESIDE: Final = {
 }
 
 
-def _owners(found: Instances, ranks: Sequence[Rank]) -> IntArray:
+def _owners(instances: Instances, ranks: Sequence[Rank]) -> IntArray:
     """Return for each launch the position of its rank among the numbered ones."""
     place = {rank.key: index for index, rank in enumerate(ranks)}
-    own = np.array([place.get(key, -1) for key in found.ranks], dtype=np.int64)
-    return own[found.numbers["owner"]] if len(found) else np.empty(0, dtype=np.int64)
+    owner_place = np.array([place.get(key, -1) for key in instances.ranks], dtype=np.int64)
+    return (
+        owner_place[instances.numbers["owner"]] if len(instances) else np.empty(0, dtype=np.int64)
+    )
 
 
 def _causes(columns: Columns, mode: npt.NDArray[np.bool_]) -> list[str]:

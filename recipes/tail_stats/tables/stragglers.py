@@ -60,22 +60,26 @@ class _Group:
         return collective_waits(self.start_ns, self.end_ns)
 
 
-def straggler_columns(found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]) -> Columns:
+def straggler_columns(
+    collectives: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
+) -> Columns:
     """Return one row a device and communicator: what it caused and what it suffered.
 
     Args:
-        found: All collectives.
+        collectives: All collectives.
         delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
     """
-    rows = [row for group in _groups(found, delays) for row in _group_rows(group, found)]
+    rows = [
+        row for group in _groups(collectives, delays) for row in _group_rows(group, collectives)
+    ]
     rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
     return {name: [row[name] for row in rows] for name in declared("stragglers")}
 
 
-def wait_map_columns(found: MatchedCollectives) -> Columns:
+def wait_map_columns(collectives: MatchedCollectives) -> Columns:
     """Return waiting by device, communicator and part of the run."""
-    still = [tuple(map(np.zeros_like, sequence.start_ns)) for sequence in found.sequences]
-    groups = list(_groups(found, still))
+    still = [tuple(map(np.zeros_like, sequence.start_ns)) for sequence in collectives.sequences]
+    groups = list(_groups(collectives, still))
     waits = [group.waits for group in groups]
     met = [wait.first_start_ns[wait.met] for wait in waits]
     every = np.concatenate(met) if met else np.empty(0, dtype=np.int64)
@@ -87,17 +91,19 @@ def wait_map_columns(found: MatchedCollectives) -> Columns:
     starts = first_ns + width_ns * np.arange(bins_n)
     since = [format_ns(float(start - first_ns)) for start in starts]
     rows = []
-    for group, one in zip(groups, waits, strict=True):
-        part = (one.first_start_ns[one.met] - first_ns) // width_ns
+    for group, wait in zip(groups, waits, strict=True):
+        part = (wait.first_start_ns[wait.met] - first_ns) // width_ns
         for place, owner in enumerate(group.owners):
-            suffered = (one.last_start_ns - group.start_ns[place])[one.met]
-            caused = _caused(one, group, place)[one.met]
+            suffered = (wait.last_start_ns - group.start_ns[place])[wait.met]
+            caused = _caused(wait, group, place)[wait.met]
             rows.append(
                 {
-                    "communicator": np.full(bins_n, communicator(found.devices, group.owners)),
-                    "rank": np.full(bins_n, found.devices[owner].rank.number),
-                    "file": np.full(bins_n, found.devices[owner].rank.file),
-                    "device_id": np.full(bins_n, found.devices[owner].device_id),
+                    "communicator": np.full(
+                        bins_n, communicator(collectives.devices, group.owners)
+                    ),
+                    "rank": np.full(bins_n, collectives.devices[owner].rank.number),
+                    "file": np.full(bins_n, collectives.devices[owner].rank.file),
+                    "device_id": np.full(bins_n, collectives.devices[owner].device_id),
                     "bin_start_ns": starts,
                     "since_first": np.array(since),
                     "caused_wait_ns": summed(part, caused, bins_n),
@@ -117,32 +123,39 @@ def _dtype(name: str) -> type:
     return object if name in _TEXTS else np.int64
 
 
-def _groups(found: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]) -> Iterator[_Group]:
+def _groups(
+    collectives: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
+) -> Iterator[_Group]:
     """Yield communicators: sequences of the same devices are one, as far as a trace can tell."""
     by_owners: dict[tuple[int, ...], list[tuple[Sequenced, tuple[IntArray, ...]]]] = {}
-    for one, late in zip(found.sequences, delays, strict=True):
-        if len(one):
-            by_owners.setdefault(one.owners, []).append((one, late))
+    for sequence, late in zip(collectives.sequences, delays, strict=True):
+        if len(sequence):
+            by_owners.setdefault(sequence.owners, []).append((sequence, late))
     for owners, both in sorted(by_owners.items(), key=lambda item: item[0]):
-        own = [one for one, _ in both]
-        firsts = np.concatenate([item.waits.first_start_ns for item in own])
+        sequences = [sequence for sequence, _ in both]
+        firsts = np.concatenate([item.waits.first_start_ns for item in sequences])
         order = np.argsort(firsts, kind="stable")
         places = range(len(owners))
         yield _Group(
             owners,
             tuple(
-                np.concatenate([item.start_ns[place] for item in own])[order] for place in places
+                np.concatenate([item.start_ns[place] for item in sequences])[order]
+                for place in places
             ),
-            tuple(np.concatenate([item.end_ns[place] for item in own])[order] for place in places),
             tuple(
-                np.concatenate([item.ahead_ns[place] for item in own])[order] for place in places
+                np.concatenate([item.end_ns[place] for item in sequences])[order]
+                for place in places
             ),
-            np.concatenate([np.full(len(item), item.residual_ns) for item in own])[order],
+            tuple(
+                np.concatenate([item.ahead_ns[place] for item in sequences])[order]
+                for place in places
+            ),
+            np.concatenate([np.full(len(item), item.residual_ns) for item in sequences])[order],
             tuple(np.concatenate([late[place] for _, late in both])[order] for place in places),
         )
 
 
-def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]]:
+def _group_rows(group: _Group, collectives: MatchedCollectives) -> list[dict[str, Any]]:
     waits = group.waits
     members = member_waits(waits, group.start_ns, group.residual_ns)
     net, net_starts = without_profiler(waits, group.start_ns, group.end_ns, group.delay_ns)
@@ -152,7 +165,7 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
     met = waits.met
     wait_ns = sum((member.caused_ns for member in members), np.zeros(THIRDS, dtype=np.int64))
     common = {
-        "communicator": communicator(found.devices, group.owners),
+        "communicator": communicator(collectives.devices, group.owners),
         "ranks_n": len(group.owners),
         "collectives_n": int(met.sum()),
         "wait_ns": int(wait_ns.sum()),
@@ -167,19 +180,19 @@ def _group_rows(group: _Group, found: MatchedCollectives) -> list[dict[str, Any]
     rows = [
         {
             **common,
-            "rank": found.devices[owner].rank.number,
-            "file": found.devices[owner].rank.file,
-            "device_id": found.devices[owner].device_id,
-            **_member(one, common, wait_ns),
+            "rank": collectives.devices[owner].rank.number,
+            "file": collectives.devices[owner].rank.file,
+            "device_id": collectives.devices[owner].device_id,
+            **_member(member, common, wait_ns),
             "pattern": INCONCLUSIVE if untold and how.pattern == NONE else how.pattern,
             "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
             "late_by_ns": selected.avoidable_ns // (len(group.owners) - 1),
-            "suffered_profiler_ns": max(one.suffered_ns - selected.suffered_ns, 0),
+            "suffered_profiler_ns": max(member.suffered_ns - selected.suffered_ns, 0),
             **_worst(selected, net, group, place),
             "burst_start_ns": None,
             "burst_end_ns": None,
         }
-        for place, (owner, one, selected, how) in enumerate(
+        for place, (owner, member, selected, how) in enumerate(
             zip(group.owners, members, judged, patterns, strict=True)
         )
     ]
@@ -201,37 +214,37 @@ def _lasts(waits: Waits, members: Sequence[MemberWaits], residual_ns: IntArray) 
     )
 
 
-def _member(one: MemberWaits, common: dict[str, Any], wait_ns: IntArray) -> dict[str, Any]:
+def _member(member: MemberWaits, common: dict[str, Any], wait_ns: IntArray) -> dict[str, Any]:
     n = common["collectives_n"]
-    caused_ns, late_n = int(one.caused_ns.sum()), int(one.late_n.sum())
-    late_pct = percent(one.late_n, third_sizes(n))
-    caused_pct = percent(one.caused_ns, wait_ns)
-    known = one.lateness_ns.size > 0
+    caused_ns, late_n = int(member.caused_ns.sum()), int(member.late_n.sum())
+    late_pct = percent(member.late_n, third_sizes(n))
+    caused_pct = percent(member.caused_ns, wait_ns)
+    known = member.lateness_ns.size > 0
     return {
         "late_n": late_n,
         "late_pct": 100.0 * late_n / n if n else None,
-        "unclear_n": one.unclear_n,
+        "unclear_n": member.unclear_n,
         "caused_wait_ns": caused_ns,
         "caused_pct": 100.0 * caused_ns / common["wait_ns"] if common["wait_ns"] else None,
-        "avoidable_wait_ns": one.avoidable_ns,
-        "suffered_wait_ns": one.suffered_ns,
-        "lateness_p50_ns": float(np.median(one.lateness_ns)) if known else None,
-        "lateness_max_ns": int(one.lateness_ns.max()) if known else None,
+        "avoidable_wait_ns": member.avoidable_ns,
+        "suffered_wait_ns": member.suffered_ns,
+        "lateness_p50_ns": float(np.median(member.lateness_ns)) if known else None,
+        "lateness_max_ns": int(member.lateness_ns.max()) if known else None,
         **{f"late_{third}_third_pct": late_pct[at] for at, third in enumerate(_THIRDS)},
         **{f"caused_{third}_third_pct": caused_pct[at] for at, third in enumerate(_THIRDS)},
     }
 
 
-def _worst(one: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[str, Any]:
+def _worst(member: MemberWaits, waits: Waits, group: _Group, place: int) -> dict[str, Any]:
     """Return the collective in which it was late by most without the profiler, in its own clock."""
-    if one.worst < 0:
+    if member.worst < 0:
         return dict.fromkeys(("worst_late_by_ns", "window_start_ns", "window_end_ns"))
-    ahead_ns = int(group.ahead_ns[place][one.worst])
+    ahead_ns = int(group.ahead_ns[place][member.worst])
     return {
-        "worst_late_by_ns": int(waits.late_by_ns[one.worst]),
+        "worst_late_by_ns": int(waits.late_by_ns[member.worst]),
         # From when the others were there, so that the window shows what it did instead.
-        "window_start_ns": int(waits.first_start_ns[one.worst]) + ahead_ns,
-        "window_end_ns": int(group.end_ns[place][one.worst]) + ahead_ns,
+        "window_start_ns": int(waits.first_start_ns[member.worst]) + ahead_ns,
+        "window_end_ns": int(group.end_ns[place][member.worst]) + ahead_ns,
     }
 
 

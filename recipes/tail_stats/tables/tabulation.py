@@ -55,7 +55,7 @@ def tabulate(
         **_collective_columns(matched(partial, ranks, options), partial.held),
     }
     manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _kernel_columns(
@@ -66,11 +66,11 @@ def _kernel_columns(
     tails = tails_columns(kernels, medians, parts)
     rank_tails = rank_tail_columns(medians, parts)
     tail_ranks = tail_rank_columns(rank_tails, parts)
-    found = outlying(kernels.instances, medians)
+    outliers = outlying(kernels.instances, medians)
     offsets_ns = rank_offsets_ns(ranks, options)
     # Times that are to be taken as they are need no clock, but say nothing about what was together.
     shown_ns = [0] * len(ranks) if options["disable_alignment"] else offsets_ns
-    listed = found.take(np.arange(min(len(found), options["top"])))
+    listed = outliers.take(np.arange(min(len(outliers), options["top"])))
     worst = worst_keys(kernels, tails, min(_WORST, options["top"]))
     return {
         "tails": tails,
@@ -78,7 +78,7 @@ def _kernel_columns(
         "tail_ranks": tail_ranks,
         "outliers": outlier_columns(listed, medians, ranks, shown_ns),
         "outlier_clusters": cluster_columns(
-            found, kernels.counts, medians, ranks, offsets_ns, parts, tail_ranks, options["top"]
+            outliers, kernels.counts, medians, ranks, offsets_ns, parts, tail_ranks, options["top"]
         ),
         "tail_times": time_columns(
             medians, parts, worst[:WORST_OVER_TIME], (tails, rank_tails), shown_ns
@@ -89,13 +89,13 @@ def _kernel_columns(
     }
 
 
-def _collective_columns(found: MatchedCollectives, held: HeldDevices) -> dict[str, Columns]:
-    delays = delays_ns(found, held)
+def _collective_columns(collectives: MatchedCollectives, held: HeldDevices) -> dict[str, Columns]:
+    delays = delays_ns(collectives, held)
     return {
-        "communicators": sequence_columns(found),
-        "collectives": collective_columns(found, delays),
-        "stragglers": straggler_columns(found, delays),
-        "wait_map": wait_map_columns(found),
-        "collective_coverage": coverage_columns(found),
-        "rank_clocks": clock_columns(found),
+        "communicators": sequence_columns(collectives),
+        "collectives": collective_columns(collectives, delays),
+        "stragglers": straggler_columns(collectives, delays),
+        "wait_map": wait_map_columns(collectives),
+        "collective_coverage": coverage_columns(collectives),
+        "rank_clocks": clock_columns(collectives),
     }

@@ -44,10 +44,10 @@ def time_columns(
     place = np.full(len(medians.keys), -1, dtype=np.int64)
     place[list(worst)] = np.arange(len(worst))
     sent = [
-        pd.DataFrame(_shown(one, place[medians.codes(one.keys)])).assign(
+        pd.DataFrame(_shown(kernel_tails, place[medians.codes(kernel_tails.keys)])).assign(
             owner=index, rank=rank.number
         )
-        for index, (rank, one) in enumerate(parts)
+        for index, (rank, kernel_tails) in enumerate(parts)
     ]
     rows = _worst_devices(tails, rank_tails, len(worst))
     if sent:
@@ -84,19 +84,19 @@ def aligned_ns(start_ns: IntArray, owner: IntArray, offsets_ns: Sequence[int | N
     return np.where(offset == NULL_INT, NULL_INT, start_ns + offset)
 
 
-def _shown(one: RankTails, place: IntArray) -> dict[str, IntArray]:
+def _shown(kernel_tails: RankTails, place: IntArray) -> dict[str, IntArray]:
     """Return what a rank sent of the worst configurations.
 
     Args:
-        one: The rank.
+        kernel_tails: The rank.
         place: For each of its keys, the position among the worst, or -1.
     """
-    worst = place[one.key][one.parts.row]
+    worst = place[kernel_tails.key][kernel_tails.parts.row]
     rows = np.flatnonzero(worst >= 0)
-    sent = one.parts.take(rows)
-    device_id = one.device_id[sent["row"]]
+    sent = kernel_tails.parts.take(rows)
+    device_id = kernel_tails.device_id[sent["row"]]
     start_ns, end_ns = np.zeros_like(rows), np.zeros_like(rows)
-    for span in one.devices:
+    for span in kernel_tails.devices:
         selected = np.flatnonzero(device_id == span.device_id)
         edges = part_edges(span.ends_ns)
         start_ns[selected], end_ns[selected] = (
@@ -113,8 +113,8 @@ def _worst_devices(tails: Columns, rank_tails: Columns, worst_n: int) -> pd.Data
     worst = pd.DataFrame({name: tails[name][:worst_n] for name in named})
     worst["worst"] = np.arange(worst_n)
     names = [*named, "rank", "device_id", "excess_ns"]
-    own = pd.DataFrame({name: rank_tails[name] for name in names}).merge(worst, on=named)
-    own = own.sort_values(
+    devices = pd.DataFrame({name: rank_tails[name] for name in names}).merge(worst, on=named)
+    devices = devices.sort_values(
         ["worst", "excess_ns", "rank", "device_id"], ascending=[True, False, True, True]
     )
-    return own.groupby("worst", sort=False).head(_MOST_DEVICES)[_PLACE]
+    return devices.groupby("worst", sort=False).head(_MOST_DEVICES)[_PLACE]

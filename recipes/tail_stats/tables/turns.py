@@ -35,25 +35,30 @@ _LEAST_TURNS: Final = 2
 _BALANCED: Final = 0.25
 
 
-def turns_pct(found: MatchedCollectives) -> dict[tuple[int, ...], float]:
+def turns_pct(collectives: MatchedCollectives) -> dict[tuple[int, ...], float]:
     """Return by pair of devices the share of their kernels that are launched in turn, in percent.
 
     Args:
-        found: All collectives; pairs of devices that send and receive are looked at.
+        collectives: All collectives; pairs of devices that send and receive are looked at.
 
     Returns:
         100 where one computes while the other never does, 0 for equals.
     """
     pairs: dict[tuple[int, ...], list[Sequenced]] = {}
-    for sequence in found.sequences:
+    for sequence in collectives.sequences:
         if sequence.operation == SEND_RECV and len(sequence.owners) == 2 and len(sequence):
             pairs.setdefault(sequence.owners, []).append(sequence)
-    return {owners: _turns_pct(own, found.devices) for owners, own in pairs.items()}
+    return {
+        owners: _turns_pct(sequences, collectives.devices) for owners, sequences in pairs.items()
+    }
 
 
-def _turns_pct(own: Sequence[Sequenced], devices: Sequence[Device]) -> float:
+def _turns_pct(sequences: Sequence[Sequenced], devices: Sequence[Device]) -> float:
     work = np.stack(
-        [np.concatenate([_before_n(item, devices, place) for item in own]) for place in (0, 1)]
+        [
+            np.concatenate([_before_n(item, devices, place) for item in sequences])
+            for place in (0, 1)
+        ]
     )
     # As the programs have them: transfers under way at once end in any order.
     work = work[:, np.lexsort((work[0], work.sum(axis=0)))]
@@ -85,11 +90,11 @@ def _is_repeated(left: IntArray, right: IntArray, turn: npt.NDArray[np.bool_]) -
     return False
 
 
-def _before_n(one: Sequenced, devices: Sequence[Device], place: int) -> IntArray:
+def _before_n(sequence: Sequenced, devices: Sequence[Device], place: int) -> IntArray:
     """Return how many kernels a device had launched before each transfer."""
-    lanes = [lane for lane in devices[one.owners[place]].lanes if lane.operation == SEND_RECV]
+    lanes = [lane for lane in devices[sequence.owners[place]].lanes if lane.operation == SEND_RECV]
     starts = np.concatenate([lane.start_ns for lane in lanes])
     before_n = np.concatenate([lane.before_n for lane in lanes])
     order = np.argsort(starts, kind="stable")
-    own = one.start_ns[place] + one.ahead_ns[place]
-    return before_n[order][np.searchsorted(starts[order], own)]
+    start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
+    return before_n[order][np.searchsorted(starts[order], start_ns)]

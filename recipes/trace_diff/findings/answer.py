@@ -89,11 +89,17 @@ def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
         if finding.gain is not None and finding.severity is not None
     ]
     # What others wait for before the waiting.
-    worse.sort(key=lambda one: (one.rule in _WAITING, -one.gain.gain_ns if one.gain else 0))
-    for one in worse:
-        cost_ns = one.numbers["change_ns"]
+    worse.sort(
+        key=lambda finding: (finding.rule in _WAITING, -finding.gain.gain_ns if finding.gain else 0)
+    )
+    for finding in worse:
+        cost_ns = finding.numbers["change_ns"]
         if verdict["change_ns"] and cost_ns >= _CAUSE_SHARE * verdict["change_ns"]:
-            title = one.title if one.title.startswith("`") else one.title[0].lower() + one.title[1:]
+            title = (
+                finding.title
+                if finding.title.startswith("`")
+                else finding.title[0].lower() + finding.title[1:]
+            )
             return f"{title} ({format_ns(cost_ns)} a {verdict['unit']})"
     return ""
 
@@ -147,9 +153,9 @@ def _blocked(tables: Tables, basis: Basis) -> str:
     # The first sentence says what changed in the work.
     rows = rows[~rows["check"].isin([WORK, WORK_OF_ALL])]
     for status, what in BLOCKING.items():
-        own = rows[rows["status"] == status]
-        if len(own):
-            reported = [_check(row) for row in own.to_dict("records")]
+        blocked = rows[rows["status"] == status]
+        if len(blocked):
+            reported = [_check(row) for row in blocked.to_dict("records")]
             return f"{what} are not comparable: {'; '.join(reported)}. "
     return ""
 

@@ -22,12 +22,12 @@ def caveats(tables: Tables) -> list[str]:
 
 def _differences(tables: Tables) -> list[str]:
     rows = tables["comparability"]
-    found = []
+    lines = []
     for row in rows[~rows["status"].isin([SAME, UNKNOWN])].to_dict("records"):
         before, after = both_sides(row)
         weight = "differ" if row["status"] == DIFFERS else "are not comparable"
-        found.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
-    return found
+        lines.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
+    return lines
 
 
 def _unsure(tables: Tables) -> list[str]:

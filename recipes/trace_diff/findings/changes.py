@@ -42,14 +42,14 @@ _KINDS: Final = {
 
 def find_clues(tables: Tables, basis: Basis) -> list[Clue]:
     """Return all clues, largest first."""
-    found = [
+    clues = [
         *kernel_clues(basis),
         *_communication(tables, basis),
         *_copies(tables, basis),
         *_idle(tables, basis),
     ]
-    found = with_rank(found, tables, basis)
-    return sorted(found, key=lambda clue: (-abs(clue.impact_ns), clue.rule, clue.name or ""))
+    clues = with_rank(clues, tables, basis)
+    return sorted(clues, key=lambda clue: (-abs(clue.impact_ns), clue.rule, clue.name or ""))
 
 
 def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
@@ -67,25 +67,25 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
     if whole.empty or changes.isna().any():
         yield Clue("communication", change_ns, text, tables=("kernels",), category="communication")
         return
-    one = whole.iloc[0]
+    all_row = whole.iloc[0]
     wait_ns, transfer_ns = map(float, changes)
     waits, late = abs(wait_ns) > abs(transfer_ns), ""
     most_ns = wait_ns if waits else transfer_ns
     # What is not matched is neither, as far as anyone knows.
     reported = most_ns * change_ns > 0 and 2 * abs(most_ns) >= abs(change_ns)
-    pairs = waits and _is_of_pairs(rows, one)
+    pairs = waits and _is_of_pairs(rows, all_row)
     whom = "waiting between ranks that send and receive" if pairs else "waiting for late ranks"
     brief = f"{whom if waits else 'transfer'} {changed(most_ns)}"
-    profiler_ns, of_it = _profiler_ns(one, basis) if waits else 0.0, ""
+    profiler_ns, of_it = _profiler_ns(all_row, basis) if waits else 0.0, ""
     if 100 * abs(profiler_ns) >= _PROFILER_PCT * abs(most_ns) and profiler_ns:
         of_it = f", {changed(profiler_ns)} of it the profiler's own work"
     brief += of_it
-    if reported and waits and not pairs and wait_ns > 0 and not pd.isna(one["input_late_rank"]):
-        brief += f", most for rank {one['input_late_rank']}"
-        late = f"; most of the waiting is for rank {one['input_late_rank']}"
-        if not pd.isna(one["baseline_late_rank"]):
-            same = one["baseline_late_rank"] == one["input_late_rank"]
-            late += ", as before" if same else f", and was for rank {one['baseline_late_rank']}"
+    if reported and waits and not pairs and wait_ns > 0 and not pd.isna(all_row["input_late_rank"]):
+        brief += f", most for rank {all_row['input_late_rank']}"
+        late = f"; most of the waiting is for rank {all_row['input_late_rank']}"
+        if not pd.isna(all_row["baseline_late_rank"]):
+            same = all_row["baseline_late_rank"] == all_row["input_late_rank"]
+            late += ", as before" if same else f", and was for rank {all_row['baseline_late_rank']}"
     rule = ("waiting" if waits else "transfer") if reported else "communication"
     if rule == "waiting" and 2 * profiler_ns / wait_ns >= 1:
         rule = "profiler_wait"
@@ -102,9 +102,9 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
             "transfer_ns": transfer_ns,
             "profiler_ns": profiler_ns,
             **{
-                name: float(one[name])
+                name: float(all_row[name])
                 for name in ("baseline_late_rank", "input_late_rank")
-                if late and not pd.isna(one[name])
+                if late and not pd.isna(all_row[name])
             },
         },
     )
@@ -176,8 +176,8 @@ def _copies(tables: Tables, basis: Basis) -> Iterator[Clue]:
 
 def _between(row: Any) -> str:
     """Return the memories of a copy as people say it: `pageable to device`."""
-    found = [row[name] for name in ("source_memory", "target_memory") if not pd.isna(row[name])]
-    return " to ".join(found) or "memory not recorded"
+    memories = [row[name] for name in ("source_memory", "target_memory") if not pd.isna(row[name])]
+    return " to ".join(memories) or "memory not recorded"
 
 
 def _number(value: float) -> str:
@@ -208,11 +208,11 @@ def _idle_of_all(tables: Tables, basis: Basis, share: Any, impact_ns: float) -> 
     most, cause = "", ""
     numbers = {"input_pct": share["input"], "baseline_pct": share["baseline"]}
     if len(points) and points.max() > 0:
-        one = causes.iloc[int(points.to_numpy().argmax())]
-        point = f"{one['window_change_pp']:+.1f} points"
-        numbers["cause_points"] = one["window_change_pp"]
-        cause = f" (mostly {quoted(one['cause'])})"
-        most = f", mostly {quoted(one['cause'])} ({one['meaning']}; {point})"
+        worst = causes.iloc[int(points.to_numpy().argmax())]
+        point = f"{worst['window_change_pp']:+.1f} points"
+        numbers["cause_points"] = worst["window_change_pp"]
+        cause = f" (mostly {quoted(worst['cause'])})"
+        most = f", mostly {quoted(worst['cause'])} ({worst['meaning']}; {point})"
     idle = tables["metrics"].set_index("metric").loc["idle_time"]
     if share["change"] > 0 and idle["input"] / work_ratio(basis) <= idle["baseline"]:
         most += "; there is no more idle time for as much work, the windows are shorter"

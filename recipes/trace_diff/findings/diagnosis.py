@@ -120,19 +120,21 @@ def _telling(basis: Basis) -> str | None:
 def _slower_throughout(basis: Basis) -> tuple[str, float] | None:
     """Return that nearly all kernels changed by one factor, and by how many percent."""
     kernels = basis.kernels
-    own = kernels[
+    compared = kernels[
         (kernels["status"] == "both") & ~kernels["communication"] & kernels["ratio"].notna()
     ]
-    total = float(own["before"].sum())
+    total = float(compared["before"].sum())
     # Another grid is another problem, whatever the machine does.
-    own = own[~(own["moved"] | own["resized"])]
-    if len(own) < 3 or not total:
+    compared = compared[~(compared["moved"] | compared["resized"])]
+    if len(compared) < 3 or not total:
         return None
-    common = float((own["ratio"] * own["before"]).sum() / max(own["before"].sum(), 1))
-    apart = 100 * (own["ratio"] / common - 1).abs()
+    common = float(
+        (compared["ratio"] * compared["before"]).sum() / max(compared["before"].sum(), 1)
+    )
+    apart = 100 * (compared["ratio"] / common - 1).abs()
     moved = 100 * abs(common - 1)
     # Kernels that did not change are not alike, however little the others did.
-    alike = float(own.loc[apart <= min(SAME_RATIO_PCT, moved / 2), "before"].sum())
+    alike = float(compared.loc[apart <= min(SAME_RATIO_PCT, moved / 2), "before"].sum())
     if moved < LEAST_SLOWDOWN_PCT or 100 * alike < SAME_RATIO_SHARE_PCT * total:
         return None
     what = "slower" if common > 1 else "faster"
@@ -161,8 +163,8 @@ def _host_bound(tables: Tables, basis: Basis) -> str | None:
     """Return the cause on the host that most of the additional idle time has, for as much work."""
     idle = tables["idle"]
     more = idle["input_total_ns"].astype("float64") / work_ratio(basis) - idle["baseline_total_ns"]
-    found = idle.assign(more_ns=more.astype("float64")).query("more_ns > 0")
-    host: pd.DataFrame = found[found["cause"].isin(_HOST_CAUSES)]
-    if host.empty or 2 * host["more_ns"].sum() <= found["more_ns"].sum():
+    grown = idle.assign(more_ns=more.astype("float64")).query("more_ns > 0")
+    host: pd.DataFrame = grown[grown["cause"].isin(_HOST_CAUSES)]
+    if host.empty or 2 * host["more_ns"].sum() <= grown["more_ns"].sum():
         return None
     return str(host.sort_values("more_ns", ascending=False, kind="stable")["cause"].iloc[0])

@@ -224,12 +224,12 @@ class Costs:
         """Return the time of a step or token on a GPU of the input; None without one."""
         if self.verdict["basis"] not in (STEP, TOKEN):
             return None
-        own = [
+        times_ns = [
             row["input_ns"]
             for row in self._gpus
             if (row["rank"], row["device_id"]) == (rank, device_id) and row["detail"] is None
         ]
-        return sum(own) or None
+        return sum(times_ns) or None
 
 
 def _chosen(

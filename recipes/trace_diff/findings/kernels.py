@@ -75,8 +75,8 @@ def _fewer_of_all(basis: Basis) -> Iterator[Clue]:
 def _per_call(basis: Basis) -> Iterator[Clue]:
     """Yield kernels whose calls got longer or shorter, for real."""
     kernels = basis.kernels
-    own = kernels[~kernels["communication"] & (kernels["status"] == "both") & ~kernels["resized"]]
-    for row in _records(own, "same"):
+    rows = kernels[~kernels["communication"] & (kernels["status"] == "both") & ~kernels["resized"]]
+    for row in _records(rows, "same"):
         if not _is_real(row):
             continue
         ratio = row["same_ratio"] if row["moved"] else row["ratio"]
@@ -115,10 +115,10 @@ def _per_call_rule(change_ns: float, basis: Basis) -> str:
 def _few_calls(basis: Basis) -> Iterator[Clue]:
     """Yield kernels whose calls got longer or shorter, with too few of them for a test."""
     kernels = basis.kernels
-    own = kernels[
+    rows = kernels[
         (kernels["verdict"] == INSUFFICIENT) & (kernels["status"] == "both") & ~kernels["moved"]
     ]
-    for row in _records(own[~own["communication"]], "per_call"):
+    for row in _records(rows[~rows["communication"]], "per_call"):
         if not _moved(row) or not matters(row["per_call"], basis):
             continue
         yield Clue(
@@ -138,10 +138,10 @@ def _uneven_calls(basis: Basis) -> Iterator[Clue]:
     Where a test does not tell that from chance, it has to be worth as much as a finding.
     """
     kernels = basis.kernels
-    own = kernels[
+    rows = kernels[
         (kernels["verdict"] != INSUFFICIENT) & (kernels["status"] == "both") & ~kernels["moved"]
     ]
-    for row in _records(own[~own["communication"]], "per_call"):
+    for row in _records(rows[~rows["communication"]], "per_call"):
         p50_pct, sure = row["p50_pct"], bool(row["q"] < _SURE)
         typical = abs(p50_pct) >= LEAST_CHANGE_PCT and row["per_call"] * p50_pct > 0
         least_ns = 0.0 if sure else LEAST_CHANGE_PCT / 100 * basis.before_ns
@@ -181,8 +181,10 @@ def _counts(basis: Basis) -> Iterator[Clue]:
     """Yield kernels that run more or less often, beyond what they all do."""
     alike = alike_ratio(basis) or 1.0
     kernels = basis.kernels
-    own = kernels[(kernels["status"] == "both") & (kernels["baseline_n"] > 0) & ~kernels["resized"]]
-    for row in _records(own, "count"):
+    rows = kernels[
+        (kernels["status"] == "both") & (kernels["baseline_n"] > 0) & ~kernels["resized"]
+    ]
+    for row in _records(rows, "count"):
         beyond = row["input_n"] / row["baseline_n"] / alike - 1
         if 100 * abs(beyond) <= ALIKE_PCT or not matters(row["count"], basis):
             continue

@@ -132,21 +132,21 @@ def basis_of(tables: Tables) -> Basis:
 def _with_sizes(frame: pd.DataFrame, configs: pd.DataFrame, steps: tuple[int, int]) -> pd.DataFrame:
     """Add what launch sizes tell; a kernel of one side, or without sizes, has not moved."""
     sizes = sizes_of(configs)
-    found = sizes[sizes["known"]].reindex(frame["name"]).reset_index(drop=True)
-    known = found["same_ns"].notna()
-    same = (found["same_ns"].astype("float64") / steps[1]).where(known, frame["per_call"])
+    kernel_sizes = sizes[sizes["known"]].reindex(frame["name"]).reset_index(drop=True)
+    known = kernel_sizes["same_ns"].notna()
+    same = (kernel_sizes["same_ns"].astype("float64") / steps[1]).where(known, frame["per_call"])
     size = frame["per_call"] - same
     moved = known & (size.abs() > _MOVED_SHARE * frame["per_call"].abs())
     return frame.assign(
         same=same,
         size=size,
-        sure=found["sure_ns"].astype("float64").fillna(0.0) / steps[1],
-        same_ratio=found["same_ratio"].astype("float64"),
+        sure=kernel_sizes["sure_ns"].astype("float64").fillna(0.0) / steps[1],
+        same_ratio=kernel_sizes["same_ratio"].astype("float64"),
         moved=moved,
-        resized=known & (found["common"].astype("float64") < _LEAST_COMMON),
-        geometry=found["geometry"],
-        baseline_threads=found["baseline_threads"].astype("float64") / steps[0],
-        input_threads=found["input_threads"].astype("float64") / steps[1],
+        resized=known & (kernel_sizes["common"].astype("float64") < _LEAST_COMMON),
+        geometry=kernel_sizes["geometry"],
+        baseline_threads=kernel_sizes["baseline_threads"].astype("float64") / steps[0],
+        input_threads=kernel_sizes["input_threads"].astype("float64") / steps[1],
     )
 
 

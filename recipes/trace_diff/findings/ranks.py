@@ -66,28 +66,30 @@ def _one_rank(tables: Tables, basis: Basis) -> Clue | None:
     if len(ranks) < 2 or not (before > 0).all():
         return None
     rows, talks = tables["rank_kernels"], basis.kernels.loc[basis.kernels["communication"], "name"]
-    own = rows[~rows["name"].isin(talks)].groupby("rank")[["baseline_total_ns", "input_total_ns"]]
-    compute = own.sum().reindex(ranks["rank"], fill_value=0).to_numpy("float64") / steps
+    computing = rows[~rows["name"].isin(talks)].groupby("rank")[
+        ["baseline_total_ns", "input_total_ns"]
+    ]
+    compute = computing.sum().reindex(ranks["rank"], fill_value=0).to_numpy("float64") / steps
     share = 100 * pd.Series(compute[:, 1] - compute[:, 0], index=before.index) / before
     # Of two ranks, the one that changed less is what to compare with.
     usual = float(
         share.median() if len(share) > 2 else share.iloc[int(share.abs().to_numpy().argmin())]
     )
     at = int((share - usual).abs().to_numpy().argmax())
-    own, number = float(share.iloc[at]), int(ranks["rank"].iloc[at])
-    if abs(own - usual) < RANK_POINTS:
+    rank_pct, number = float(share.iloc[at]), int(ranks["rank"].iloc[at])
+    if abs(rank_pct - usual) < RANK_POINTS:
         return None
     others = "median" if len(share) > 2 else "other one"
-    beyond_ns = (own - usual) * float(before.iloc[at]) / 100
+    beyond_ns = (rank_pct - usual) * float(before.iloc[at]) / 100
     whole_ns = float((compute[:, 1] - compute[:, 0]).sum())
     return Clue(
         "one_rank",
         beyond_ns,
-        f"computation on rank {number} takes {_percent(own)} where the {others} changes by "
+        f"computation on rank {number} takes {_percent(rank_pct)} where the {others} changes by "
         f"{_percent(usual)} ({changed(beyond_ns)})",
         stands_out=True,
         rank=number,
-        numbers={"own_pct": own, "usual_pct": usual},
+        numbers={"own_pct": rank_pct, "usual_pct": usual},
         whole=beyond_ns * whole_ns > 0 and abs(beyond_ns) >= _ONE_RANK_SHARE * abs(whole_ns),
     )
 

@@ -49,12 +49,12 @@ def findings(tables: Tables) -> list[Finding]:
         ]
     if host is not None and _explains_idle(host, costs):
         reported = [clue for clue in reported if clue.rule != "more_idle"]
-    found = [
+    all_findings = [
         *(_finding(clue, basis, costs, concluded) for clue in reported),
         *_conclusions(costs, concluded),
         host,
     ]
-    return [*_not_comparable(tables), *(item for item in found if item is not None)]
+    return [*_not_comparable(tables), *(item for item in all_findings if item is not None)]
 
 
 def _finding(
@@ -70,7 +70,7 @@ def _finding(
         # Another sum went the other way: on one GPU, or over all of the windows.
         return None
     said = [concluded[rule].text for rule in _SAID_BY.get(clue.rule, ()) if rule in concluded]
-    found = RULES[clue.rule].finding(
+    finding = RULES[clue.rule].finding(
         gain=cost.gain,
         kind=IMPROVEMENT if cost.gain is None else PERFORMANCE,
         details=f"{clue.text[0].upper()}{clue.text[1:]}. {_cost_words(cost, costs)}",
@@ -83,7 +83,7 @@ def _finding(
         device_id=cost.device_id,
         impact_ns=round(abs(clue.impact_ns)),
     )
-    return replace(found, recommendation=" ".join([*said, found.recommendation]))
+    return replace(finding, recommendation=" ".join([*said, finding.recommendation]))
 
 
 def _is_alike(clue: Clue, throughout: Conclusion) -> bool:

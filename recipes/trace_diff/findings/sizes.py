@@ -17,8 +17,8 @@ from .texts import SAME_GRID_PCT, SPLIT_RATIO, STANDS_OUT
 def size_clues(basis: Basis) -> Iterator[Clue]:
     """Yield kernels of which launch sizes changed: split launches, and other problem sizes."""
     kernels = basis.kernels
-    own = kernels[(kernels["moved"] | kernels["resized"]) & ~kernels["communication"]]
-    for row, is_split in zip(own.to_dict("records"), split_kernels(own), strict=True):
+    rows = kernels[(kernels["moved"] | kernels["resized"]) & ~kernels["communication"]]
+    for row, is_split in zip(rows.to_dict("records"), split_kernels(rows), strict=True):
         clue = _split(row, basis) if is_split else _resized(row, basis)
         if matters(clue.impact_ns, basis):
             yield clue
@@ -28,8 +28,8 @@ def split_kernels(kernels: pd.DataFrame) -> pd.Series:
     """Tell which kernels launch as many threads in all on both sides, in more or fewer launches."""
     ratio = kernels["input_n"] / kernels["baseline_n"]
     grids = kernels["input_threads"] / kernels["baseline_threads"]
-    found = kernels["resized"] & (100 * (grids - 1).abs() <= SAME_GRID_PCT)
-    return found & ((ratio >= SPLIT_RATIO) | (ratio <= 1 / SPLIT_RATIO))
+    same_grids = kernels["resized"] & (100 * (grids - 1).abs() <= SAME_GRID_PCT)
+    return same_grids & ((ratio >= SPLIT_RATIO) | (ratio <= 1 / SPLIT_RATIO))
 
 
 def _split(row: Any, basis: Basis) -> Clue:

@@ -70,13 +70,13 @@ def named_numbers(name: str) -> tuple[tuple[str, int], ...]:
     text = normalize_range(name)
     if vllm := _VLLM.search(text):
         return tuple(zip(_VLLM_LABELS, map(int, vllm.groups()), strict=True))
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for pattern in (_ASSIGNED, _SUFFIXED):
         for label, number in pattern.findall(text):
-            found.setdefault(_label(label), int(number))
+            numbers.setdefault(_label(label), int(number))
     for number, label in _COUNTED.findall(text):
-        found.setdefault(_label(label), int(number))
-    return tuple((label, n) for label, n in found.items() if not _is_place(label))
+        numbers.setdefault(_label(label), int(number))
+    return tuple((label, n) for label, n in numbers.items() if not _is_place(label))
 
 
 def step_tokens(name: str) -> int | None:
@@ -99,9 +99,9 @@ def step_tokens(name: str) -> int | None:
 
 def tokens_of(names: Sequence[str]) -> int | None:
     """Return the tokens of all steps together; None where a step does not tell."""
-    found = [step_tokens(name) for name in names]
-    known = [n for n in found if n is not None]
-    return sum(known) if found and len(known) == len(found) else None
+    counts = [step_tokens(name) for name in names]
+    known = [n for n in counts if n is not None]
+    return sum(known) if counts and len(known) == len(counts) else None
 
 
 def step_numbers(names: Sequence[str]) -> tuple[StepNumber, ...]:
@@ -115,9 +115,9 @@ def step_numbers(names: Sequence[str]) -> tuple[StepNumber, ...]:
         for label, number in named_numbers(name):
             values.setdefault(label, []).append(number)
     return tuple(
-        (label, len(found), sum(found))
-        for label, found in sorted(values.items())
-        if _is_tokens(label) or not _counts_up(found)
+        (label, len(amounts), sum(amounts))
+        for label, amounts in sorted(values.items())
+        if _is_tokens(label) or not _counts_up(amounts)
     )
 
 

@@ -152,13 +152,13 @@ def step_walls(
     ops, host = op_names(trace, options), HostTimeline.of(trace)
     devices: list[DeviceSteps] = []
     idle: dict[int, IntArray] = {}
-    for own in layers:
-        device = DeviceOps.of(trace, own.device_id, ops)
-        spans = _windows(trace, chosen, own.device_id)
+    for device_layers in layers:
+        device = DeviceOps.of(trace, device_layers.device_id, ops)
+        spans = _windows(trace, chosen, device_layers.device_id)
         causes = _idle_by_work(device, host, spans, chosen)
-        idle[own.device_id] = causes.sum(axis=0)
+        idle[device_layers.device_id] = causes.sum(axis=0)
         if len(spans):
-            devices.append(_device_steps(own, spans, chosen, causes[:-1]))
+            devices.append(_device_steps(device_layers, spans, chosen, causes[:-1]))
     launched, spent = _launches(trace, launches, chosen)
     return StepWalls(
         name=None if chosen.steps is None else chosen.steps.name,

@@ -72,7 +72,7 @@ class Sums:
         """The rank that caused most waiting, and how much; None where nobody waited."""
         if not any(self.caused_ns.values()):
             return None, 0
-        rank = min(self.caused_ns, key=lambda one: (-self.caused_ns[one], one))
+        rank = min(self.caused_ns, key=lambda number: (-self.caused_ns[number], number))
         return rank, self.caused_ns[rank]
 
 
@@ -90,12 +90,12 @@ class CollectiveSums:
 
     def wait(self) -> Fraction:
         """Return the waiting of all collectives."""
-        return Fraction(sum(one.wait_ns for key, one in self.by_key.items() if key != (ALL, ALL)))
+        return Fraction(sum(sums.wait_ns for key, sums in self.by_key.items() if key != (ALL, ALL)))
 
     def transfer(self) -> Fraction:
         """Return their transfer, times ranks."""
         return Fraction(
-            sum(one.transfer_ns for key, one in self.by_key.items() if key != (ALL, ALL))
+            sum(sums.transfer_ns for key, sums in self.by_key.items() if key != (ALL, ALL))
         )
 
 
@@ -110,13 +110,13 @@ def matched(run: Run, options: Mapping[str, Any]) -> MatchedCollectives:
     return match_collectives(lanes, [rank for rank, _ in run.ranks], options)
 
 
-def sum_collectives(run: Run, found: MatchedCollectives) -> CollectiveSums:
+def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums:
     """Add the matched collectives of a run up."""
-    delays = delays_ns(found, merged_held([sums.held for _, sums in run.ranks]))
+    delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
     parts: dict[Key, list[Sums]] = {}
-    for one, late_ns in zip(found.sequences, delays, strict=True):
-        key = communicator(found.devices, one.owners), one.operation
-        parts.setdefault(key, []).append(_summed(one, found, late_ns))
+    for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
+        key = communicator(collectives.devices, sequence.owners), sequence.operation
+        parts.setdefault(key, []).append(_summed(sequence, collectives, late_ns))
     by_key = {key: _together(some) for key, some in parts.items()}
     if by_key:
         by_key[ALL, ALL] = _together(list(by_key.values()))
@@ -160,23 +160,25 @@ def _all_first(columns: Columns) -> Columns:
     return {name: frame[name].iloc[order].array for name in frame.columns}
 
 
-def _summed(one: Sequenced, found: MatchedCollectives, late_ns: Sequence[IntArray]) -> Sums:
-    waits, met = one.waits, one.waits.met
-    if one.confidence == LOW_CONFIDENCE:
+def _summed(
+    sequence: Sequenced, collectives: MatchedCollectives, late_ns: Sequence[IntArray]
+) -> Sums:
+    waits, met = sequence.waits, sequence.waits.met
+    if sequence.confidence == LOW_CONFIDENCE:
         return Sums(0, 0, 0, 0, {}, unsure_ns=int(waits.total_ns.sum()))
-    net, _ = without_profiler(waits, one.start_ns, one.end_ns, late_ns)
-    residual = np.full(len(one), one.residual_ns, dtype=np.int64)
+    net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
+    residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
     caused: dict[int, int] = {}
-    members = member_waits(waits, one.start_ns, residual)
-    for owner, member in zip(one.owners, members, strict=True):
-        number = found.devices[owner].rank.number
+    members = member_waits(waits, sequence.start_ns, residual)
+    for owner, member in zip(sequence.owners, members, strict=True):
+        number = collectives.devices[owner].rank.number
         if number is not None:
             caused[number] = caused.get(number, 0) + int(member.caused_ns.sum())
     return Sums(
-        len(one),
+        len(sequence),
         int(waits.total_ns[met].sum()),
         int(waits.wait_ns[met].sum()),
-        int(waits.transfer_ns[met].sum()) * len(one.owners),
+        int(waits.transfer_ns[met].sum()) * len(sequence.owners),
         caused,
         int(profiler_waits_ns(waits, net).sum()),
     )

@@ -35,29 +35,29 @@ def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         _reports(runs, options),
         kernels_row(runs),
         _ranks(runs),
-        _fact(runs, "GPU", lambda one: ", ".join(sorted(set(one.gpus))), ALL, "other hardware"),
+        _fact(runs, "GPU", lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
         _graphs(runs),
         _missing_work(runs),
-        _fact(runs, "driver", lambda one: one.driver_version, DIFFERS, "it may be the cause"),
-        _fact(runs, "CUDA of the driver", lambda one: one.cuda_version, DIFFERS, "likewise"),
+        _fact(runs, "driver", lambda facts: facts.driver_version, DIFFERS, "it may be the cause"),
+        _fact(runs, "CUDA of the driver", lambda facts: facts.cuda_version, DIFFERS, "likewise"),
         _fact(
             runs,
             "exported by nsys",
-            lambda one: one.nsys_version,
+            lambda facts: facts.nsys_version,
             DIFFERS,
             "another profiler may cost another overhead",
         ),
         _fact(
             runs,
             "export schema",
-            lambda one: one.schema_version,
+            lambda facts: facts.schema_version,
             DIFFERS,
             "read alike all the same",
         ),
         _fact(
             runs,
             "traced",
-            lambda one: ", ".join(one.traced),
+            lambda facts: ", ".join(facts.traced),
             DIFFERS,
             "what else is traced slows the host, and may look like a change",
         ),
@@ -121,11 +121,11 @@ def _fact(
     status: str,
     meaning: str,
 ) -> Row:
-    found = [_values(run, of) for run in (runs.baseline, runs.input)]
-    if None in found:
-        return check_row(check, found, UNKNOWN, "not recorded in both runs, so not compared")
-    same = found[0] == found[1]
-    return check_row(check, found, SAME if same else status, "alike" if same else meaning)
+    shown = [_values(run, of) for run in (runs.baseline, runs.input)]
+    if None in shown:
+        return check_row(check, shown, UNKNOWN, "not recorded in both runs, so not compared")
+    same = shown[0] == shown[1]
+    return check_row(check, shown, SAME if same else status, "alike" if same else meaning)
 
 
 def _graphs(runs: Runs) -> Row:
@@ -193,9 +193,9 @@ def _names(runs: Runs) -> Row:
     names = [sorted({key[0] for key in run.part.keys}) for run in both]
     common = set(names[0]) & set(names[1])
     shares = []
-    for run, own in zip(both, names, strict=True):
-        times = run.kernels(own).total_ns.tolist()
-        shared_ns = sum(ns for name, ns in zip(own, times, strict=True) if name in common)
+    for run, run_names in zip(both, names, strict=True):
+        times = run.kernels(run_names).total_ns.tolist()
+        shared_ns = sum(ns for name, ns in zip(run_names, times, strict=True) if name in common)
         shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
     if min(shares) < COMMON_PCT:
@@ -221,8 +221,8 @@ def _repeats(runs: Runs) -> Iterable[Row]:
 
 def _values(run: Run, of: Callable[[CaptureFacts], str | None]) -> str | None:
     """Return the distinct values that the reports of a run have; None if none says anything."""
-    found = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
-    return "; ".join(sorted(found)) or None
+    values = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
+    return "; ".join(sorted(values)) or None
 
 
 def _listed(numbers: list[int]) -> str:

@@ -50,12 +50,14 @@ def likely_renames(
         dict(zip(names, run.kernels(names).launches_n.tolist(), strict=True))
         for run in (runs.baseline, runs.input)
     ]
-    kind = {name: one.category for name, one in zip(names, classes, strict=True)}
+    kind = {
+        name: classification.category for name, classification in zip(names, classes, strict=True)
+    }
     gone = [name for name, here in zip(names, status, strict=True) if here == "vanished"]
     come = [name for name, here in zip(names, status, strict=True) if here == "new"]
     alike: dict[tuple[str, frozenset[Config]], tuple[list[str], list[str]]] = {}
-    for side, found, configs in ((0, gone, before), (1, come, after)):
-        for name in found:
+    for side, unpaired, configs in ((0, gone, before), (1, come, after)):
+        for name in unpaired:
             key = kind[name], _grids(configs[name])
             alike.setdefault(key, ([], []))[side].append(name)
     partner: dict[str, str] = {}
@@ -80,10 +82,10 @@ def _paired(
 
 
 def _configs(run: Run) -> dict[str, set[Config]]:
-    found: dict[str, set[Config]] = {}
+    configs_of: dict[str, set[Config]] = {}
     for key in run.part.keys:
-        found.setdefault(key[0], set()).add(tuple(key[2 : 2 + len(CONFIG)]))
-    return found
+        configs_of.setdefault(key[0], set()).add(tuple(key[2 : 2 + len(CONFIG)]))
+    return configs_of
 
 
 def _grids(configs: set[Config]) -> frozenset[Config]:

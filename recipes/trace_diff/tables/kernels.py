@@ -208,8 +208,8 @@ def _known(run: Run, names: Sequence[str]) -> KernelSide:
 
 def _by_config(run: Run, keys: Sequence[tuple[Any, ...]]) -> KernelSide:
     place = {key: index for index, key in enumerate(keys)}
-    own = [(key[0], *key[2:]) for key in run.part.keys]
-    code = np.array([place[key] for key in own], dtype=np.int64)
+    config_keys = [(key[0], *key[2:]) for key in run.part.keys]
+    code = np.array([place[key] for key in config_keys], dtype=np.int64)
     return _grouped(run, code, len(keys))
 
 
@@ -219,8 +219,8 @@ def _grouped(run: Run, code: IntArray, groups_n: int) -> KernelSide:
     counts = run.part.counts
     if counts.group.size:
         counts = counts.regrouped(code)
-        own = counts.group < groups_n
-        counts = ValueCounts(counts.group[own], counts.value[own], counts.count[own])
+        inside = counts.group < groups_n
+        counts = ValueCounts(counts.group[inside], counts.value[inside], counts.count[inside])
     return kernel_side(counts, total_ns)
 
 

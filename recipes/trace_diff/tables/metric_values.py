@@ -62,7 +62,7 @@ def _api_ns(run: Run, wanted: str | None = None) -> Value:
 
 def _matched(run: Run, value: Fraction, collectives: CollectiveSums) -> Value:
     """Return a sum over matched collectives; None where they have no partner, or no sure one."""
-    lonely = not collectives.by_key and run.total(lambda one: one.communication_ns) > 0
+    lonely = not collectives.by_key and run.total(lambda device: device.communication_ns) > 0
     return value if collectives.is_known and not lonely else None
 
 
@@ -72,13 +72,15 @@ PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
     "gpu_time": lambda run, _: Fraction(run.kernel_ns),
     "kernel_launches": lambda run, _: Fraction(run.launches_n),
     "idle_time": _idle,
-    "idle_pct": lambda run, _: _share(idle_total_ns(run), run.total(lambda one: one.window_ns)),
-    "exposed_comm": _sum(lambda one: one.exposed_ns),
-    "exposed_comm_pct": lambda run, _: _share(
-        run.total(lambda one: one.exposed_ns), run.total(lambda one: one.busy_ns)
+    "idle_pct": lambda run, _: _share(
+        idle_total_ns(run), run.total(lambda device: device.window_ns)
     ),
-    "comm_wait": lambda run, found: _matched(run, found.wait(), found),
-    "comm_transfer": lambda run, found: _matched(run, found.transfer(), found),
+    "exposed_comm": _sum(lambda device: device.exposed_ns),
+    "exposed_comm_pct": lambda run, _: _share(
+        run.total(lambda device: device.exposed_ns), run.total(lambda device: device.busy_ns)
+    ),
+    "comm_wait": lambda run, collectives: _matched(run, collectives.wait(), collectives),
+    "comm_transfer": lambda run, collectives: _matched(run, collectives.transfer(), collectives),
     "copy_time": lambda run, _: Fraction(
         sum(int(sums.moves.total_ns.sum()) for _, sums in run.ranks)
     ),

@@ -105,12 +105,12 @@ class Measures:
 
     def _step_time(self, run: Run, metric: str) -> Value:
         """Return the mean wall-clock time of a full step, or how many there are in a second."""
-        basis, own = self.verdict.yardstick.basis, self.steps[run.side]
+        basis, steps = self.verdict.yardstick.basis, self.steps[run.side]
         if basis is None or basis.kind != STEP:
             return None
-        if run in self.runs.noise and own.name != self.steps[self.runs.baseline.side].name:
+        if run in self.runs.noise and steps.name != self.steps[self.runs.baseline.side].name:
             return None
-        splits = own.splits(basis)
+        splits = steps.splits(basis)
         if not splits:
             return None
         mean_ns = total(mean_split(splits))
@@ -120,10 +120,10 @@ class Measures:
         if metric in _PERCENTILES:
             return run.phase_percentile(argument, _PERCENTILES[metric])
         if metric == "phase":
-            found = run.summed_names(lambda sums: sums.phases).get(argument)
-            if found is None or (not any(found) and argument not in _NO_PHASES):
+            phase_sums = run.summed_names(lambda sums: sums.phases).get(argument)
+            if phase_sums is None or (not any(phase_sums) and argument not in _NO_PHASES):
                 return None
-            return self._usual(run, Fraction(found[1]))
+            return self._usual(run, Fraction(phase_sums[1]))
         names = self._chosen(metric, argument)
         if not names:
             return None
@@ -148,7 +148,11 @@ class Measures:
 
     def _chosen(self, metric: str, argument: str) -> list[str]:
         if metric == "category":
-            return [name for name, one in self.classes.items() if one.category == argument]
+            return [
+                name
+                for name, classification in self.classes.items()
+                if classification.category == argument
+            ]
         return [name for name in self.runs.names if matches(name, argument)]
 
     @cached_property
@@ -223,16 +227,16 @@ class Measures:
 def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
     """Return the table metrics: those without an argument."""
     plain = [metric for metric in metrics if metric.argument is None]
-    found = [measures.of(metric.name) for metric in plain]
+    measured = [measures.of(metric.name) for metric in plain]
     units = [metric.unit for metric in plain]
     return {
         "metric": [metric.name for metric in plain],
         "unit": units,
-        **_value_columns(found, units),
-        "noise": [_shown(item.noise) for item in found],
-        "real": [_real(item) for item in found],
-        "comparable": [item.reason is None for item in found],
-        "reason": [item.reason for item in found],
+        **_value_columns(measured, units),
+        "noise": [_shown(item.noise) for item in measured],
+        "real": [_real(item) for item in measured],
+        "comparable": [item.reason is None for item in measured],
+        "reason": [item.reason for item in measured],
     }
 
 
@@ -240,8 +244,8 @@ def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Me
     """Return the table gates, in the order given."""
     unit_of = {metric.name: metric.unit for metric in metrics}
     units = [unit_of[gate.metric] for gate in gates]
-    found = [measures.of(gate.metric, gate.argument) for gate in gates]
-    judged = [_judged(gate, one) for gate, one in zip(gates, found, strict=True)]
+    measured = [measures.of(gate.metric, gate.argument) for gate in gates]
+    judged = [_judged(gate, item) for gate, item in zip(gates, measured, strict=True)]
     return {
         "gate": [gate.text for gate in gates],
         "result": [item.result for item in judged],
@@ -250,9 +254,9 @@ def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Me
             for gate in gates
         ],
         "unit": units,
-        **_value_columns(found, units),
+        **_value_columns(measured, units),
         "allowed": [_shown(item.allowed) for item in judged],
-        "noise": [_shown(item.noise) for item in found],
+        "noise": [_shown(item.noise) for item in measured],
         "reason": [item.reason for item in judged],
     }
 
@@ -267,29 +271,33 @@ def matches(name: str, glob: str) -> bool:
     return any(fnmatchcase(item.lower(), wanted) for item in {name, kernel_label(name)})
 
 
-def _judged(gate: Gate, one: Measured) -> Judgement:
-    if one.reason is not None:
-        return Judgement(NOT_COMPARABLE, None, one.reason)
-    return judge(gate, one.before, one.after, one.noise)
+def _judged(gate: Gate, measured: Measured) -> Judgement:
+    if measured.reason is not None:
+        return Judgement(NOT_COMPARABLE, None, measured.reason)
+    return judge(gate, measured.before, measured.after, measured.noise)
 
 
-def _value_columns(found: Sequence[Measured], units: Sequence[str]) -> Columns:
+def _value_columns(measured: Sequence[Measured], units: Sequence[str]) -> Columns:
     return {
-        "baseline": [_shown(item.before) for item in found],
-        "input": [_shown(item.after) for item in found],
-        "change": [_shown(item.change) for item in found],
-        "change_pct": [_percent(item) for item in found],
-        "told": [_told(one, unit) for one, unit in zip(found, units, strict=True)],
+        "baseline": [_shown(item.before) for item in measured],
+        "input": [_shown(item.after) for item in measured],
+        "change": [_shown(item.change) for item in measured],
+        "change_pct": [_percent(item) for item in measured],
+        "told": [_told(item, unit) for item, unit in zip(measured, units, strict=True)],
     }
 
 
-def _told(one: Measured, unit: str) -> str | None:
+def _told(measured: Measured, unit: str) -> str | None:
     """Return both values and the change as people read them."""
-    if one.before is None or one.after is None:
+    if measured.before is None or measured.after is None:
         return None
-    before, after, change = float(one.before), float(one.after), float(one.after - one.before)
+    before, after, change = (
+        float(measured.before),
+        float(measured.after),
+        float(measured.after - measured.before),
+    )
     amount = f"{change:.2f} pp" if unit == "%" else _amount(change, unit)
-    share = _percent(one)
+    share = _percent(measured)
     reported = "" if share is None else f", {format_change(share)}"
     sign = "+" if change > 0 else ""
     return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{reported})"
@@ -303,13 +311,13 @@ def _shown(value: Value) -> float | None:
     return None if value is None else float(value)
 
 
-def _percent(one: Measured) -> float | None:
-    if one.change is None or not one.before:
+def _percent(measured: Measured) -> float | None:
+    if measured.change is None or not measured.before:
         return None
-    return float(100 * one.change / one.before)
+    return float(100 * measured.change / measured.before)
 
 
-def _real(one: Measured) -> bool | None:
-    if one.noise is None or one.change is None:
+def _real(measured: Measured) -> bool | None:
+    if measured.noise is None or measured.change is None:
         return None
-    return abs(one.change) > one.noise
+    return abs(measured.change) > measured.noise

@@ -66,12 +66,12 @@ def adjusted(p_value: FloatArray) -> FloatArray:
     Statistical Society B 57 (1995).
     """
     known = np.flatnonzero(~np.isnan(p_value))
-    found = np.full(p_value.shape, np.nan)
+    q_value = np.full(p_value.shape, np.nan)
     order = known[np.argsort(p_value[known], kind="stable")]
     scaled = p_value[order] * order.size / np.arange(1, order.size + 1)
     # No smaller p may get a larger q.
-    found[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
-    return found
+    q_value[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return q_value
 
 
 def _compared(
@@ -80,15 +80,15 @@ def _compared(
     """Return p and Cliff's delta of two sets of values, each distinct and sorted."""
     values = np.union1d(value0, value1)
     n0, n1 = int(count0.sum()), int(count1.sum())
-    own, others = np.zeros((2, values.size), dtype=np.int64)
-    own[np.searchsorted(values, value0)] = count0
+    first_counts, others = np.zeros((2, values.size), dtype=np.int64)
+    first_counts[np.searchsorted(values, value0)] = count0
     others[np.searchsorted(values, value1)] = count1
-    below = np.cumsum(own) - own
+    below = np.cumsum(first_counts) - first_counts
     # Twice U is an integer: a tie counts one half.
     # As Python's integers, which no number of launches outgrows.
-    pairs = zip(others.tolist(), (2 * below + own).tolist(), strict=True)
+    pairs = zip(others.tolist(), (2 * below + first_counts).tolist(), strict=True)
     twice_u = sum(count * less for count, less in pairs)
-    ties = (own + others).astype(object)
+    ties = (first_counts + others).astype(object)
     n = n0 + n1
     excess = sum((ties * ties * ties - ties).tolist())
     # 12 n (n - 1) times the variance, over n0 n1; 0 if all values are one.

@@ -117,9 +117,9 @@ def _one_rank(number: int, before: RankSums | None, after: RankSums | None) -> p
 
 
 def _by_name(sums: RankSums) -> dict[str, tuple[int, int]]:
-    one = sums.kernels
-    pairs = zip(one.calls_n.tolist(), one.total_ns.tolist(), strict=True)
-    return dict(zip(one.names, pairs, strict=True))
+    kernels = sums.kernels
+    pairs = zip(kernels.calls_n.tolist(), kernels.total_ns.tolist(), strict=True)
+    return dict(zip(kernels.names, pairs, strict=True))
 
 
 def _idle(ranks: Sequence[RankSums]) -> IntArray:

@@ -65,7 +65,7 @@ class Run:
     @cached_property
     def window_ns(self) -> int:
         """Windows of all devices together."""
-        return self.total(lambda one: one.window_ns)
+        return self.total(lambda device: device.window_ns)
 
     @cached_property
     def gpus(self) -> frozenset[str]:
@@ -81,9 +81,9 @@ class Run:
     @cached_property
     def outside_ns(self) -> int | None:
         """The part of that which no step launched; None where steps are no ranges."""
-        found = [sums.steps.outside_ns for _, sums in self.ranks]
-        known = [ns for ns in found if ns is not None]
-        return sum(known) if len(known) == len(found) else None
+        by_rank = [sums.steps.outside_ns for _, sums in self.ranks]
+        known = [ns for ns in by_rank if ns is not None]
+        return sum(known) if len(known) == len(by_rank) else None
 
     @property
     def outside_pct(self) -> float | None:
@@ -139,25 +139,25 @@ class Run:
     @cached_property
     def step_numbers(self) -> dict[str, tuple[int, int]]:
         """What the names of steps say that they do: by label, steps that have it and its sum."""
-        found: dict[str, tuple[int, int]] = {}
+        numbers: dict[str, tuple[int, int]] = {}
         for _, sums in self.ranks:
             for label, steps_n, total in sums.steps.numbers:
-                before = found.get(label, (0, 0))
-                found[label] = before[0] + steps_n, before[1] + total
-        return found
+                before = numbers.get(label, (0, 0))
+                numbers[label] = before[0] + steps_n, before[1] + total
+        return numbers
 
     @cached_property
     def tokens_n(self) -> int | None:
         """Tokens of all steps of all ranks, by the names of steps; None where one tells none."""
-        found = [sums.steps.tokens_n for _, sums in self.ranks]
-        total = sum(n for n in found if n is not None)
-        return total if None not in found and total else None
+        by_rank = [sums.steps.tokens_n for _, sums in self.ranks]
+        total = sum(n for n in by_rank if n is not None)
+        return total if None not in by_rank and total else None
 
     @cached_property
     def idle_ns(self) -> IntArray | None:
         """Idle time by cause, all devices; None where that of one of them is not known."""
-        found = [device.idle_ns for device in self.devices if device.idle_ns is not None]
-        return np.sum(found, axis=0) if found and len(found) == len(self.devices) else None
+        known = [device.idle_ns for device in self.devices if device.idle_ns is not None]
+        return np.sum(known, axis=0) if known and len(known) == len(self.devices) else None
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
         """Return a percentile of what a phase takes in the steps that have it, exact.
@@ -190,14 +190,14 @@ class Run:
 
     def summed_names(self, of: Callable[[RankSums], NamedSums]) -> dict[str, tuple[int, int]]:
         """Return calls and time by name over all ranks."""
-        found: dict[str, tuple[int, int]] = {}
+        by_name: dict[str, tuple[int, int]] = {}
         for _, sums in self.ranks:
-            one = of(sums)
-            rows = zip(one.names, one.calls_n.tolist(), one.total_ns.tolist(), strict=True)
+            named = of(sums)
+            rows = zip(named.names, named.calls_n.tolist(), named.total_ns.tolist(), strict=True)
             for name, calls, total in rows:
-                before = found.get(name, (0, 0))
-                found[name] = before[0] + calls, before[1] + total
-        return found
+                before = by_name.get(name, (0, 0))
+                by_name[name] = before[0] + calls, before[1] + total
+        return by_name
 
 
 @dataclass(frozen=True)
@@ -266,9 +266,9 @@ def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
         ranks: All of them, those without GPU work and those that could not be read too.
     """
     sides = [*COMPARED, *sorted({rank.key.side for rank in ranks} - set(COMPARED), key=_number)]
-    found: Mapping[str, Run] = {side: _run(side, partial, ranks) for side in sides}
-    repeats = tuple(run for side, run in found.items() if side not in COMPARED)
-    return Runs(found[BASELINE], found[INPUT], repeats)
+    by_side: Mapping[str, Run] = {side: _run(side, partial, ranks) for side in sides}
+    repeats = tuple(run for side, run in by_side.items() if side not in COMPARED)
+    return Runs(by_side[BASELINE], by_side[INPUT], repeats)
 
 
 def _number(side: str) -> int:
@@ -277,10 +277,10 @@ def _number(side: str) -> int:
 
 def _run(side: str, partial: DiffPartial, ranks: Sequence[Rank]) -> Run:
     part = partial.sides.get(side, SidePart())
-    own = [rank for rank in ranks if rank.key.side == side]
+    side_ranks = [rank for rank in ranks if rank.key.side == side]
     return Run(
         side,
         part,
-        tuple((rank, part.ranks[rank.key]) for rank in own if rank.key in part.ranks),
-        tuple(rank for rank in own if rank.key not in part.ranks),
+        tuple((rank, part.ranks[rank.key]) for rank in side_ranks if rank.key in part.ranks),
+        tuple(rank for rank in side_ranks if rank.key not in part.ranks),
     )

@@ -67,20 +67,20 @@ def sizes_of(configs: pd.DataFrame) -> pd.DataFrame:
     for name in ("baseline_threads", "input_threads"):
         sums[name] = rows.groupby("name", sort=True)[name].sum(min_count=1)
         sums.loc[sums["unknown"] > 0, name] = np.nan
-    found = sums[(sums[_COUNTS[0]] > 0) & (sums[_COUNTS[1]] > 0)]
-    share0 = found["common0"] / found[_COUNTS[0]]
-    share1 = found["common1"] / found[_COUNTS[1]]
-    expected = found["expected"].astype("float64")
+    on_both = sums[(sums[_COUNTS[0]] > 0) & (sums[_COUNTS[1]] > 0)]
+    share0 = on_both["common0"] / on_both[_COUNTS[0]]
+    share1 = on_both["common1"] / on_both[_COUNTS[1]]
+    expected = on_both["expected"].astype("float64")
     return pd.DataFrame(
         {
-            "same_ns": found["same_ns"],
-            "known": found["unknown"] == 0,
-            "same_ratio": found["same_t1"] / expected.where(expected > 0),
-            "common": np.minimum(share0, share1).where(found["unknown"] == 0, 1.0),
-            "baseline_threads": found["baseline_threads"],
-            "input_threads": found["input_threads"],
-            "sure_ns": _tested_ns(configs).reindex(found.index, fill_value=0),
-            "geometry": _geometries(rows, found.index),
+            "same_ns": on_both["same_ns"],
+            "known": on_both["unknown"] == 0,
+            "same_ratio": on_both["same_t1"] / expected.where(expected > 0),
+            "common": np.minimum(share0, share1).where(on_both["unknown"] == 0, 1.0),
+            "baseline_threads": on_both["baseline_threads"],
+            "input_threads": on_both["input_threads"],
+            "sure_ns": _tested_ns(configs).reindex(on_both.index, fill_value=0),
+            "geometry": _geometries(rows, on_both.index),
         }
     )
 

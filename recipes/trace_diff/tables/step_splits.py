@@ -115,7 +115,8 @@ class GpuSteps:
         ]
         whole_weight = sum(weight)
         return [
-            one / whole_weight / n if one else None for one, n in zip(weight, counts, strict=True)
+            share / whole_weight / n if share else None
+            for share, n in zip(weight, counts, strict=True)
         ]
 
 
@@ -135,10 +136,10 @@ class RunSteps:
 
     def work_counts(self) -> Counter[str]:
         """Return how many steps do what, all GPUs together."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for gpu in self.gpus.values():
-            found.update(dict(zip(gpu.works, gpu.steps_n.tolist(), strict=True)))
-        return +found
+            counts.update(dict(zip(gpu.works, gpu.steps_n.tolist(), strict=True)))
+        return +counts
 
     @property
     def steps_n(self) -> int:
@@ -147,24 +148,29 @@ class RunSteps:
 
     def splits(self, basis: StepBasis) -> dict[Gpu, Split]:
         """Return the split of each GPU that has one on a basis."""
-        found = {key: gpu.split(basis) for key, gpu in self.gpus.items()}
-        return {key: split for key, split in found.items() if split is not None}
+        split_of = {key: gpu.split(basis) for key, gpu in self.gpus.items()}
+        return {key: split for key, split in split_of.items() if split is not None}
 
 
-def run_steps(run: Run, category: Callable[[str], str], found: MatchedCollectives) -> RunSteps:
+def run_steps(
+    run: Run, category: Callable[[str], str], collectives: MatchedCollectives
+) -> RunSteps:
     """Return the full steps of a run.
 
     Args:
         run: One side.
         category: Of a kernel, by its full name.
-        found: Its collectives.
+        collectives: Its collectives.
     """
     ranks = {rank.key: sums.walls for rank, sums in run.ranks}
     votes = Counter((walls.name, walls.unit) for walls in ranks.values() if walls.devices)
     if not votes:
         return RunSteps(None, SPAN, {})
-    name, unit = min(votes, key=lambda one: (-votes[one], one[0] is None, str(one)))
-    owners = {(one.rank.key, one.device_id): place for place, one in enumerate(found.devices)}
+    name, unit = min(votes, key=lambda vote: (-votes[vote], vote[0] is None, str(vote)))
+    owners = {
+        (device.rank.key, device.device_id): place
+        for place, device in enumerate(collectives.devices)
+    }
     gpus: dict[Gpu, GpuSteps] = {}
     for place, (rank, sums) in enumerate(run.ranks):
         walls = sums.walls
@@ -172,7 +178,7 @@ def run_steps(run: Run, category: Callable[[str], str], found: MatchedCollective
             continue
         for device in walls.devices:
             owner = owners.get((rank.key, device.device_id))
-            parts = dict(_parts(sums, device, category, found, owner))
+            parts = dict(_parts(sums, device, category, collectives, owner))
             number = place if rank.number is None else rank.number
             gpus[number, device.device_id] = GpuSteps(walls.works, device, parts)
     return RunSteps(name, unit, gpus)
@@ -200,13 +206,13 @@ def _parts(
     sums: RankSums,
     device: DeviceSteps,
     category: Callable[[str], str],
-    found: MatchedCollectives,
+    collectives: MatchedCollectives,
     owner: int | None,
 ) -> Iterator[tuple[Part, IntArray]]:
     """Yield the parts of one GPU, time by work; they add up to the walls."""
     communication, copies, profiler, idle = device.sums_ns.T
     yield from _compute(sums.walls, device, category).items()
-    yield from _communication(device, communication, found, owner)
+    yield from _communication(device, communication, collectives, owner)
     yield (COPIES, None), copies
     yield (PROFILER, None), profiler
     known = sums.devices and all(item.idle_ns is not None for item in sums.devices)
@@ -217,23 +223,23 @@ def _compute(
     walls: StepWalls, device: DeviceSteps, category: Callable[[str], str]
 ) -> dict[Part, IntArray]:
     labels = [*(category(name) for name in walls.names), WHOLE_GRAPH]
-    found: dict[Part, IntArray] = {}
-    one = device.compute
+    parts: dict[Part, IntArray] = {}
+    compute = device.compute
     for row, column, ns in zip(
-        one.row.tolist(), one.column.tolist(), one.total.tolist(), strict=True
+        compute.row.tolist(), compute.column.tolist(), compute.total.tolist(), strict=True
     ):
         empty = np.zeros(len(walls.works), dtype=np.int64)
-        found.setdefault((COMPUTE, labels[column]), empty)[row] += ns
-    return found
+        parts.setdefault((COMPUTE, labels[column]), empty)[row] += ns
+    return parts
 
 
 def _communication(
-    device: DeviceSteps, whole: IntArray, found: MatchedCollectives, owner: int | None
+    device: DeviceSteps, whole: IntArray, collectives: MatchedCollectives, owner: int | None
 ) -> Iterator[tuple[Part, IntArray]]:
     if owner is None or not whole.any():
         yield (COMMUNICATION, None), whole
         return
-    waiting, transfer = waiting_and_transfer(found.sequences, owner)
+    waiting, transfer = waiting_and_transfer(collectives.sequences, owner)
     if not len(transfer):
         yield (COMMUNICATION, None), whole
         return

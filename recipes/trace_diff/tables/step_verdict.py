@@ -238,7 +238,7 @@ def _weights(
     wholes = [sum(count[work] for work in common) for count in counts]
     return {
         work: sum(
-            (Fraction(one[work], whole) for one, whole in zip(counts, wholes, strict=True)),
+            (Fraction(count[work], whole) for count, whole in zip(counts, wholes, strict=True)),
             Fraction(0),
         )
         / 2
@@ -285,10 +285,13 @@ def _noise_ns(
     """Return how far runs of the baseline lie apart; None where none tells."""
     values = [before]
     for run in runs.noise:
-        own = steps[run.side]
-        if (own.name, own.unit) != (steps[runs.baseline.side].name, steps[runs.baseline.side].unit):
+        side_steps = steps[run.side]
+        if (side_steps.name, side_steps.unit) != (
+            steps[runs.baseline.side].name,
+            steps[runs.baseline.side].unit,
+        ):
             continue
-        splits = own.splits(basis)
+        splits = side_steps.splits(basis)
         if splits:
             mean = mean_split(splits)
             values.append(total(mean) - total(mean, PROFILER))
@@ -312,12 +315,12 @@ def _values(
     sums: dict[int, tuple[int, float]] = {}
     scale = _scales(before, basis)
     for gpu in steps.gpus.values():
-        one = gpu.steps
-        took_ns = one.wall_ns - one.profiler_ns if program else one.wall_ns
+        gpu_steps = gpu.steps
+        took_ns = gpu_steps.wall_ns - gpu_steps.profiler_ns if program else gpu_steps.wall_ns
         rows = zip(
-            one.number.tolist(),
-            one.work.tolist(),
-            one.tokens_n.tolist(),
+            gpu_steps.number.tolist(),
+            gpu_steps.work.tolist(),
+            gpu_steps.tokens_n.tolist(),
             took_ns.tolist(),
             strict=True,
         )
@@ -339,8 +342,8 @@ def _scales(before: RunSteps, basis: StepBasis) -> dict[str, float]:
         return {}
     means = {}
     for work in basis.weights:
-        one = StepBasis(STEP, basis.unit, {work: Fraction(1)})
-        means[work] = float(total(mean_split(before.splits(one))))
+        work_basis = StepBasis(STEP, basis.unit, {work: Fraction(1)})
+        means[work] = float(total(mean_split(before.splits(work_basis))))
     whole = float(total(mean_split(before.splits(basis))))
     return {work: whole / mean for work, mean in means.items() if mean}
 
@@ -361,7 +364,7 @@ def _interval(before: Sequence[int], after: Sequence[int]) -> tuple[float, float
     if not spread:
         return change, change
     freedom = spread**2 / math.fsum(
-        part**2 / (len(one) - 1) for part, one in zip(parts, (before, after), strict=True)
+        part**2 / (len(values) - 1) for part, values in zip(parts, (before, after), strict=True)
     )
     away = _student(freedom) * math.sqrt(spread)
     return change - away, change + away

@@ -39,7 +39,7 @@ def work_rows(runs: Runs) -> Iterator[Row]:
         shown = _shown(amounts)
         yield check_row(WORK, shown, SAME, "about as much in a step")
         return
-    apart = sorted(amounts, key=lambda one: (-one.apart_pct, one.label))
+    apart = sorted(amounts, key=lambda amount: (-amount.apart_pct, amount.label))
     shown = _shown([item for item in apart if item.apart_pct > SAME_WORK_PCT] or apart)
     yield check_row(WORK, shown, STEP_TIMES, "a step does another amount of work")
     if runs.steps is not None and runs.steps[0] == runs.steps[1]:

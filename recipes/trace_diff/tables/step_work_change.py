@@ -133,8 +133,8 @@ def _factors(walls: StepWalls, weights: Mapping[str, Fraction] | None) -> FloatA
     ).astype(np.float64)
     if weights is None:
         return np.full(works_n, 1 / max(counts.sum(), 1))
-    own = np.array([float(weights.get(work, 0)) for work in walls.works])
-    return own / np.maximum(counts, 1) / max(own.sum(), 1e-9)
+    shares = np.array([float(weights.get(work, 0)) for work in walls.works])
+    return shares / np.maximum(counts, 1) / max(shares.sum(), 1e-9)
 
 
 def _threads(key: Key) -> float:

@@ -136,7 +136,7 @@ def idle_columns(runs: Runs) -> Columns:
         for side in sides
     ]
     known = sides[0] is not None and sides[1] is not None
-    windows = [run.total(lambda one: one.window_ns) for run in (runs.baseline, runs.input)]
+    windows = [run.total(lambda device: device.window_ns) for run in (runs.baseline, runs.input)]
     shares = [
         np.full(len(codes), np.nan) if side is None else percent(time, window)
         for side, time, window in zip(sides, times, windows, strict=True)
@@ -169,7 +169,7 @@ def idle_total_ns(run: Run) -> int | None:
 
 
 def _run_row(run: Run) -> dict[str, Any]:
-    window_ns, idle_ns = run.total(lambda one: one.window_ns), idle_total_ns(run)
+    window_ns, idle_ns = run.total(lambda device: device.window_ns), idle_total_ns(run)
     reports = {rank.key.path for rank, _ in run.ranks} | {rank.key.path for rank in run.others}
     apis = run.summed_names(lambda sums: sums.apis)
     return {
@@ -184,10 +184,10 @@ def _run_row(run: Run) -> dict[str, Any]:
         "launches_n": run.launches_n,
         "whole_graphs_n": run.whole_graphs_n,
         "kernel_ns": run.kernel_ns,
-        "communication_ns": run.total(lambda one: one.communication_ns),
-        "exposed_communication_ns": run.total(lambda one: one.exposed_ns),
-        "copy_ns": run.total(lambda one: one.copy_ns),
-        "busy_ns": run.total(lambda one: one.busy_ns),
+        "communication_ns": run.total(lambda device: device.communication_ns),
+        "exposed_communication_ns": run.total(lambda device: device.exposed_ns),
+        "copy_ns": run.total(lambda device: device.copy_ns),
+        "busy_ns": run.total(lambda device: device.busy_ns),
         "idle_ns": idle_ns,
         "idle_pct": 100.0 * idle_ns / window_ns if idle_ns is not None and window_ns else np.nan,
         "api_ns": sum(total for _, total in apis.values()),
@@ -195,24 +195,24 @@ def _run_row(run: Run) -> dict[str, Any]:
 
 
 def _moves(run: Run) -> dict[int, tuple[int, int, int]]:
-    found: dict[int, tuple[int, int, int]] = {}
+    by_kind: dict[int, tuple[int, int, int]] = {}
     for _, sums in run.ranks:
-        one = sums.moves
-        columns = (one.moves_n, one.total_ns, one.size_bytes)
-        rows = zip(one.kind.tolist(), *(column.tolist() for column in columns), strict=True)
+        moves = sums.moves
+        columns = (moves.moves_n, moves.total_ns, moves.size_bytes)
+        rows = zip(moves.kind.tolist(), *(column.tolist() for column in columns), strict=True)
         for code, n, total_ns, size in rows:
-            before = found.get(code, (0, 0, 0))
-            found[code] = before[0] + n, before[1] + total_ns, before[2] + size
-    return found
+            before = by_kind.get(code, (0, 0, 0))
+            by_kind[code] = before[0] + n, before[1] + total_ns, before[2] + size
+    return by_kind
 
 
-def _lined_up(found: Mapping[int, tuple[int, int, int]], codes: list[int]) -> list[IntArray]:
-    rows = [found.get(code, (0, 0, 0)) for code in codes]
+def _lined_up(sums: Mapping[int, tuple[int, int, int]], codes: list[int]) -> list[IntArray]:
+    rows = [sums.get(code, (0, 0, 0)) for code in codes]
     return [np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)]
 
 
-def _named(found: Mapping[str, tuple[int, int]], names: list[str]) -> list[IntArray]:
-    rows = [found.get(name, (0, 0)) for name in names]
+def _named(sums: Mapping[str, tuple[int, int]], names: list[str]) -> list[IntArray]:
+    rows = [sums.get(name, (0, 0)) for name in names]
     return [np.array([row[i] for row in rows], dtype=np.int64) for i in range(2)]
 
 
@@ -234,7 +234,7 @@ def _step_columns(runs: Runs, names: list[str], before: IntArray, after: IntArra
     columns: Columns = {"baseline_step_ns": mean[0], "input_step_ns": mean[1]}
     for side, run in (("baseline", runs.baseline), ("input", runs.input)):
         for item in (50, 99):
-            found = [run.phase_percentile(name, item) for name in names]
-            values = [math.nan if value is None else float(value) for value in found]
+            percentiles = [run.phase_percentile(name, item) for name in names]
+            values = [math.nan if value is None else float(value) for value in percentiles]
             columns[f"{side}_p{item}_ns"] = np.array(values, dtype=np.float64)
     return columns

@@ -61,7 +61,7 @@ def tabulate(
     manifest = load_manifest(_RECIPE)
     runs = runs_of(partial, ranks)
     columns = _columns(runs, options)
-    return {name: declared_frame(manifest.table(name), one) for name, one in columns.items()}
+    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
@@ -113,7 +113,10 @@ def _full_steps(runs: Runs, kernels: NamedKernels, verdict: StepVerdict) -> Full
 def _blocked(comparability: Columns) -> dict[str, list[str]]:
     """Return the checks that make all, sums over the runs, or times per step not comparable."""
     rows = list(zip(comparability["check"], comparability["status"], strict=True))
-    return {status: [check for check, own in rows if own == status] for status in BLOCKING}
+    return {
+        status: [check for check, check_status in rows if check_status == status]
+        for status in BLOCKING
+    }
 
 
 def _rules(runs: Runs, engine: str) -> RuleSet:
@@ -127,9 +130,9 @@ def _category_of(rules: RuleSet) -> Callable[[str], str]:
     """Return what gives the category of a kernel that computes, by its full name."""
 
     def category(name: str) -> str:
-        found = rules.classify(name).category
+        kind = rules.classify(name).category
         # Whether a kernel communicates is told alike by the rules of all engines.
-        return UNMATCHED if found == COMMUNICATION else found
+        return UNMATCHED if kind == COMMUNICATION else kind
 
     return category
 

@@ -27,7 +27,7 @@ def wall_details(
                 details[key, device.device_id] = dict(known)
         lanes = CollectivesPartial({key: sums.lanes for key, sums in part.ranks.items()})
         selected = [rank for rank in ranks if rank.key.side == side]
-        found = match_collectives(lanes, selected, options)
-        for place, parts in communication_details(found, walls).items():
+        collectives = match_collectives(lanes, selected, options)
+        for place, parts in communication_details(collectives, walls).items():
             details[place].update(parts)
     return details

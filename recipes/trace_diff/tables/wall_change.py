@@ -80,7 +80,7 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
         changes: The table wall_change.
     """
     basis = verdict.yardstick.basis
-    found: list[tuple[str, str, str, float]] = []
+    waterfall: list[tuple[str, str, str, float]] = []
     if basis is not None:
         rows = list(zip(*(changes[name] for name in ("rank", "wall_class", "detail")), strict=True))
         mean = [place for place, row in enumerate(rows) if row[0] is None]
@@ -94,15 +94,15 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
             (f"a {basis.unit}, mean GPU, in detail", leaves),
         )
         for view, places in views:
-            found.append((view, "baseline", _TOTAL, float(verdict.before_ns or 0)))
+            waterfall.append((view, "baseline", _TOTAL, float(verdict.before_ns or 0)))
             for place in places:
                 ns = changes["change_ns"][place]
                 part = ": ".join(row for row in rows[place][1:] if row is not None)
                 if ns:
-                    found.append((view, part, _CHANGE, ns))
-            found.append((view, "input", _TOTAL, float(verdict.after_ns or 0)))
+                    waterfall.append((view, part, _CHANGE, ns))
+            waterfall.append((view, "input", _TOTAL, float(verdict.after_ns or 0)))
     names = ("view", "part", "kind", "value_ns")
-    return {name: [row[i] for row in found] for i, name in enumerate(names)}
+    return {name: [row[i] for row in waterfall] for i, name in enumerate(names)}
 
 
 def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
@@ -113,7 +113,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         options: alpha and min_effect.
     """
     both = (runs.baseline, runs.input)
-    found: list[Columns] = []
+    parts: list[Columns] = []
     for kind in (CALL, RANGE):
         names = sorted({name for run in both for name in _seen(run, kind)})
         before, after = (_host_side(run, kind, names) for run in both)
@@ -121,7 +121,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         first, second = tests["baseline_p50_ns"], tests["input_p50_ns"]
         known = (before.launches_n > 0) & (after.launches_n > 0) & (before.twice_p50 > 0)
         ratio = np.where(known, second / np.where(known, first, 1.0), np.nan)
-        found.append(
+        parts.append(
             {
                 "kind": np.full(len(names), kind, dtype=object),
                 "name": np.array(names, dtype=object),
@@ -137,7 +137,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
                 "verdict": tests["verdict"],
             }
         )
-    joined = {name: np.concatenate([item[name] for item in found]) for name in found[0]}
+    joined = {name: np.concatenate([item[name] for item in parts]) for name in parts[0]}
     return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
 
 
@@ -147,7 +147,9 @@ def _rows(
     """Yield each class, and the details that it is divided into, which add up to it."""
     for name in WALL_CLASSES:
         yield (*key, name, None, *_values(total(before, name), total(after, name)))
-        details = {detail for side in (before, after) for own, detail in side if own == name}
+        details = {
+            detail for side in (before, after) for wall_class, detail in side if wall_class == name
+        }
         if details - {None}:
             sides = {
                 detail: (
@@ -158,7 +160,7 @@ def _rows(
             }
             for detail in sorted(
                 (side for side in sides if any(sides[side])),
-                key=lambda one: (-abs(sides[one][1] - sides[one][0]), one or ""),
+                key=lambda detail: (-abs(sides[detail][1] - sides[detail][0]), detail or ""),
             ):
                 yield (*key, name, detail or "not known", *_values(*sides[detail]))
 
@@ -172,15 +174,15 @@ def _histogram(run: Run, kind: str) -> Any:
 
 
 def _seen(run: Run, kind: str) -> Iterator[str]:
-    own = _histogram(run, kind)
-    yield from (own.names[code] for code in np.unique(own.counts.group).tolist())
+    histogram = _histogram(run, kind)
+    yield from (histogram.names[code] for code in np.unique(histogram.counts.group).tolist())
 
 
 def _host_side(run: Run, kind: str, names: list[str]) -> KernelSide:
-    own = _histogram(run, kind)
+    histogram = _histogram(run, kind)
     place = {name: index for index, name in enumerate(names)}
-    code = np.array([place.get(name, -1) for name in own.names], dtype=np.int64)
-    counts = own.counts.regrouped(code) if code.size else own.counts
+    code = np.array([place.get(name, -1) for name in histogram.names], dtype=np.int64)
+    counts = histogram.counts.regrouped(code) if code.size else histogram.counts
     return kernel_side(counts, counts.moments(len(names)).total)
 
 

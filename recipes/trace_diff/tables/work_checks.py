@@ -19,9 +19,9 @@ _OUTSIDE_PCT: Final = 1.0
 
 def kernels_row(runs: Runs) -> Row:
     """Check whether there are kernels, and whether they are of as much work."""
-    found = [run.launches_n for run in (runs.baseline, runs.input)]
-    shown = [f"{format_count(n)} launches" for n in found]
-    if not all(found):
+    launches_n = [run.launches_n for run in (runs.baseline, runs.input)]
+    shown = [f"{format_count(n)} launches" for n in launches_n]
+    if not all(launches_n):
         return check_row(KERNELS, shown, ALL, "an empty run passes no gate")
     ratio = work_ratio(runs.baseline, runs.input) if runs.steps is None else None
     if ratio is not None:
@@ -29,7 +29,7 @@ def kernels_row(runs: Runs) -> Row:
         share = format_percent(100 * abs(ratio - 1))
         meaning = f"nearly all kernels launched {share} {less} often, in proportion"
         return check_row(KERNELS, shown, TOTALS, meaning)
-    if apart_pct(*found) > SAME_WORK_PCT:
+    if apart_pct(*launches_n) > SAME_WORK_PCT:
         return check_row(KERNELS, shown, DIFFERS, "more or less was done: look at count effects")
     return check_row(KERNELS, shown, SAME, "about as many launches")
 

@@ -128,13 +128,13 @@ def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | 
 
 
 def _script_versions(place: Path, root: Path) -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in recipe_sources(root):
         script = place / name / f"{name}.py"
         if script.is_file() and (place / name / "metadata.json").is_file():
             version = re.search(r'version="(.+?)"', script.read_text("utf-8", "replace"))
-            found[name] = version[1] if version else ""
-    return found
+            versions[name] = version[1] if version else ""
+    return versions
 
 
 def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: str | None) -> None:
@@ -147,12 +147,12 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
         report.needs(anew)
         return
     needed = requirements(root)
-    found = _probe(python, nsight, list(needed))
-    if found is None:
+    probed = _probe(python, nsight, list(needed))
+    if probed is None:
         report.say(f"Python that nsys recipe runs: {python} ({how}), which does not start")
         report.needs(anew)
         return
-    version = tuple(found["version"])
+    version = tuple(probed["version"])
     report.say(f"Python that nsys recipe runs: {'.'.join(map(str, version))}, {python} ({how})")
     theirs = version < WITHOUT_ASYNCORE or not nsight.needs_asyncore
     report.say(f"  runs NVIDIA's own recipes: {'yes' if theirs else 'no, needs 3.11 or older'}")
@@ -162,19 +162,19 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
         newer_python = "with a python3 that is 3.10 or newer: "
         report.needs(f"{newer_python * (sys.version_info[:2] == version[:2])}{anew}")
         return
-    fixes = f"{python} install.py --current" if found["takes"] else anew
-    _check_packages(report, needed, found["packages"], fixes)
-    _check_ours(report, checkout_version(root), found["ours"], script, fixes)
+    fixes = f"{python} install.py --current" if probed["takes"] else anew
+    _check_packages(report, needed, probed["packages"], fixes)
+    _check_ours(report, checkout_version(root), probed["ours"], script, fixes)
 
 
 def _check_packages(
     report: _Report,
     needed: dict[str, tuple[str, str | None]],
-    found: dict[str, str | None],
+    installed: dict[str, str | None],
     fixes: str,
 ) -> None:
     for name, (oldest, below) in needed.items():
-        version, note = found[name], ""
+        version, note = installed[name], ""
         if version is not None and newer(oldest, version):
             note = f", needs {oldest} or newer"
         elif version is not None and below is not None and not newer(below, version):

@@ -36,7 +36,7 @@ def findings_page() -> str:
 
 
 def _section(rules: Iterable[Rule]) -> Iterator[str]:
-    for rule in sorted(rules, key=lambda one: one.id):
+    for rule in sorted(rules, key=lambda rule: rule.id):
         yield f"**`{rule.id}`**: {_filled(rule.title)}\n"
         yield f"- when: {rule.threshold} (source: {rule.source})"
         yield f"- advice: {_filled(rule.recommendation)}"

@@ -82,8 +82,8 @@ def locate(given: str | None) -> NsightSystems:
         if target := _target(Path(given).expanduser()):
             return NsightSystems(target, _version(target))
         raise UsageError(f"{given}: no Nsight Systems with recipes there (2023.4 or newer)")
-    if found := next(find_all(), None):
-        return found
+    if nsight := next(find_all(), None):
+        return nsight
     raise UsageError(
         "no Nsight Systems with recipes found, neither by `nsys` on PATH nor below /opt/nvidia; "
         "name its folder: --nsys DIR"
@@ -92,7 +92,7 @@ def locate(given: str | None) -> NsightSystems:
 
 def find_all() -> Iterator[NsightSystems]:
     """Yield every Nsight Systems that can be found, the one to use first."""
-    candidates = [found] if (found := shutil.which("nsys")) else []
+    candidates = [on_path] if (on_path := shutil.which("nsys")) else []
     versions = [path for folder in INSTALLED for path in glob.glob(f"{folder}/*")]
     candidates += sorted(versions, key=_numbers, reverse=True)
     seen = set()
@@ -131,8 +131,8 @@ def _version(target: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"version (\d+(?:\.\d+)*)", done.stdout)
-    return found[1] if found else ""
+    match = re.search(r"version (\d+(?:\.\d+)*)", done.stdout)
+    return match[1] if match else ""
 
 
 def _numbers(path: str) -> list[int]:

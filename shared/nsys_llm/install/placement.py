@@ -60,14 +60,14 @@ class Record:
         return digest in (self.files.get(path), self.replaced.get(path))
 
 
-def newer(one: str, other: str) -> bool:
+def newer(version: str, other: str) -> bool:
     """Return whether a version is newer than another; 1.0rc1 is older than 1.0."""
 
     def key(version: str) -> tuple[list[int], bool, str]:
         numbers, rest = re.fullmatch(r"([\d.]*)(.*)", version, re.DOTALL).groups()  # type: ignore[union-attr]
         return [int(number) for number in numbers.split(".") if number], not rest, rest
 
-    return key(one) > key(other)
+    return key(version) > key(other)
 
 
 def read_record(root: Path) -> Record | None:

@@ -21,12 +21,12 @@ RECIPES = "nsys_recipe/recipes"
 
 def checkout_version(root: Path) -> str:
     """Return the version of this package, as it stands in a checkout."""
-    found = re.search(
+    match = re.search(
         r'__version__.*= "(.+)"', (root / "shared" / "nsys_llm" / "__init__.py").read_text("utf-8")
     )
-    if not found:
+    if not match:
         raise UsageError(f"{root / 'shared'} does not say its version")
-    return found[1]
+    return match[1]
 
 
 def place_beside_nsys(root: Path, given: str | None) -> tuple[list[str], str | None]:

@@ -126,8 +126,8 @@ class TableRead:
 
     def columns_for(self, tables: Collection[str]) -> tuple[str, ...]:
         """Return the columns to read besides, where these tables have rows."""
-        found = ((self.references or {}).get(table, ()) for table in tables)
-        return tuple(column for columns in found for column in columns)
+        column_sets = ((self.references or {}).get(table, ()) for table in tables)
+        return tuple(column for columns in column_sets for column in columns)
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,10 @@ def gate_texts(word: str) -> tuple[str, ...]:
     except (OSError, ValueError) as error:
         raise UsageError(f"{word}: cannot be read ({error}).") from error
     lines = (line.partition("#")[0].strip() for line in content.splitlines())
-    found = tuple(line for line in lines if line)
-    if not found:
+    gates = tuple(line for line in lines if line)
+    if not gates:
         raise UsageError(f"{word}: holds no gate; write one a line, like gpu_time:+3%.")
-    return found
+    return gates
 
 
 def parse_gates(texts: Sequence[str], metrics: Sequence[Metric]) -> tuple[Gate, ...]:

@@ -128,32 +128,32 @@ def timeline_reads() -> tuple[TableRead, ...]:
     return tuple(map(read_of, _read_json(_COMMON)["timeline"]))
 
 
-def _built(own: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
-    sided = bool(own.get("sided", False))
+def _built(facts: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
+    sided = bool(facts.get("sided", False))
     options, writes = common_facts(sided)
-    recipes = tuple(own.get("recipes", ()))
+    recipes = tuple(facts.get("recipes", ()))
     parts = [load_manifest(recipe) for recipe in recipes]
     known = {option.name for option in options}
-    own_options = [*map(option_of, own["options"])]
+    own_options = [*map(option_of, facts["options"])]
     inherited = {
         option.name: option for part in parts for option in part.options if option.name not in known
     }
     return Manifest(
-        name=own["name"],
-        title=own["title"],
-        question=own["question"],
-        class_name=own["class_name"],
-        description=own["description"],
-        type=own.get("type"),
-        tags=tuple(own.get("tags", ())),
+        name=facts["name"],
+        title=facts["title"],
+        question=facts["question"],
+        class_name=facts["class_name"],
+        description=facts["description"],
+        type=facts.get("type"),
+        tags=tuple(facts.get("tags", ())),
         options=(*options, *own_options, *inherited.values()),
-        reads=(*map(read_of, own["reads"]), *joined_reads([part.reads for part in parts])),
-        writes=(*writes, *map(write_of, own["writes"])),
-        sections=tuple(section_of(raw) for raw in [*own["sections"], *common["sections"]]),
+        reads=(*map(read_of, facts["reads"]), *joined_reads([part.reads for part in parts])),
+        writes=(*writes, *map(write_of, facts["writes"])),
+        sections=tuple(section_of(raw) for raw in [*facts["sections"], *common["sections"]]),
         sided=sided,
-        metrics=tuple(Metric(**raw) for raw in own.get("metrics", ())),
-        verdict=dict(own.get("verdict", {})),
-        by_step=own.get("by_step", False) or any(part.by_step for part in parts),
+        metrics=tuple(Metric(**raw) for raw in facts.get("metrics", ())),
+        verdict=dict(facts.get("verdict", {})),
+        by_step=facts.get("by_step", False) or any(part.by_step for part in parts),
         recipes=recipes,
     )
 

@@ -183,7 +183,7 @@ def _share(text: str) -> float:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if match is None:
@@ -193,8 +193,8 @@ def _numbers(text: str) -> tuple[int, ...]:
             raise UsageError(f"'{part.strip()}' is not a range; write the smaller number first.")
         if last - first > _MOST_NUMBERS:
             raise UsageError(f"'{part.strip()}' are more than {_MOST_NUMBERS:,} numbers.")
-        found.update(range(first, last + 1))
-    return tuple(sorted(found))
+        numbers.update(range(first, last + 1))
+    return tuple(sorted(numbers))
 
 
 def _time_range(text: str) -> tuple[int | None, int | None]:

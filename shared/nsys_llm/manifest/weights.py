@@ -30,19 +30,19 @@ def read_weights(path: str) -> tuple[Weight, ...]:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from error
     try:
-        found = json.loads(text, object_pairs_hook=_Pairs)
+        pairs = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no JSON ({error}).") from error
-    if not isinstance(found, _Pairs) or not found:
+    if not isinstance(pairs, _Pairs) or not pairs:
         raise UsageError(
             f'{path}: must be a JSON object, like {{"gemvx::kernel": 117440512}}, '
             "of kernel name patterns and the bytes that a launch reads."
         )
-    patterns = [pattern for pattern, _ in found]
-    for pattern, size in found:
+    patterns = [pattern for pattern, _ in pairs]
+    for pattern, size in pairs:
         if problem := _problem(pattern, size, patterns):
             raise UsageError(f"{path}: '{pattern}' {problem}.")
-    return tuple((pattern, size) for pattern, size in found)
+    return tuple((pattern, size) for pattern, size in pairs)
 
 
 class _Pairs(list[tuple[str, Any]]):

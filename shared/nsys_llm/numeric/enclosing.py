@@ -35,12 +35,12 @@ def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray
     if end_ns.size == 0:
         return np.full(at_ns.shape, -1, dtype=np.int64)
     # Mostly it is the last one itself: what was opened there was launched there.
-    found = np.where((position >= 0) & (end_ns[position] > at_ns), position, -1)
-    waiting = np.flatnonzero((found < 0) & (position > 0))
+    place = np.where((position >= 0) & (end_ns[position] > at_ns), position, -1)
+    waiting = np.flatnonzero((place < 0) & (position > 0))
     if not waiting.size:
-        return found
-    found[waiting] = last_above(position[waiting], at_ns[waiting], maxima(end_ns))
-    return found
+        return place
+    place[waiting] = last_above(position[waiting], at_ns[waiting], maxima(end_ns))
+    return place
 
 
 def last_above(position: IntArray, limit: IntArray, levels: list[IntArray]) -> IntArray:
@@ -51,17 +51,17 @@ def last_above(position: IntArray, limit: IntArray, levels: list[IntArray]) -> I
         limit: Shape (k,).
         levels: `maxima` of the values.
     """
-    found = np.full(position.shape, -1, dtype=np.int64)
+    place = np.full(position.shape, -1, dtype=np.int64)
     waiting, node = np.arange(position.size), position
     for level, largest in enumerate(levels):
         above = largest[node] > limit[waiting]
         rows = waiting[above]
-        found[rows] = _descend(node[above], level, levels, limit[rows])
+        place[rows] = _descend(node[above], level, levels, limit[rows])
         # None of this node is: look at what holds the one before it. That may hold this node
         # too, which does no harm, and nothing that comes later.
         left = ~above & (node > 0)
         waiting, node = waiting[left], (node[left] - 1) // 2
-    return found
+    return place
 
 
 def maxima(values: IntArray) -> list[IntArray]:

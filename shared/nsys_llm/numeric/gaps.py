@@ -96,12 +96,12 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
 
 def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
     """Return which operation ended last of those up to some; of equal ones, the first begun."""
-    found = at.copy()
+    last = at.copy()
     # Where operations do not overlap, each ended last of those before it.
     earlier = np.where(at > 0, reach[np.maximum(at - 1, 0)], end_ns[at] - 1)
     other = np.flatnonzero(earlier >= end_ns[at])
-    found[other] = np.searchsorted(reach, reach[at[other]], side="left")
-    return found
+    last[other] = np.searchsorted(reach, reach[at[other]], side="left")
+    return last
 
 
 def _holds(window: IntArray, gaps: Gaps) -> bool:

@@ -58,9 +58,9 @@ def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     for column in columns:
         if is_constant(column):
             continue  # most of a launch configuration is the same throughout
-        used, own = distinct_codes(column)
+        used, column_code = distinct_codes(column)
         # Codes stay below the number of rows, so that the product does not outgrow 64 bits.
-        code = own if code is None else distinct_codes(code * used.size + own)[1]
+        code = column_code if code is None else distinct_codes(code * used.size + column_code)[1]
     if code is None:
         code = np.zeros(rows_n, dtype=np.int64)
     first = np.empty(int(code.max(initial=-1)) + 1, dtype=np.int64)
@@ -72,11 +72,11 @@ def first_of_each(
     codes: IntArray, values: IntArray, chosen: npt.NDArray[np.bool_], codes_n: int, none: int
 ) -> IntArray:
     """Return the value of the first chosen row of each code, `none` where there is no such row."""
-    found = np.full(codes_n, none, dtype=np.int64)
+    first_values = np.full(codes_n, none, dtype=np.int64)
     if not chosen.all():
         codes, values = codes[chosen], values[chosen]
-    found[codes[::-1]] = values[::-1]  # the last assignment, the first row, stays
-    return found
+    first_values[codes[::-1]] = values[::-1]  # the last assignment, the first row, stays
+    return first_values
 
 
 def is_constant(values: IntArray) -> bool:

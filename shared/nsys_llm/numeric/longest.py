@@ -36,13 +36,13 @@ def longest_starts(
     Returns:
         Shape (groups,); NULL_INT where no row of the group counts.
     """
-    found = np.full(len(longest_ns), _NEVER, dtype=np.int64)
+    earliest_ns = np.full(len(longest_ns), _NEVER, dtype=np.int64)
     for first in range(0, group.size, _BLOCK):
         block = slice(first, first + _BLOCK)
         selected = group[block]
         rows = np.flatnonzero(counted[block] & (duration_ns[block] == longest_ns[selected]))
-        np.minimum.at(found, selected[rows], start_ns[block][rows])
-    return np.where(found == _NEVER, NULL_INT, found)
+        np.minimum.at(earliest_ns, selected[rows], start_ns[block][rows])
+    return np.where(earliest_ns == _NEVER, NULL_INT, earliest_ns)
 
 
 def longest_of_each(
@@ -86,13 +86,13 @@ def candidate_rows(
     equal = value[rows] == limit[rows]
     tied = rows[equal]
     tied = tied[order_by_code(group[tied])]
-    own, position = group[tied], _position(group[tied])
-    wanted_n = most - above_n[own]
+    tied_group, position = group[tied], _position(group[tied])
+    wanted_n = most - above_n[tied_group]
     # Of equal values the earliest; what starts with the last of them is left for the caller.
     last = np.flatnonzero(position == wanted_n - 1)
     latest_ns = np.full(least.size, np.iinfo(np.int64).max, dtype=np.int64)
-    latest_ns[own[last]] = start_ns[tied[last]]
-    kept = start_ns[tied] <= latest_ns[own]
+    latest_ns[tied_group[last]] = start_ns[tied[last]]
+    kept = start_ns[tied] <= latest_ns[tied_group]
     return np.sort(np.concatenate((rows[~equal], tied[kept])))
 
 

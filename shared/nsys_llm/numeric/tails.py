@@ -81,9 +81,9 @@ def beyond_medians(counts: ValueCounts, twice_median: IntArray, groups_n: int) -
         twice_median: Shape (groups_n,), of each group, wherever it is from (see `twice_medians`).
         groups_n: Number of groups.
     """
-    own = twice_median[counts.group]
-    beyond = np.maximum(2 * counts.value - own, 0) * counts.count
-    outlying = is_outlier(counts.value, own)
+    twice_of_value = twice_median[counts.group]
+    beyond = np.maximum(2 * counts.value - twice_of_value, 0) * counts.count
+    outlying = is_outlier(counts.value, twice_of_value)
     group = counts.group[outlying]
     return Beyond(
         summed(counts.group, beyond, groups_n),

@@ -145,8 +145,8 @@ def _processes(report: ParquetReport | SqliteReport) -> dict[int, str]:
 
 
 def _rank_variables(report: ParquetReport | SqliteReport) -> dict[str, int]:
-    found = report.environment(RANK_VARIABLES)
-    return {name: int(value) for name, value in found.items() if value.isdecimal()}
+    variables = report.environment(RANK_VARIABLES)
+    return {name: int(value) for name, value in variables.items() if value.isdecimal()}
 
 
 def _mpi_ranks(report: ParquetReport | SqliteReport) -> dict[int, int]:

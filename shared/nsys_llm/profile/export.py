@@ -102,9 +102,9 @@ def open_export(
     name = _name_elsewhere(report) if export_dir else report.stem
     wanted = tuple(dict.fromkeys([*tables, *ALWAYS_EXPORTED]))
     parquet, sqlite = folder / f"{name}_pqtdir", folder / f"{name}.sqlite"
-    if (found := _valid_export(parquet, sqlite, tables, written_ns)) is not None:
-        with found:
-            yield found
+    if (export := _valid_export(parquet, sqlite, tables, written_ns)) is not None:
+        with export:
+            yield export
         return
     if again:
         raise ReportError(f"{report.name}: its export was not kept; give --export-dir.")
@@ -133,22 +133,22 @@ def _valid_export(
     parquet: Path, sqlite: Path, tables: Sequence[str], written_ns: int
 ) -> ParquetReport | SqliteReport | None:
     """Open the export beside a report, if it is newer, whole and readable."""
-    found: ParquetReport | SqliteReport
+    export: ParquetReport | SqliteReport
     try:
         if parquet.is_dir() and _has_tables(parquet, tables, written_ns):
-            found = ParquetReport(parquet)
+            export = ParquetReport(parquet)
             for table in tables:
-                found.columns(table)  # reads the end of the file, where a cut-off one shows
+                export.columns(table)  # reads the end of the file, where a cut-off one shows
         elif sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
-            found = SqliteReport(sqlite)
+            export = SqliteReport(sqlite)
         else:
             return None
     except ReportError:
         # An export that was interrupted; the report itself may be good.
         return None
-    if _is_whole(found):
-        return found
-    with found:
+    if _is_whole(export):
+        return export
+    with export:
         return None
 
 
@@ -161,8 +161,8 @@ def _is_partial(folder: Path) -> bool:
 
 def _is_whole(export: ParquetReport | SqliteReport) -> bool:
     """Return whether an export holds all of the capture's time, in the capture's own clock."""
-    found = dict(export.key_values("export", _PARTIAL_KEYS))
-    return not any(value not in ("", "0", "false") for value in found.values())
+    values = dict(export.key_values("export", _PARTIAL_KEYS))
+    return not any(value not in ("", "0", "false") for value in values.values())
 
 
 def _name_elsewhere(report: Path) -> str:

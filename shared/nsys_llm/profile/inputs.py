@@ -47,19 +47,19 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ProfileInput], list[str]
     Raises:
         UsageError: An entry does not exist, is nothing we read, or is a folder without reports.
     """
-    found: dict[str, Path] = {}
+    path_of: dict[str, Path] = {}
     notes: list[str] = []
     for entry in entries:
         for path in _expanded(entry):
             # A link keeps its own name, which may tell the rank; what it leads to is read once.
             target = os.path.realpath(path)
-            if target not in found:
-                found[target] = path
-            elif found[target] == path:
+            if target not in path_of:
+                path_of[target] = path
+            elif path_of[target] == path:
                 notes.append(f"{path.name}: given twice, read once.")
             else:
-                notes.append(f"{path.name}: the same as {found[target].name}, read once.")
-    paths, twins = _without_exports(list(found.values()))
+                notes.append(f"{path.name}: the same as {path_of[target].name}, read once.")
+    paths, twins = _without_exports(list(path_of.values()))
     notes += [f"{twin.name}: left out, {kept.name} is the same profile." for twin, kept in twins]
     labels = label_reports(paths)
     if any("/" in label for label in labels):
@@ -80,7 +80,7 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
     Raises:
         UsageError: See `expand_inputs`; the message begins with the side.
     """
-    found: list[ProfileInput] = []
+    inputs: list[ProfileInput] = []
     notes: list[str] = []
     for side, entries in sides.items():
         before = f"{side}: " if side else ""
@@ -88,9 +88,9 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
             reports, left_out = expand_inputs(entries)
         except UsageError as error:
             raise UsageError(f"{before}{error.message}") from error
-        found += [ProfileInput(report.path, report.label, side) for report in reports]
+        inputs += [ProfileInput(report.path, report.label, side) for report in reports]
         notes += [f"{before}{note}" for note in left_out]
-    return (found if len(sides) == 1 else _labelled_apart(found)), notes
+    return (inputs if len(sides) == 1 else _labelled_apart(inputs)), notes
 
 
 def _labelled_apart(reports: Sequence[ProfileInput]) -> list[ProfileInput]:

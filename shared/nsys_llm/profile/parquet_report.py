@@ -177,7 +177,9 @@ def _states(folder: Path) -> _States:
         reported = {
             entry.name: entry.stat() for entry in entries if entry.name.endswith(".parquet")
         }
-    return {name: (one.st_ino, one.st_size, one.st_mtime_ns) for name, one in reported.items()}
+    return {
+        name: (state.st_ino, state.st_size, state.st_mtime_ns) for name, state in reported.items()
+    }
 
 
 def _read(

@@ -95,5 +95,5 @@ def _referenced(tables: Mapping[str, Table]) -> npt.NDArray[np.int64]:
         for column in _STRING_IDS
         if column in table
     ]
-    found = np.unique(np.concatenate(ids)) if ids else np.empty(0, dtype=np.int64)
-    return found[found != NULL_INT]
+    used = np.unique(np.concatenate(ids)) if ids else np.empty(0, dtype=np.int64)
+    return used[used != NULL_INT]

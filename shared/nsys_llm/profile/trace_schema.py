@@ -95,7 +95,7 @@ class ExportSchema:
         if version not in facts["versions"]:
             known = ", ".join(facts["versions"])
             raise UsageError(f"schema version {version} is not one that can be written: {known}.")
-        own = facts["versions"][version]
+        version_facts = facts["versions"][version]
         present = {
             name: table
             for name, table in facts["tables"].items()
@@ -103,14 +103,14 @@ class ExportSchema:
         }
         return cls(
             version=version,
-            product_version=own["product"],
-            product_date=own["release"],
-            known_from=own["known_from"],
-            tested=tuple(own["tested"]),
-            capture_prefix=own["capture_prefix"],
-            no_green_context=own["no_green_context"],
-            buffer_flush=own["buffer_flush"],
-            sync_codes=own["sync_codes"],
+            product_version=version_facts["product"],
+            product_date=version_facts["release"],
+            known_from=version_facts["known_from"],
+            tested=tuple(version_facts["tested"]),
+            capture_prefix=version_facts["capture_prefix"],
+            no_green_context=version_facts["no_green_context"],
+            buffer_flush=version_facts["buffer_flush"],
+            sync_codes=version_facts["sync_codes"],
             tables={name: _columns(table["columns"], version) for name, table in present.items()},
             enums={
                 name: [(symbol, label) for symbol, label in rows]
@@ -146,8 +146,8 @@ def schema_versions() -> tuple[str, ...]:
 def frameworks() -> tuple[Framework, ...]:
     """Return the releases of the framework that are tested, oldest first."""
     return tuple(
-        Framework(release, one["tested"], tuple(one["covers"]))
-        for release, one in _schema_facts()["frameworks"].items()
+        Framework(release, facts["tested"], tuple(facts["covers"]))
+        for release, facts in _schema_facts()["frameworks"].items()
     )
 
 

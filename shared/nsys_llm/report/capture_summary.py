@@ -41,14 +41,14 @@ def sided_caveats(tables: _Tables) -> list[str]:
         for text in capture_caveats(_of(tables, side)):
             reported.setdefault(text, []).append(side)
     return [
-        f"Each run: {text}" if len(own) == len(sides) else f"{', '.join(own)}: {text}"
-        for text, own in reported.items()
+        f"Each run: {text}" if len(affected) == len(sides) else f"{', '.join(affected)}: {text}"
+        for text, affected in reported.items()
     ]
 
 
 def _sides(tables: _Tables) -> list[str]:
-    found = dict.fromkeys(tables["files"]["run"].tolist())
-    return sorted(found, key=lambda side: (_ORDER.get(side, 2), side))
+    sides = dict.fromkeys(tables["files"]["run"].tolist())
+    return sorted(sides, key=lambda side: (_ORDER.get(side, 2), side))
 
 
 def _of(tables: _Tables, side: str) -> dict[str, pd.DataFrame]:
@@ -101,16 +101,16 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
             "ranks",
             f"{len(working)} with GPU work in {counted(len(run.profiles), 'profile')}{numbered}",
         ),
-        ("hosts", _values(facts, lambda one: one.host)),
-        ("GPUs", _values(facts, lambda one: ", ".join(sorted(set(one.gpus))) or None)),
+        ("hosts", _values(facts, lambda capture: capture.host)),
+        ("GPUs", _values(facts, lambda capture: ", ".join(sorted(set(capture.gpus))) or None)),
         ("only", _filters(run.options)),
         ("window", _window(tables)),
-        ("driver", _values(facts, lambda one: one.driver_version)),
-        ("CUDA of the driver", _values(facts, lambda one: one.cuda_version)),
-        ("exported by nsys", _values(facts, lambda one: one.nsys_version)),
-        ("export schema", _values(facts, lambda one: one.schema_version)),
-        ("traced", _values(facts, lambda one: ", ".join(one.traced) or None)),
-        ("CUDA graphs", _values(facts, lambda one: one.graph_mode)),
+        ("driver", _values(facts, lambda capture: capture.driver_version)),
+        ("CUDA of the driver", _values(facts, lambda capture: capture.cuda_version)),
+        ("exported by nsys", _values(facts, lambda capture: capture.nsys_version)),
+        ("export schema", _values(facts, lambda capture: capture.schema_version)),
+        ("traced", _values(facts, lambda capture: ", ".join(capture.traced) or None)),
+        ("CUDA graphs", _values(facts, lambda capture: capture.graph_mode)),
     ]
     return [(label, text) for label, text in shown if text]
 

@@ -42,7 +42,10 @@ def distribution_columns(moments: Moments, order: OrderStatistics) -> Columns:
         "std_ns": sample_std(moments),
         "min_ns": pd.arrays.IntegerArray(moments.minimum.copy(), none.copy()),
         "max_ns": pd.arrays.IntegerArray(moments.maximum.copy(), none.copy()),
-        **{_PERCENTILE_NAMES[one]: percentiles[:, i] for i, one in enumerate(PERCENTS)},
+        **{
+            _PERCENTILE_NAMES[percentile]: percentiles[:, i]
+            for i, percentile in enumerate(PERCENTS)
+        },
     }
 
 

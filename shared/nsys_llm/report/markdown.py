@@ -90,10 +90,10 @@ def head_markdown(report: Report, most_n: int = MOST_SHOWN) -> str:
     reported = report.opportunities
     if any(item.gain is not None for item in reported):
         lines.append(NOT_ADDITIVE)
-    for number, one in enumerate(reported[:most_n], 1):
-        if one.severity == TAIL and (number == 1 or reported[number - 2].severity != TAIL):
+    for number, finding in enumerate(reported[:most_n], 1):
+        if finding.severity == TAIL and (number == 1 or reported[number - 2].severity != TAIL):
             lines.append(TAIL_HEADING)
-        lines.append(_finding(number, one))
+        lines.append(_finding(number, finding))
     if len(reported) > most_n:
         lines.append(f"And {len(reported) - most_n} more in `findings.parquet`.")
     return "\n\n".join(lines)

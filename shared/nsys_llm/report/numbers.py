@@ -40,10 +40,10 @@ class Numbers:
         """Return a count in words, and keep it."""
         return format_count(self._kept(name, n))
 
-    def counted(self, name: str, n: int, one: str, many: str | None = None) -> str:
+    def counted(self, name: str, n: int, noun: str, many: str | None = None) -> str:
         """Return a count with its noun, and keep it."""
         self._kept(name, n)
-        return counted(n, one, many)
+        return counted(n, noun, many)
 
     def value(self, name: str, value: float, unit: str) -> str:
         """Return a number with another unit, and keep it."""

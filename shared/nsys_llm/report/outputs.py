@@ -167,18 +167,22 @@ def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
     for name, field in fields.items():
         if not field.nullable and data.column(name).null_count:
             raise ManifestError(f"{table.file}.{name}: null, and the manifest says never.")
-        found = data.column(name).type
-        if not _same_type(found, field.type):
+        arrow_type = data.column(name).type
+        if not _same_type(arrow_type, field.type):
             raise ManifestError(
-                f"{table.file}.{name}: {found}, and the manifest says {field.type}."
+                f"{table.file}.{name}: {arrow_type}, and the manifest says {field.type}."
             )
     return data.cast(schema)
 
 
-def _same_type(found: pa.DataType, declared: pa.DataType) -> bool:
+def _same_type(arrow_type: pa.DataType, declared: pa.DataType) -> bool:
     texts = (pa.string(), pa.large_string())
     # A column of nulls has no type of its own.
-    return found == declared or pa.types.is_null(found) or (found in texts and declared in texts)
+    return (
+        arrow_type == declared
+        or pa.types.is_null(arrow_type)
+        or (arrow_type in texts and declared in texts)
+    )
 
 
 def _for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:

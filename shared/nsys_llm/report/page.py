@@ -178,12 +178,12 @@ def _head_html(report: Report) -> str:
 def _findings_html(report: Report, results: Results) -> str:
     links = {section.table: section.title for section in reversed(report.sections)}
     places = {number: f"finding-{number}" for number in marked_numbers(report, results)}
-    found = report.opportunities
+    findings = report.opportunities
     reported = (
-        findings_html(found, links, places)
+        findings_html(findings, links, places)
         or "<p>Nothing stands out by the rules of this recipe.</p>"
     )
-    heading = f"Findings: {severity_counts(found)}" if found else "Findings"
+    heading = f"Findings: {severity_counts(findings)}" if findings else "Findings"
     return f"<h2>{heading}</h2>\n{reported}"
 
 

@@ -77,7 +77,7 @@ def findings_html(
     """
     places = places or {}
     shown = enumerate(findings[:MOST_SHOWN], 1)
-    lines = [_finding(number, one, links, places.get(number)) for number, one in shown]
+    lines = [_finding(number, finding, links, places.get(number)) for number, finding in shown]
     if any(finding.gain is not None for finding in findings):
         lines.insert(0, f"<p>{NOT_ADDITIVE}</p>")
     if len(findings) > MOST_SHOWN:

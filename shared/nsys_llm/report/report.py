@@ -103,10 +103,10 @@ def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
 
 def findings_of(analysis: Analysis[Any], tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings that tables give, in order."""
-    own = analysis.findings(tables)
+    findings = analysis.findings(tables)
     if why_unrelated(tables) is not None:
-        own = without_comparisons(own)
-    return ranked([*run_findings(tables), *own])
+        findings = without_comparisons(findings)
+    return ranked([*run_findings(tables), *findings])
 
 
 def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tuple[Section, ...]:

@@ -142,10 +142,10 @@ def rules_by_id(*rules: Rule) -> Mapping[str, Rule]:
     Raises:
         ManifestError: Two have the same one.
     """
-    found = {rule.id: rule for rule in rules}
-    if len(found) < len(rules):
+    by_id = {rule.id: rule for rule in rules}
+    if len(by_id) < len(rules):
         raise ManifestError("two rules have the same id.")
-    return MappingProxyType(found)
+    return MappingProxyType(by_id)
 
 
 def limits_text(limits: Mapping[str, float], unit: str = " %") -> str:

@@ -105,7 +105,7 @@ def wall_lines(tables: Tables) -> tuple[WallLine, ...]:
         _side_line(side, wall[wall["run"] == side], coverage[coverage["run"] == side])
         for side in _SIDES
     )
-    return tuple(line for found in lines for line in found)
+    return tuple(line for side_lines in lines for line in side_lines)
 
 
 def _side_line(side: str, wall: pd.DataFrame, coverage: pd.DataFrame) -> tuple[WallLine, ...]:

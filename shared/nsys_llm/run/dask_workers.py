@@ -86,10 +86,10 @@ class WorkerWatch:
 
     def _look(self) -> None:
         since_s: float | None = None
-        told = False
+        noted = False
         while not self._over.wait(min(_SECONDS_BETWEEN_LOOKS, self._limit_s / 2)):
             if self._has_workers():
-                since_s, told = None, False
+                since_s, noted = None, False
                 continue
             now_s = time.monotonic()
             since_s = now_s if since_s is None else since_s
@@ -99,8 +99,8 @@ class WorkerWatch:
                 for task in list(self._tasks):
                     task.release()
                 return
-            if now_s - since_s >= _SECONDS_UNTIL_NOTE and not told:
-                told = True
+            if now_s - since_s >= _SECONDS_UNTIL_NOTE and not noted:
+                noted = True
                 self._note(f"no Dask worker is left; waiting {self._limit_s:g} s for others")
 
     def _has_workers(self) -> bool:

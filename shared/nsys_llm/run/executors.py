@@ -234,9 +234,9 @@ def open_executor(
         local = address is None and config.get("scheduler-address", None) is None
         wait_s = seconds_without_workers()
         # A second local cluster on this machine finds the usual port of the dashboard taken.
-        own = {"dashboard_address": ":0"} if local else {}
+        arguments = {"dashboard_address": ":0"} if local else {}
         try:
-            client = Client(address, **own)
+            client = Client(address, **arguments)
             client.wait_for_workers(1, timeout=wait_s)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             reason = str(error) or f"no worker within {wait_s:g} s"

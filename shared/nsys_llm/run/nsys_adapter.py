@@ -225,5 +225,5 @@ def _ready(_: None) -> None:
 def _own_nsys() -> str | None:
     """Return the `nsys` executable beside the framework that runs us."""
     target = Path(nsys_recipe.__file__).resolve().parents[3]
-    found = target / "nsys"
-    return str(found) if found.is_file() else None
+    executable = target / "nsys"
+    return str(executable) if executable.is_file() else None

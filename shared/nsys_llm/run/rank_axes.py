@@ -109,7 +109,7 @@ def _recorded_says(row: Mapping[str, Any]) -> str:
 
 def _aligned(clock: JobClock, rank: Rank, first: Rank, row: Mapping[str, Any]) -> Axis:
     """Return the axis by the collectives that the rank takes part in, if it does."""
-    matched = clock.found
+    matched = clock.collectives
     place = matched.clock_of[rank.key.path]
     fit, source = matched.clocks[place], matched.sources[place]
     if source in _NO_CLOCK:

@@ -146,14 +146,14 @@ def run_compared(
     Raises:
         UsageError: One of the runs could not be read.
     """
-    own = {
+    compare_options = {
         **options,
         "output": str(folder / COMPARED).replace("%", "%%"),
         "force_overwrite": False,
         "perfetto": False,
         "perfetto_window": None,
     }
-    compared = resolved_options(load_manifest(COMPARED), own)
+    compared = resolved_options(load_manifest(COMPARED), compare_options)
     outcome = run_recipe(COMPARED, compared, executor, console)
     # The overview is what stands; whoever interrupts it loses both.
     console.results = None

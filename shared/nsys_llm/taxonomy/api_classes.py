@@ -74,4 +74,4 @@ def classify_api(name: str) -> str:
     if prefix is None:
         return "other"
     plain = strip_api_version(name)[prefix.end() :]
-    return next((found for found, pattern in _RULES if pattern.match(plain)), "other")
+    return next((api_class for api_class, pattern in _RULES if pattern.match(plain)), "other")

@@ -99,10 +99,10 @@ class RuleSet:
         # Most patterns can be ruled out because four characters that they need are not in the
         # name. Trying every pattern takes about four times as long.
         grams = {name[start : start + _GRAM] for start in range(len(name) - _GRAM + 1)}
-        found = {
+        candidates = {
             index for gram in grams & self._candidates.keys() for index in self._candidates[gram]
         }
-        for rule in (self.rules[index] for index in sorted(found)):
+        for rule in (self.rules[index] for index in sorted(candidates)):
             if _regex(rule.pattern).search(name):
                 return Classification(rule.category, rule.id, rule.operation, rule.flags)
         return _NO_MATCH
@@ -217,11 +217,11 @@ def _index_by_gram(rules: Sequence[Rule]) -> dict[str, tuple[int, ...]]:
     """Return which rules need which four characters: the rarest four of each alternative."""
     needed = [[_grams(text) for text in _literals(rule.pattern)] for rule in rules]
     counts = Counter(gram for grams_of_rule in needed for grams in grams_of_rule for gram in grams)
-    found: dict[str, set[int]] = {}
+    by_gram: dict[str, set[int]] = {}
     for index, grams_of_rule in enumerate(needed):
         for grams in grams_of_rule:
-            found.setdefault(min(grams, key=lambda gram: (counts[gram], gram)), set()).add(index)
-    return {gram: tuple(sorted(indices)) for gram, indices in found.items()}
+            by_gram.setdefault(min(grams, key=lambda gram: (counts[gram], gram)), set()).add(index)
+    return {gram: tuple(sorted(indices)) for gram, indices in by_gram.items()}
 
 
 def _grams(text: str) -> list[str]:

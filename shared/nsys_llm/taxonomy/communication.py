@@ -59,7 +59,7 @@ def operation_of(name: str) -> str:
 
     Send and receive are one operation: NCCL runs both, and all-to-all, in one kernel.
     """
-    return next((one for one, pattern in _OPERATIONS if pattern.search(name)), OTHER)
+    return next((operation for operation, pattern in _OPERATIONS if pattern.search(name)), OTHER)
 
 
 #: Kernels that only send, or only receive; NCCL's own do both.
@@ -72,7 +72,7 @@ def sends(name: str) -> int:
 
     A kernel that sends meets one that receives.
     """
-    found = _DIRECTION.search(name)
-    if found is None:
+    direction = _DIRECTION.search(name)
+    if direction is None:
         return 0
-    return 1 if found[1].lower() == "send" else -1
+    return 1 if direction[1].lower() == "send" else -1

@@ -86,21 +86,21 @@ def read_phase_map(text: str) -> PhasePairs:
             f"{text}: cannot be read ({error}); give a JSON file, or some of {', '.join(BUILT_IN)}."
         ) from error
     try:
-        found = json.loads(content)
+        phases = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{text}: is no JSON ({error}).") from error
-    return _pairs(found, text)
+    return _pairs(phases, text)
 
 
-def _pairs(found: Any, where: str) -> PhasePairs:
-    if not isinstance(found, dict) or not found:
+def _pairs(phases: Any, where: str) -> PhasePairs:
+    if not isinstance(phases, dict) or not phases:
         raise UsageError(
             f'{where}: must be a JSON object, like {{"decode": ["decode", "re:^gen_"]}}, of phases '
             "and the patterns of their ranges."
         )
     pairs = []
-    require_text(where, "".join(found))
-    for phase, given in found.items():
+    require_text(where, "".join(phases))
+    for phase, given in phases.items():
         patterns = given if isinstance(given, list) else [given]
         if not patterns or not all(isinstance(text, str) for text in patterns):
             raise UsageError(f"{where}: phase '{phase}' needs a pattern, or a list of patterns.")

@@ -155,8 +155,10 @@ class HostTraceBuilder(BulkTraceBuilder):
             "overheadType": overhead_type,
             "globalTid": self._thread(**thread),
         }
-        own = overhead_type in _APPLICATION_OVERHEADS
-        return self._add("CUPTI_ACTIVITY_KIND_OVERHEAD" if own else "PROFILER_OVERHEAD", 1, columns)
+        of_application = overhead_type in _APPLICATION_OVERHEADS
+        return self._add(
+            "CUPTI_ACTIVITY_KIND_OVERHEAD" if of_application else "PROFILER_OVERHEAD", 1, columns
+        )
 
     def graph_node(
         self: _Builder,

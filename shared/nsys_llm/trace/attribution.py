@@ -45,8 +45,8 @@ def join_launches(
     rows = _by_start(call_starts_ns, call_ids.size)
     order = rows[np.argsort(call_ids[rows], kind="stable")]
     index = np.minimum(np.searchsorted(call_ids[order], op_ids), call_ids.size - 1)
-    found = order[index]
-    return np.where(valid & (call_ids[found] == op_ids), found, -1)
+    row = order[index]
+    return np.where(valid & (call_ids[row] == op_ids), row, -1)
 
 
 def _by_start(starts_ns: IntArray | None, rows_n: int) -> IntArray:

@@ -156,16 +156,16 @@ def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
     for table in (name for name in OP_TABLES if name in trace.unfiltered):
         rows = trace.unfiltered[table]
         if table == "kernels":
-            found, code = coded_names(shown_name_ids(rows, options), trace.strings)
+            names, code = coded_names(shown_name_ids(rows, options), trace.strings)
         elif table == "memcpys":
             kinds, code = distinct_codes(rows["copy_kind"])
             known = [0 if kind == NULL_INT else kind for kind in kinds.tolist()]
-            found = tuple(f"memcpy {copy_kind_name(kind)}" for kind in known)
+            names = tuple(f"memcpy {copy_kind_name(kind)}" for kind in known)
         else:
-            found, code = (OP_TABLES[table],), np.zeros(len(rows), dtype=np.int64)
+            names, code = (OP_TABLES[table],), np.zeros(len(rows), dtype=np.int64)
         codes[table] = code + len(texts)
-        texts += found
-        computing += [table in _COMPUTING] * len(found)
+        texts += names
+        computing += [table in _COMPUTING] * len(names)
     return OpNames(tuple(texts), codes, np.array(computing, dtype=bool))
 
 

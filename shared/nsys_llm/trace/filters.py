@@ -306,8 +306,8 @@ def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray
     inside = starts_inside(at_ns, union_intervals(shared.start_ns, shared.end_ns))
     local = ranges.take(~ranges.any_thread)
     for value in np.unique(local.thread):
-        own = local.take(local.thread == value)
-        spans = union_intervals(own.start_ns, own.end_ns)
+        thread_ranges = local.take(local.thread == value)
+        spans = union_intervals(thread_ranges.start_ns, thread_ranges.end_ns)
         inside |= (thread == value) & starts_inside(at_ns, spans)
     return inside
 
@@ -317,8 +317,8 @@ def _projected(launches: Launches, ranges: Ranges) -> IntArray:
     spans = [_spans(launches, ranges.take(ranges.any_thread), launches.known)]
     local = ranges.take(~ranges.any_thread)
     for thread in np.unique(local.thread):
-        own = local.take(local.thread == thread)
-        spans.append(_spans(launches, own, launches.known & (launches.thread == thread)))
+        thread_ranges = local.take(local.thread == thread)
+        spans.append(_spans(launches, thread_ranges, launches.known & (launches.thread == thread)))
     merged = np.concatenate(spans)
     return union_intervals(merged[:, 0], merged[:, 1])
 

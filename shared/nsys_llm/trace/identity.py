@@ -179,14 +179,14 @@ def one_clock(facts: Mapping[str, CaptureFacts | None]) -> dict[str, int]:
     that a report has a clock of its own.
     """
     clocks: dict[object, int] = {}
-    found: dict[str, int] = {}
+    clock_of: dict[str, int] = {}
     for path, fact in facts.items():
         session: object = path
         if fact is not None:
             reported = fact.host, fact.utc_epoch_ns, fact.system_clock_ns
             session = path if None in reported else (*reported, fact.session)
-        found[path] = clocks.setdefault(session, len(clocks))
-    return found
+        clock_of[path] = clocks.setdefault(session, len(clocks))
+    return clock_of
 
 
 def _after_first(clock_ns: Mapping[str, int | None]) -> dict[str, int]:

@@ -52,8 +52,8 @@ def early_starts(op: Table, calls: Table | None) -> EarlyStarts:
     early_ns = np.where(row >= 0, calls["start_ns"][row] - op["start_ns"], 0)
     # Where a call has no time, the difference is nonsense; few rows are left to look at.
     rows = np.flatnonzero(early_ns > 0)
-    own = row[rows]
-    rows = rows[sane_times(calls["start_ns"][own], calls["end_ns"][own])]
+    call_rows = row[rows]
+    rows = rows[sane_times(calls["start_ns"][call_rows], calls["end_ns"][call_rows])]
     early_ns = np.sort(early_ns[rows])
     # The nearest rank from above: the value that 99 % do not exceed.
     place = -(-known_n * _COVERED_PCT // 100) - 1 - (known_n - early_ns.size)

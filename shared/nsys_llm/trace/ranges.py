@@ -159,8 +159,8 @@ def step_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
     if not len(steps.start_ns):
         return steps
     threads, codes = np.unique(steps.thread, return_inverse=True)
-    own = steps.take(steps.thread == threads[np.bincount(codes).argmax()])
-    return replace(own, any_thread=np.ones(len(own.start_ns), dtype=bool))
+    main_steps = steps.take(steps.thread == threads[np.bincount(codes).argmax()])
+    return replace(main_steps, any_thread=np.ones(len(main_steps.start_ns), dtype=bool))
 
 
 def _texts(events: Table, strings: Mapping[int, str]) -> npt.NDArray[Any]:

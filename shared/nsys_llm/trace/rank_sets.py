@@ -50,13 +50,13 @@ def number_sides(result: MapResult, rank_maps: RankMaps) -> list[Rank]:
 
 def unused_maps(ranks: Sequence[Rank], rank_maps: RankMaps) -> list[tuple[str, str]]:
     """Return the sides whose rank map numbers no rank, with the rule that does."""
-    found = []
+    unused = []
     for side in rank_maps:
         sources = [rank.source for rank in ranks if rank.key.side == side]
         source = next((source for source in sources if source is not None), None)
         if source not in ("rank_map", None):
-            found.append((side, source))
-    return found
+            unused.append((side, source))
+    return unused
 
 
 def wanted_ranks(ranks: Sequence[Rank], numbers: Sequence[int]) -> list[Rank]:
@@ -67,17 +67,17 @@ def wanted_ranks(ranks: Sequence[Rank], numbers: Sequence[int]) -> list[Rank]:
     """
     wanted = []
     for side in dict.fromkeys(rank.key.side for rank in ranks):
-        own = [rank for rank in ranks if rank.key.side == side]
-        found = [rank for rank in own if rank.number in numbers]
-        if set(numbers) - {rank.number for rank in found}:
+        side_ranks = [rank for rank in ranks if rank.key.side == side]
+        chosen = [rank for rank in side_ranks if rank.number in numbers]
+        if set(numbers) - {rank.number for rank in chosen}:
             # A report that could not be read, and so has no number, may be the rank that is
             # missing.
-            found += [rank for rank in own if rank.number is None and rank.facts is None]
-        if not found:
-            there = ", ".join(str(rank.number) for rank in own[:20])
+            chosen += [rank for rank in side_ranks if rank.number is None and rank.facts is None]
+        if not chosen:
+            there = ", ".join(str(rank.number) for rank in side_ranks[:20])
             before = f"{side}: " if side else ""
             raise UsageError(f"{before}--ranks: none of these ranks is there; there are {there}.")
-        wanted += found
+        wanted += chosen
     return wanted
 
 

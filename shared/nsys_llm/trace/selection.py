@@ -53,14 +53,16 @@ def gpu_processes(trace: Trace) -> list[int]:
     Rows that name no process belong to the only one that the report has; where it has none or
     several, they are a process of their own, NULL_INT.
     """
-    found: set[int] = set()
+    global_pids: set[int] = set()
     for name in OP_TABLES:
         if name in trace and len(trace[name]):
             processes = trace[name]["global_pid"]
             first = int(processes[0])
-            found |= {first} if (processes == first).all() else set(np.unique(processes).tolist())
-    named = found - {NULL_INT}
-    return sorted(named if len(named) == 1 else found)
+            global_pids |= (
+                {first} if (processes == first).all() else set(np.unique(processes).tolist())
+            )
+    named = global_pids - {NULL_INT}
+    return sorted(named if len(named) == 1 else global_pids)
 
 
 def select_rank(
@@ -80,33 +82,35 @@ def select_rank(
     chosen = [global_pid]
     if gpu_processes(trace) == chosen:
         chosen.append(NULL_INT)
-    own = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
-    calls = own.get("api_calls")
+    rank_tables = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
+    calls = rank_tables.get("api_calls")
     ops = {
-        name: _with_launches(_without_broken(own[name]), calls) for name in OP_TABLES if name in own
+        name: _with_launches(_without_broken(rank_tables[name]), calls)
+        for name in OP_TABLES
+        if name in rank_tables
     }
-    broken_n = {name: len(own[name]) - len(op) for name, op in ops.items()}
+    broken_n = {name: len(rank_tables[name]) - len(op) for name, op in ops.items()}
     if "graph_traces" in ops:
         ops["graph_traces"] = _without_nodes(ops)
     filtered = _by_ranges(options) or options.get("filter_time") is not None
     # Lined up, the operations take as much room again.
     launches = _launches(ops if filtered else {}, calls if _by_ranges(options) else None)
-    whole = RankTrace({**own, **ops}, trace.strings, None, ops, _devices(ops, options))
+    whole = RankTrace({**rank_tables, **ops}, trace.strings, None, ops, _devices(ops, options))
     selection = _selection(whole, launches, options, finders)
     kept = _kept(ops, launches, selection, options.get("device"))
     selected = {name: table.take(kept[name]) for name, table in ops.items()}
     rank_trace = RankTrace(
-        {**own, **selected},
+        {**rank_tables, **selected},
         trace.strings,
         selection.windows_ns,
         ops,
         whole.device_ids,
-        _chosen_calls(own, selection),
+        _chosen_calls(rank_tables, selection),
         kept,
         selection.there_n,
         selection.others,
     )
-    coverage = _coverage(trace, own, rank_trace, broken_n)
+    coverage = _coverage(trace, rank_tables, rank_trace, broken_n)
     notes = list(selection.notes) or _empty_notes(ops, kept, options, trace)
     if not any(map(len, ops.values())):
         notes.append(f"all {sum(broken_n.values())} rows of GPU work are broken")
@@ -114,24 +118,24 @@ def select_rank(
 
 
 def _coverage(
-    trace: Trace, own: Mapping[str, Table], rank: RankTrace, broken_n: Mapping[str, int]
+    trace: Trace, rank_tables: Mapping[str, Table], rank: RankTrace, broken_n: Mapping[str, int]
 ) -> tuple[CoverageRow, ...]:
     """Return the coverage of each table of operations of a rank, before any filter.
 
     Args:
         trace: All that was read of the profile.
-        own: The rank's rows of each table, broken ones among them.
+        rank_tables: The rank's rows of each table, broken ones among them.
         rank: The rank.
         broken_n: Rows that were left out, by table of operations.
     """
-    calls, ops = own.get("api_calls"), rank.unfiltered
+    calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
     opaque_n = opaque_launches_n(ops, trace, calls)
     return tuple(
         count_coverage(
             name,
-            own[name],
+            rank_tables[name],
             ops[name],
             broken_n[name],
             rank,
@@ -144,8 +148,8 @@ def _coverage(
 
 
 def _devices(ops: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[int, ...]:
-    found = [distinct(op["device_id"]) for op in ops.values()]
-    used = np.unique(np.concatenate(found)).tolist()
+    by_table = [distinct(op["device_id"]) for op in ops.values()]
+    used = np.unique(np.concatenate(by_table)).tolist()
     wanted = options.get("device")
     return tuple(device for device in used if wanted is None or device in wanted)
 
@@ -242,15 +246,15 @@ def _by_ranges(options: Mapping[str, Any]) -> bool:
 
 
 def _chosen_calls(
-    own: Mapping[str, Table], selection: Selection
+    rank_tables: Mapping[str, Table], selection: Selection
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Return which calls on the host the range filters choose; nothing without such a filter."""
     if not selection.chooses_calls:
         return {}  # the times of calls may not even have been read
     chosen = {
-        name: selection.chooses(own[name]["start_ns"], own[name]["global_tid"])
+        name: selection.chooses(rank_tables[name]["start_ns"], rank_tables[name]["global_tid"])
         for name in HOST_TABLES
-        if name in own
+        if name in rank_tables
     }
     return {name: mask for name, mask in chosen.items() if mask is not None}
 

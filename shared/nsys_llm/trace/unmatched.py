@@ -116,15 +116,15 @@ def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str,
 def _line(
     option: str, of_ranks: Sequence[Mapping[str, Unmatched]], options: Mapping[str, Any]
 ) -> str:
-    found = [rank[option] for rank in of_ranks]
+    unmatched = [rank[option] for rank in of_ranks]
     where = "the rank" if len(of_ranks) == 1 else f"any of {len(of_ranks)} ranks"
-    if counts := [item.there_n for item in found if item.there_n is not None]:
+    if counts := [item.there_n for item in unmatched if item.there_n is not None]:
         most = " on the rank with most" if len({*counts}) > 1 else ""
         advice = "" if max(counts) else "; name what a step is with --step or --step-kernel"
         there = numbers_there(option, options, max(counts))
         return f"{there}{most}; nothing is selected on {where}{advice}"
     typed, kind = str(options[option]), _kind(option)
-    names = {name for item in found for name in item.nearest}
+    names = {name for item in unmatched for name in item.nearest}
     line = f"{_flag(option)}: no {kind} '{_cut(typed)}' on {where}"
     if not names:
         flags = _FLAGS["kernel" if option in _KERNELS else "range"]
@@ -150,11 +150,11 @@ def _cut(text: str) -> str:
 def _other_ranges(trace: RankTrace, text: str) -> Collection[str] | None:
     """Return what ranges there are, if the choice names none of them; else None."""
     choice = parse_choice(text)
-    found = _ranges(trace)
-    if any(choice.holds(domain) and choice.names(name) for name, domain in found):
+    ranges = _ranges(trace)
+    if any(choice.holds(domain) and choice.names(name) for name, domain in ranges):
         return None
     of_domain = choice.domain is not None
-    return {typed_name(step_key(name), domain if of_domain else None) for name, domain in found}
+    return {typed_name(step_key(name), domain if of_domain else None) for name, domain in ranges}
 
 
 def _other_names(trace: RankTrace, text: str) -> Collection[str] | None:

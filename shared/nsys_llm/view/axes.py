@@ -90,15 +90,15 @@ def category_axis(
         down: From top to bottom.
         each: Leave out names only where there is no room for them.
     """
-    found: Plot = {"type": "category", "automargin": True, **_TICKS_APART}
+    layout: Plot = {"type": "category", "automargin": True, **_TICKS_APART}
     if title:
-        found["title"] = axis_title(title)
+        layout["title"] = axis_title(title)
     if down:
-        found["autorange"] = "reversed"
+        layout["autorange"] = "reversed"
     most_n = MOST_TICKS if down or each else _MOST_TICKS_ACROSS
     if values_n > most_n:
-        found |= {"tickmode": "auto", "nticks": most_n}
-    return found
+        layout |= {"tickmode": "auto", "nticks": most_n}
+    return layout
 
 
 def rows_axis(labels: Sequence[str]) -> Plot:
@@ -133,13 +133,13 @@ def axis_labels(
     others_of: dict[str, set[str]] = {}
     for label, other in zip(short, beside, strict=True):
         others_of.setdefault(label, set()).add(other)
-    found = []
+    labels = []
     for label, (_, configuration), other in zip(short, parts, beside, strict=True):
         reported = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
         if not reported and len(others_of[label]) > 1:
             reported = shortened(other, _BESIDE_LENGTH)
-        found.append(escaped(f"{label} [{reported}]" if reported else label))
-    return _numbered(found, texts) if distinct else found
+        labels.append(escaped(f"{label} [{reported}]" if reported else label))
+    return _numbered(labels, texts) if distinct else labels
 
 
 def _numbered(labels: list[str], names: list[str]) -> list[str]:
@@ -148,13 +148,13 @@ def _numbered(labels: list[str], names: list[str]) -> list[str]:
     It follows the names, not the rows, so that it is the same in all figures that show these names.
     """
     used: dict[str, int] = {}
-    found = list(labels)
+    numbered = list(labels)
     for row in sorted(range(len(names)), key=names.__getitem__):
         label = labels[row]
         repeats = used[label] = used.get(label, 0) + 1
         if repeats > 1:
-            found[row] = f"{label} #{repeats}"
-    return found
+            numbered[row] = f"{label} #{repeats}"
+    return numbered
 
 
 def _differing(pieces: list[str], others: list[list[str]]) -> str:

@@ -49,7 +49,9 @@ def bands(frame: pd.DataFrame, x: Field, y: Field, series: str, xaxis: Plot) -> 
     n = len(x_values)
     rows = [values[index * n : (index + 1) * n] for index in range(len(drawn))]
     traces = _band_traces(x_values, dict(zip(shares, rows, strict=False)))
-    own = [_chosen(x_values, row, name) for row, name in zip(rows[len(shares) :], far, strict=True)]
+    choices = [
+        _chosen(x_values, row, name) for row, name in zip(rows[len(shares) :], far, strict=True)
+    ]
     title = {"text": xaxis["title"]["text"].replace("{unit}", x_unit)}
     layout = {
         "xaxis": {**xaxis, "title": title},
@@ -57,7 +59,7 @@ def bands(frame: pd.DataFrame, x: Field, y: Field, series: str, xaxis: Plot) -> 
         "height": HEIGHT,
         "updatemenus": [_menu(len(traces), far)],
     }
-    return {"data": [*traces, *own], "layout": layout}
+    return {"data": [*traces, *choices], "layout": layout}
 
 
 def _band_traces(x_values: list[Any], by_share: dict[float, list[Any]]) -> list[Any]:

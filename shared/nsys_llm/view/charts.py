@@ -59,7 +59,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     colors = tints(list(dict.fromkeys(groups)), spec, ordered=color in RANK_COLUMNS)
     traces = []
     for group in dict.fromkeys(groups):
-        selected = [index for index, one in enumerate(groups) if one == group]
+        selected = [index for index, row_group in enumerate(groups) if row_group == group]
         traces.append(
             go.Bar(
                 orientation="h",

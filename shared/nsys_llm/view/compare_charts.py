@@ -144,7 +144,7 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
         )
     ]
     for name in names:
-        selected = [index for index, one in enumerate(groups) if one == name]
+        selected = [index for index, row_group in enumerate(groups) if row_group == name]
         traces.append(
             go.Scatter(
                 mode="markers",

@@ -38,7 +38,7 @@ def icicle(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     labels = [legend_name(format_value(name, None)) for name in top[spec["label"]].tolist()]
     tints = color_map(list(dict.fromkeys(labels)))
     # Numbers: a path is a name out of a trace, and what stands in an id is not escaped.
-    ids = {one: str(index) for index, one in enumerate(top[path].tolist())}
+    ids = {part: str(index) for index, part in enumerate(top[path].tolist())}
     parents = [_WHOLE if pd.isna(value) else ids[value] for value in top[parent].tolist()]
     hover = [
         f"{hover_text(format_value(name, None))}<br>{format_value(ns, value.unit)}, "

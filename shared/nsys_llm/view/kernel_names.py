@@ -51,8 +51,8 @@ def kernel_label(name: str) -> str:
         return name
     if not bracket:
         return base
-    found = [expression.findall(arguments) for expression, _ in _HINTS]
-    hints = [some[at] for some, (_, at) in zip(found, _HINTS, strict=True) if some]
+    matches = [expression.findall(arguments) for expression, _ in _HINTS]
+    hints = [some[at] for some, (_, at) in zip(matches, _HINTS, strict=True) if some]
     hint = _AROUND_HINT.sub("", hints[0]) or hints[0] if hints else None
     element = _ELEMENT.search(arguments)
     parts = [hint, _SHORT_TYPES.get(element[1], element[1]) if element else None]

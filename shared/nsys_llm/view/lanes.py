@@ -159,7 +159,7 @@ class _Drawn:
         """Return the path as a thin line, and a thick one where it is on a GPU."""
         rows = self._of(_PATH, _HOST_PATH)
         group = {"legendgroup": "path", "legendgrouptitle": {"text": "path and findings"}}
-        found = []
+        traces = []
         for name, some, width in (
             ("critical path, GPU", [row for row in rows if self._part[row] == _PATH], 4),
             ("critical path, host", rows, 1.2),
@@ -173,25 +173,25 @@ class _Drawn:
                 line["hovertext"] += [self._hover[row]] * (2 if joined else 3)
             if some:
                 style = {"color": _PATH_COLOR, "width": width}
-                found.append(
+                traces.append(
                     go.Scatter(
                         mode="lines", name=name, line=style, hoverinfo="text", **line, **group
                     )
                 )
-        return found
+        return traces
 
     def marks(self) -> list[Any]:
         """Return the marks of findings above their lanes."""
         rows = self._of(_FINDING)
         first = [row for row in rows if self._number[row] == 1]
         others = [row for row in rows if self._number[row] != 1]
-        found = []
+        traces = []
         for name, some, color, at, height in (
             ("finding 1", first, _FIRST_COLOR, _MARK_AT, _MARK_HEIGHT),
             ("other findings", others, _OTHER_COLOR, _OTHERS_AT, _OTHERS_HEIGHT),
         ):
             if some:
-                found.append(
+                traces.append(
                     go.Bar(
                         orientation="h",
                         name=name,
@@ -208,7 +208,7 @@ class _Drawn:
                         legendgroup="path",
                     )
                 )
-        return found
+        return traces
 
     def notes(self) -> tuple[list[Plot], list[Plot]]:
         """Return the frame of the first finding, and the numbers or the name at marks."""

@@ -49,26 +49,27 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
     ranks, parts = axis_labels(pd.Series(wide.index)), [legend_name(name) for name in wide.columns]
     least = _LEAST_SHARE * float(np.median(numbers, axis=0).sum())
     traces = [
-        _box(part, tint, own) for part, tint, own in zip(parts, tints, numbers.T, strict=True)
+        _box(part, tint, part_values)
+        for part, tint, part_values in zip(parts, tints, numbers.T, strict=True)
     ]
-    found = [
-        (float(own[row]), part, ranks[row])
-        for part, own in zip(parts, numbers.T, strict=True)
-        for row in _far(own, median=float(np.median(own)), least=least)
+    outlying = [
+        (float(part_values[row]), part, ranks[row])
+        for part, part_values in zip(parts, numbers.T, strict=True)
+        for row in _far(part_values, median=float(np.median(part_values)), least=least)
     ]
     traces.append(
         go.Scatter(
             mode="markers",
-            x=[value for value, _, _ in found],
-            y=[part for _, part, _ in found],
+            x=[value for value, _, _ in outlying],
+            y=[part for _, part, _ in outlying],
             marker={"color": "#222222", "size": 7, "symbol": "diamond"},
-            hovertext=[f"{rank}<br>{part}: {value:.4g} {unit}" for value, part, rank in found],
+            hovertext=[f"{rank}<br>{part}: {value:.4g} {unit}" for value, part, rank in outlying],
             hoverinfo="text",
             showlegend=False,
         )
     )
     # One name a part: those of one host lie side by side, and names would lie on each other.
-    firsts = {part: (value, rank) for value, part, rank in reversed(found)}
+    firsts = {part: (value, rank) for value, part, rank in reversed(outlying)}
     notes = [
         {**_NOTE, "text": rank, "x": value, "y": part, "ax": 0, "ay": -20}
         for part, (value, rank) in firsts.items()

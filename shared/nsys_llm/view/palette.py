@@ -95,14 +95,14 @@ def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
     if ordered:
         return {name: _COLORS[index % len(_COLORS)] for index, name in enumerate(names)}
     taken: dict[int, str] = {}
-    for name in sorted(set(names) - _NOTHING_KNOWN, key=lambda one: (one not in _FIXED, one)):
+    for name in sorted(set(names) - _NOTHING_KNOWN, key=lambda name: (name not in _FIXED, name)):
         wanted = _FIXED.get(name, crc32(name.encode()) % len(_COLORS))
         free = (index % len(_COLORS) for index in range(wanted, wanted + len(_COLORS)))
         taken.setdefault(
             next((index for index in free if index not in taken), -1 - len(taken)), name
         )
-    own = {name: _COLORS[index % len(_COLORS)] for index, name in taken.items()}
-    return {name: own.get(name, NEUTRAL) for name in names}
+    colors = {name: _COLORS[index % len(_COLORS)] for index, name in taken.items()}
+    return {name: colors.get(name, NEUTRAL) for name in names}
 
 
 def tints(

@@ -180,11 +180,11 @@ class Results:
 
     def _names(self, column: str) -> list[str]:
         """Return the values of a column in all tables that have it, sorted."""
-        found: set[str] = set()
+        names: set[str] = set()
         for name in self._all():
             if column in self.fields(name):
-                found.update(names_in(self._arrow(name, [column]), column))
-        return sorted(found)
+                names.update(names_in(self._arrow(name, [column]), column))
+        return sorted(names)
 
     def _all(self) -> list[str]:
         """Return the names of all tables."""
@@ -219,9 +219,9 @@ def _shown(
 ) -> Html:
     """Return rows as HTML, and as plain text; a column without any value is told, not shown."""
     columns, empty = parted_columns(frame, columns)
-    found = cells(frame, fields, columns, rows_n, by)
-    lines = [" | ".join(columns), *(" | ".join(text for text, _ in row) for row in found)]
-    html = rows_html(found, fields, columns, len(frame), by)
+    shown_rows = cells(frame, fields, columns, rows_n, by)
+    lines = [" | ".join(columns), *(" | ".join(text for text, _ in row) for row in shown_rows)]
+    html = rows_html(shown_rows, fields, columns, len(frame), by)
     if empty:
         reported = f"{unfilled(fields, empty)}."
         html, lines = f"{html}<p>{escape(reported)}</p>", [*lines, reported]

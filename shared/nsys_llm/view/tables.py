@@ -75,11 +75,11 @@ _OF_UNIT: Final = {"ns": "time", "bytes": "size", "count": "count", "GB/s": "rat
 def headings(fields: Mapping[str, Field], columns: Sequence[str]) -> list[str]:
     """Return the headings of the columns of one table, no two alike: `cause`, `cause time`."""
     names = [fields[name].heading for name in columns]
-    found = []
+    texts = []
     for name, heading in zip(columns, names, strict=True):
         reported = heading != name.replace("_", " ") and _OF_UNIT.get(fields[name].unit or "")
-        found.append(f"{heading} {reported}" if names.count(heading) > 1 and reported else heading)
-    return found
+        texts.append(f"{heading} {reported}" if names.count(heading) > 1 and reported else heading)
+    return texts
 
 
 @dataclass(frozen=True)
@@ -181,11 +181,11 @@ def cells(
     texts_n = sum(not (fields[name].numeric or fields[name].flag) for name in columns)
     if length is None:
         length = max(min(_NAME_LENGTH, _LINE_LENGTH // max(texts_n, 1)), _LEAST_LENGTH)
-    found = [
+    by_column = [
         _cells(values.tolist(), fields[name], length)
         for name, values in zip(columns, top, strict=True)
     ]
-    return [list(row) for row in zip(*found, strict=True)]
+    return [list(row) for row in zip(*by_column, strict=True)]
 
 
 def rows_html(

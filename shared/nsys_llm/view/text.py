@@ -37,9 +37,9 @@ def cleaned(text: object) -> str:
     return _UNPRINTABLE.sub(" ", str(text))
 
 
-def counted(n: int, one: str, many: str | None = None) -> str:
+def counted(n: int, noun: str, many: str | None = None) -> str:
     """Return a number with its noun: `1 rank`, `1,024 ranks`; `many` where an s does not do."""
-    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+    return f"{n:,} {noun if n == 1 else many or f'{noun}s'}"
 
 
 def listed(parts: list[str]) -> str:

@@ -49,7 +49,7 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     colors = tints([str(name) for name in names], spec, ordered=series in RANK_COLUMNS)
     traces = []
     for name in names:
-        selected = [index for index, one in enumerate(owner) if one == name]
+        selected = [index for index, row_owner in enumerate(owner) if row_owner == name]
         traces.append(
             go.Scatter(
                 # One point makes no line.
@@ -89,7 +89,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
     traces = []
     for name in dict.fromkeys([*names, *groups]):
-        selected = [index for index, one in enumerate(groups) if one == name]
+        selected = [index for index, row_group in enumerate(groups) if row_group == name]
         tint = colors[name] if color else NEUTRAL
         traces.append(
             go.Scatter(
@@ -151,7 +151,7 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
     traces = []
     for name in dict.fromkeys(groups):
-        selected = [index for index, one in enumerate(groups) if one == name]
+        selected = [index for index, row_group in enumerate(groups) if row_group == name]
         traces.append(
             go.Bar(
                 orientation="h",

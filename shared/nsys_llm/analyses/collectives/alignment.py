@@ -103,13 +103,13 @@ def align(reference: Track, other: Track, trust_ns: int) -> Alignment | None:
     lag, offset_ns = _best_lag(reference, other, trust_ns)
     row = np.arange(len(other)) + lag
     row = np.where((row >= 0) & (row < len(reference)), row, -1)
-    found = _fitted(reference, other, row, ClockLine(offset_ns), trust_ns)
-    if found.met_n < int((row >= 0).sum()):
-        by_time = _matched_by_time(reference, other, found.line)
-        timed = _fitted(reference, other, by_time, found.line, trust_ns)
-        if timed.met_n > found.met_n:
-            found = timed
-    return found if _same(reference, other, found, trust_ns) else None
+    alignment = _fitted(reference, other, row, ClockLine(offset_ns), trust_ns)
+    if alignment.met_n < int((row >= 0).sum()):
+        by_time = _matched_by_time(reference, other, alignment.line)
+        timed = _fitted(reference, other, by_time, alignment.line, trust_ns)
+        if timed.met_n > alignment.met_n:
+            alignment = timed
+    return alignment if _same(reference, other, alignment, trust_ns) else None
 
 
 def _best_lag(reference: Track, other: Track, trust_ns: int) -> tuple[int, int]:
@@ -226,19 +226,19 @@ def _nearest(ordered: IntArray, values: IntArray) -> IntArray:
     return np.where(values - ordered[low] <= ordered[high] - values, low, high)
 
 
-def _same(reference: Track, other: Track, found: Alignment, trust_ns: int) -> bool:
+def _same(reference: Track, other: Track, alignment: Alignment, trust_ns: int) -> bool:
     """Return whether an alignment is too good for collectives that are not the same."""
-    selected = np.flatnonzero(found.row >= 0)
-    if selected.size == 0 or 100 * found.met_n < _OVERLAP_PCT * selected.size:
+    selected = np.flatnonzero(alignment.row >= 0)
+    if selected.size == 0 or 100 * alignment.met_n < _OVERLAP_PCT * selected.size:
         return False
     if selected.size < _FEW:
         # Any offset makes one pair overlap.
-        return abs(found.line.offset_ns) <= max(trust_ns, WALL_CLOCK_NS)
-    theirs = found.row[selected]
+        return abs(alignment.line.offset_ns) <= max(trust_ns, WALL_CLOCK_NS)
+    theirs = alignment.row[selected]
     # What only one side has before the first and after the last pair was cut off on the other.
     spanned_n = int(max(np.ptp(selected), np.ptp(theirs))) + 1
     spanned_n += int(min(selected[0], theirs[0]))
     spanned_n += int(min(len(other) - 1 - selected[-1], len(reference) - 1 - theirs[-1]))
     period_ns = lower_median(np.diff(reference.end_ns[theirs]))
-    close = _CLOSE * found.spread_ns <= period_ns
+    close = _CLOSE * alignment.spread_ns <= period_ns
     return close and 100 * selected.size >= _PAIRED_PCT * spanned_n

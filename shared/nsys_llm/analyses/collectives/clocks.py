@@ -41,10 +41,10 @@ class Meeting:
 
     def ends_by_clock(self) -> dict[int, IntArray]:
         """Return the median end of each report's ranks (the lower one), in the order of clocks."""
-        own: dict[int, list[IntArray]] = {}
+        by_clock: dict[int, list[IntArray]] = {}
         for clock, ends in zip(self.clock, self.end_ns, strict=True):
-            own.setdefault(clock, []).append(ends)
-        return {clock: _middle(own[clock]) for clock in sorted(own)}
+            by_clock.setdefault(clock, []).append(ends)
+        return {clock: _middle(by_clock[clock]) for clock in sorted(by_clock)}
 
 
 @dataclass(frozen=True)

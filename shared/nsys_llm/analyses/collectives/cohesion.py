@@ -84,22 +84,22 @@ def parted(end_ns: IntArray, first: int) -> _Bools:
     # Of ranks that all leave alike, it is another one than the first all the same.
     near[first] = -1.0
     farthest = int(near.argmax())
-    own = near <= distances(end_ns, farthest)
-    own[farthest] = False
-    return np.asarray(own)
+    part = near <= distances(end_ns, farthest)
+    part[farthest] = False
+    return np.asarray(part)
 
 
-def slope_of(start_ns: IntArray, end_ns: IntArray, own: _Bools) -> Slope:
+def slope_of(start_ns: IntArray, end_ns: IntArray, part: _Bools) -> Slope:
     """Return the slope between two parts of the ranks.
 
     Args:
         start_ns: When each rank comes, shape (ranks, collectives), on one clock.
         end_ns: When each leaves.
-        own: Which ranks are one part; shape (ranks,).
+        part: Which ranks are one part; shape (ranks,).
     """
     return slope_between(
-        start_ns[own].max(axis=0) - start_ns[~own].max(axis=0),
-        _middle(end_ns[own]) - _middle(end_ns[~own]),
+        start_ns[part].max(axis=0) - start_ns[~part].max(axis=0),
+        _middle(end_ns[part]) - _middle(end_ns[~part]),
     )
 
 

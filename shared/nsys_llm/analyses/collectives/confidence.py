@@ -69,16 +69,16 @@ def alone(matched: Sequence[Meetings], others: Sequence[Meetings]) -> list[bool]
         matched: Those sequences.
         others: What is in none of them, by device and stream.
     """
-    found = [True] * len(matched)
+    is_alone = [True] * len(matched)
     by_kernel: dict[str, list[int]] = {}
-    for place, one in enumerate(matched):
+    for place, meetings in enumerate(matched):
         if True:
-            by_kernel.setdefault(one.kernel, []).append(place)
+            by_kernel.setdefault(meetings.kernel, []).append(place)
     for kernel, places in by_kernel.items():
         parties = [matched[place].party for place in places]
         parties += [other.party for other in others if other.kernel == kernel]
         for place, shared in zip(
             places, shared_with_outsiders(parties, range(len(places))), strict=True
         ):
-            found[place] = not shared
-    return found
+            is_alone[place] = not shared
+    return is_alone

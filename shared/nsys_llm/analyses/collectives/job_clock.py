@@ -24,11 +24,11 @@ class JobClock:
     """The clocks of all profiles.
 
     Attributes:
-        found: What collectives say of them.
+        collectives: What collectives say of them.
         zero_ns: When the profile of the first rank begins, on the clock that all have in common.
     """
 
-    found: MatchedCollectives
+    collectives: MatchedCollectives
     zero_ns: int
 
     @classmethod
@@ -42,13 +42,13 @@ class JobClock:
             ranks: Those with GPU work, in order; one or more.
             options: disable_alignment takes all times as those of one clock.
         """
-        found = match_collectives(partial, ranks, options)
-        return cls(found, cls(found, 0).common_ns(ranks[0], 0))
+        collectives = match_collectives(partial, ranks, options)
+        return cls(collectives, cls(collectives, 0).common_ns(ranks[0], 0))
 
     def common_ns(self, rank: Rank, at_ns: int) -> int:
         """Return an instant of a rank's profile on the clock of the job."""
-        clock = self.found.clock_of[rank.key.path]
-        return int(self.found.common_ns(clock, np.array([at_ns]))[0]) - self.zero_ns
+        clock = self.collectives.clock_of[rank.key.path]
+        return int(self.collectives.common_ns(clock, np.array([at_ns]))[0]) - self.zero_ns
 
     def own_ns(self, rank: Rank, common_ns: int) -> int:
         """Return an instant of the job in the clock of a rank's profile."""
@@ -62,12 +62,12 @@ class JobClock:
         Returns:
             See `communication_spans`; nothing where the device does not communicate.
         """
-        for owner, device in enumerate(self.found.devices):
+        for owner, device in enumerate(self.collectives.devices):
             if (device.rank.key, device.device_id) == (rank, device_id):
-                return communication_spans(self.found, owner, self.staged)
+                return communication_spans(self.collectives, owner, self.staged)
         return {}
 
     @cached_property
     def staged(self) -> frozenset[int]:
         """See `staged_transfers`."""
-        return staged_transfers(self.found)
+        return staged_transfers(self.collectives)

@@ -69,13 +69,13 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     if rows.size == 0:
         return CollectivesPartial()
     rows = rows[np.argsort(kernels["start_ns"][rows], kind="stable")]
-    own = kernels.take(rows)
-    inside = trace.starts_inside(own)
+    communication = kernels.take(rows)
+    inside = trace.starts_inside(communication)
     sent = inside & (np.cumsum(inside) <= MOST_COLLECTIVES)
-    devices, device = distinct_codes(own["device_id"])
-    streams, stream = distinct_codes(own["stream_id"])
+    devices, device = distinct_codes(communication["device_id"])
+    streams, stream = distinct_codes(communication["stream_id"])
     lane_keys, lane = distinct_codes((code[rows] * devices.size + device) * streams.size + stream)
-    ids = own["correlation_id"]
+    ids = communication["correlation_id"]
     lanes = []
     for place, key in enumerate(lane_keys.tolist()):
         selected = lane == place
@@ -88,8 +88,8 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
                 operation=operation,
                 device_id=int(devices[device_place]),
                 stream_id=int(streams[stream_place]),
-                start_ns=own["start_ns"][selected & sent],
-                end_ns=own["end_ns"][selected & sent],
+                start_ns=communication["start_ns"][selected & sent],
+                end_ns=communication["end_ns"][selected & sent],
                 cut_n=int((selected & ~inside).sum()),
                 over_limit_n=int((selected & inside & ~sent).sum()),
                 before_n=_launched_before(
@@ -115,8 +115,8 @@ def _launched_before(
         counted: Which of them count, shape (kernels,).
         device_id: The device.
     """
-    own = np.sort(kernels["correlation_id"][counted & (kernels["device_id"] == device_id)])
-    return np.searchsorted(own, ids).astype(np.int64)
+    counted_ids = np.sort(kernels["correlation_id"][counted & (kernels["device_id"] == device_id)])
+    return np.searchsorted(counted_ids, ids).astype(np.int64)
 
 
 def merged_collectives(parts: Sequence[CollectivesPartial]) -> CollectivesPartial:

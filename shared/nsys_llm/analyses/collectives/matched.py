@@ -164,8 +164,8 @@ def match_collectives(
         for clock in range(len(coarse_ns))
     ]
     shown = [
-        _sequenced(one, meeting, fits, coarse_ns)
-        for one, meeting in zip(matched, meetings, strict=True)
+        _sequenced(sequence, meeting, fits, coarse_ns)
+        for sequence, meeting in zip(matched, meetings, strict=True)
     ]
     shown = _with_confidence(shown, lanes, [fit.line for fit in fits])
     sources = _sources(fits, source or _UNKNOWN if aligned else _OFF)
@@ -198,8 +198,8 @@ def _devices(
     for rank in ranks:
         lanes = partial.ranks.get(rank.key, ())
         for device_id in sorted({lane.device_id for lane in lanes}):
-            own = tuple(lane for lane in lanes if lane.device_id == device_id)
-            devices.append(Device(rank, device_id, clock_of[rank.key.path], own))
+            device_lanes = tuple(lane for lane in lanes if lane.device_id == device_id)
+            devices.append(Device(rank, device_id, clock_of[rank.key.path], device_lanes))
     return devices
 
 
@@ -235,16 +235,16 @@ def _with_confidence(
     shown: Sequence[Sequenced], lanes: Sequence[Lane], lines: Sequence[ClockLine]
 ) -> list[Sequenced]:
     matched = [Meetings(item.kernel, item.owners, item.start_ns, item.end_ns) for item in shown]
-    sure = [place for place, one in enumerate(matched) if one.is_cohesive]
+    sure = [place for place, meetings in enumerate(matched) if meetings.is_cohesive]
     others = []
     for lane in _unmatched([shown[place] for place in sure], lanes):
         ahead_ns = lines[lane.clock].ahead_ns(lane.track.end_ns)
         start, end = lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns
         others.append(Meetings(lane.kernel, (lane.owner,), (start,), (end,)))
-    found = list(shown)
+    sequences = list(shown)
     for place, is_sure in zip(sure, alone([matched[item] for item in sure], others), strict=True):
-        found[place] = replace(shown[place], is_sure=is_sure)
-    return found
+        sequences[place] = replace(shown[place], is_sure=is_sure)
+    return sequences
 
 
 def _unmatched(shown: Sequence[Sequenced], lanes: Sequence[Lane]) -> list[Lane]:

@@ -88,7 +88,11 @@ def match_lanes(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     }
     for lane in lanes:
         by_kernel[lane.kernel].append(lane)
-    return [item for own in by_kernel.values() for item in _of_one_kernel(own, trust_ns)]
+    return [
+        item
+        for kernel_lanes in by_kernel.values()
+        for item in _of_one_kernel(kernel_lanes, trust_ns)
+    ]
 
 
 def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
@@ -116,22 +120,22 @@ def _spans(lanes: Iterable[Lane]) -> dict[int, tuple[int, int]]:
     return spans
 
 
-def _told_n(found: Iterable[Matched], spans: Mapping[int, tuple[int, int]]) -> int:
+def _told_n(matched: Iterable[Matched], spans: Mapping[int, tuple[int, int]]) -> int:
     """Return the executions that have their collective, or lack it as another's capture is cut."""
     return sum(
         len(item.lanes) * item.rows[0].size + _lost_n(item, spans, 0) + _lost_n(item, spans, -1)
-        for item in found
+        for item in matched
         if item.rows[0].size
     )
 
 
-def _lost_n(one: Matched, spans: Mapping[int, tuple[int, int]], side: int) -> int:
+def _lost_n(sequence: Matched, spans: Mapping[int, tuple[int, int]], side: int) -> int:
     """Return the executions at the begin (0) or the end (-1) that a cut on another rank lost.
 
     Where the other rank goes on with the kernel on another stream, nothing was cut.
     """
     extra_n, extra_ns, beyond_ns = [], [], []
-    for lane, rows in zip(one.lanes, one.rows, strict=True):
+    for lane, rows in zip(sequence.lanes, sequence.rows, strict=True):
         ends, row = lane.track.end_ns, int(rows[side])
         extra_n.append(row if side == 0 else len(lane.track) - 1 - row)
         extra_ns.append(abs(int(ends[side]) - int(ends[row])))
@@ -145,22 +149,22 @@ def _lost_n(one: Matched, spans: Mapping[int, tuple[int, int]], side: int) -> in
 
 def _joined(lanes: Sequence[Lane]) -> list[Lane]:
     by_owner: dict[int, list[Lane]] = {}
-    for lane in sorted(lanes, key=lambda one: (one.owner, one.stream)):
+    for lane in sorted(lanes, key=lambda lane: (lane.owner, lane.stream)):
         by_owner.setdefault(lane.owner, []).append(lane)
     joined = []
-    for own in by_owner.values():
-        starts = np.concatenate([lane.track.start_ns for lane in own])
-        ends = np.concatenate([lane.track.end_ns for lane in own])
-        joined.append(replace(own[0], track=Track.ordered(starts, ends)))
+    for owner_lanes in by_owner.values():
+        starts = np.concatenate([lane.track.start_ns for lane in owner_lanes])
+        ends = np.concatenate([lane.track.end_ns for lane in owner_lanes])
+        joined.append(replace(owner_lanes[0], track=Track.ordered(starts, ends)))
     return joined
 
 
 def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     """Group lanes around the longest one that is left, again and again."""
     waiting = dict(
-        enumerate(sorted(lanes, key=lambda one: (-len(one.track), one.owner, one.stream)))
+        enumerate(sorted(lanes, key=lambda lane: (-len(lane.track), lane.owner, lane.stream)))
     )
-    found: list[Matched] = []
+    groups: list[Matched] = []
     # The group found last on each stream: groups of one kind have one stream.
     shapes: dict[int, tuple[int, ...]] = {}
     placed: dict[int, set[int]] = {}
@@ -175,10 +179,10 @@ def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
         if not fits:
             continue
         fitted = {waiting.pop(place): fit for place, fit in fits.items()}
-        found.append(_complete(reference, fitted))
-        shapes[stream] = tuple(lane.owner for lane in found[-1].lanes)
+        groups.append(_complete(reference, fitted))
+        shapes[stream] = tuple(lane.owner for lane in groups[-1].lanes)
         placed[stream] |= set(shapes[stream])
-    return sorted(found, key=lambda one: (one.lanes[0].owner, one.lanes[0].stream))
+    return sorted(groups, key=lambda group: (group.lanes[0].owner, group.lanes[0].stream))
 
 
 def _like_before(
@@ -208,9 +212,9 @@ def _like_before(
 
 def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> dict[int, Alignment]:
     """Return the lanes of the reference's communicator."""
-    found = list(_fitting(reference, waiting, waiting, trust_ns).items())
-    own = members(reference.track, [(waiting[place].track, fit) for place, fit in found])
-    return dict(found[item] for item in own)
+    aligned = list(_fitting(reference, waiting, waiting, trust_ns).items())
+    chosen = members(reference.track, [(waiting[place].track, fit) for place, fit in aligned])
+    return dict(aligned[item] for item in chosen)
 
 
 def _fitting(
@@ -273,7 +277,7 @@ def _closeness(reference: Lane, lane: Lane, fit: Alignment) -> _Closeness:
 
 def _complete(reference: Lane, fits: Mapping[Lane, Alignment]) -> Matched:
     """Keep the collectives that all lanes have, and count what is cut off before and after."""
-    lanes = sorted([reference, *fits], key=lambda one: (one.owner, one.stream))
+    lanes = sorted([reference, *fits], key=lambda lane: (lane.owner, lane.stream))
     place_of = {lane: places(fit, len(reference.track)) for lane, fit in fits.items()}
     place_of[reference] = np.arange(len(reference.track))
     everywhere = np.ones(len(reference.track), dtype=bool)
@@ -290,5 +294,6 @@ def _cut(lanes: Sequence[Lane], rows: Sequence[IntArray]) -> tuple[int, ...]:
     after = [len(lane.track) - 1 - int(row[-1]) for lane, row in zip(lanes, rows, strict=True)]
     # What every lane has there was not cut off; it could not be paired.
     return tuple(
-        one - min(before) + other - min(after) for one, other in zip(before, after, strict=True)
+        before_n - min(before) + after_n - min(after)
+        for before_n, after_n in zip(before, after, strict=True)
     )

@@ -30,10 +30,10 @@ _MOST_STEPS: Final = 4
 
 def places(fit: Alignment, reference_n: int) -> IntArray:
     """Return for each execution of the reference the one of the aligned track, or `MISSING`."""
-    found = np.full(reference_n, MISSING, dtype=np.int64)
+    positions = np.full(reference_n, MISSING, dtype=np.int64)
     selected = np.flatnonzero(fit.row >= 0)
-    found[fit.row[selected]] = selected
-    return found
+    positions[fit.row[selected]] = selected
+    return positions
 
 
 def members(reference: Track, others: Sequence[tuple[Track, Alignment]]) -> list[int]:
@@ -48,32 +48,32 @@ def members(reference: Track, others: Sequence[tuple[Track, Alignment]]) -> list
     rows = [places(fit, len(reference)) for _, fit in others]
     shared_n = np.array([int((row != MISSING).sum()) for row in rows])
     whole = 100 * shared_n >= _CUT_PCT * shared_n.max()
-    own = _one_communicator(reference, others, rows, np.flatnonzero(whole).tolist())
+    chosen = _one_communicator(reference, others, rows, np.flatnonzero(whole).tolist())
     # Shorter ones last, each against those that belong so far.
     for place in np.flatnonzero(~whole)[np.argsort(-shared_n[~whole], kind="stable")].tolist():
-        start, end = _times(reference, others, rows, [*own, place])
+        start, end = _times(reference, others, rows, [*chosen, place])
         alone = np.arange(len(start)) == len(start) - 1
         if not slope_of(start, end, alone).is_two:
-            own.append(place)
-    return sorted(own)
+            chosen.append(place)
+    return sorted(chosen)
 
 
 def _one_communicator(
     reference: Track,
     others: Sequence[tuple[Track, Alignment]],
     rows: Sequence[IntArray],
-    own: list[int],
+    chosen: list[int],
 ) -> list[int]:
     """Leave out parts of the ranks until no part is certainly of another communicator."""
-    while own:
-        start, end = _times(reference, others, rows, own)
+    while chosen:
+        start, end = _times(reference, others, rows, chosen)
         if not end.size:
             break
         kept = _first_communicator(start, end)
         if kept.all():
             break
-        own = [place for place, is_kept in zip(own, kept[1:], strict=True) if is_kept]
-    return own
+        chosen = [place for place, is_kept in zip(chosen, kept[1:], strict=True) if is_kept]
+    return chosen
 
 
 def _first_communicator(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
@@ -86,33 +86,36 @@ def _first_communicator(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]
     order = np.argsort(away, kind="stable")
     steps = away[order][1:] / np.maximum(away[order][:-1], 1.0)
     for size in (1 + np.argsort(-steps, kind="stable")[:_MOST_STEPS]).tolist():
-        own = np.zeros(len(end), dtype=bool)
-        own[order[:size]] = own[0] = True
+        part = np.zeros(len(end), dtype=bool)
+        part[order[:size]] = part[0] = True
         next_one = int(order[size]) if order[size] else int(order[-1])
         away_ns = distances(end, next_one)
-        reach_ns = max(float(away[own].max()), float(np.min(away_ns[~own], initial=0.0)))
-        other = ~own & (away_ns < away) & (away_ns <= reach_ns)
-        if other.any() and slope_of(start[own | other], end[own | other], own[own | other]).is_two:
-            return own
-    own = parted(end, 0)
-    return own if slope_of(start, end, own).is_two else np.ones_like(own)
+        reach_ns = max(float(away[part].max()), float(np.min(away_ns[~part], initial=0.0)))
+        other = ~part & (away_ns < away) & (away_ns <= reach_ns)
+        if (
+            other.any()
+            and slope_of(start[part | other], end[part | other], part[part | other]).is_two
+        ):
+            return part
+    part = parted(end, 0)
+    return part if slope_of(start, end, part).is_two else np.ones_like(part)
 
 
 def _times(
     reference: Track,
     others: Sequence[tuple[Track, Alignment]],
     rows: Sequence[IntArray],
-    own: Sequence[int],
+    chosen: Sequence[int],
 ) -> tuple[IntArray, IntArray]:
     """Return starts and ends of the reference and of others in collectives that all have.
 
     Returns:
         Two of shape (1 + others, collectives), on the reference's clock.
     """
-    shared = np.flatnonzero(np.logical_and.reduce([rows[place] != MISSING for place in own]))
+    shared = np.flatnonzero(np.logical_and.reduce([rows[place] != MISSING for place in chosen]))
     shared = shared[sampled(shared.size)]
     start, end = [reference.start_ns[shared]], [reference.end_ns[shared]]
-    for place in own:
+    for place in chosen:
         track, fit = others[place]
         ends = track.end_ns[rows[place][shared]]
         ahead = fit.line.ahead_ns(ends)

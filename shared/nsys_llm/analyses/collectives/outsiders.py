@@ -84,43 +84,43 @@ def shared_with_outsiders(parties: Sequence[Party], judged: Sequence[int]) -> li
 
 
 def _is_shared(place: int, parties: Sequence[Party], ends: IntArray, party: IntArray) -> bool:
-    own = parties[place]
-    if not len(own):
+    whole = parties[place]
+    if not len(whole):
         return False
-    n = min(len(own), _SAMPLE)
-    own = own.only((len(own) * np.arange(n)) // n)
-    width = own.last_end_ns - own.first_end_ns
+    n = min(len(whole), _SAMPLE)
+    sample = whole.only((len(whole) * np.arange(n)) // n)
+    width = sample.last_end_ns - sample.first_end_ns
     skew_ns = int(np.median(width)) + _LEAST_NS
-    low = np.searchsorted(ends, own.first_end_ns - skew_ns)
-    count = np.searchsorted(ends, own.last_end_ns + skew_ns, side="right") - low
+    low = np.searchsorted(ends, sample.first_end_ns - skew_ns)
+    count = np.searchsorted(ends, sample.last_end_ns + skew_ns, side="right") - low
     row = np.repeat(np.arange(n), count)
     at = np.arange(row.size) + np.repeat(low - (np.cumsum(count) - count), count)
     seen = np.unique(party[at] * n + row)
     shared_n = np.bincount(seen // n, minlength=len(parties))
     window_ns = int((width + 2 * skew_ns).sum()) // n
     return any(
-        _takes_part(own, parties[other], int(shared_n[other]), window_ns)
+        _takes_part(sample, parties[other], int(shared_n[other]), window_ns)
         for other in np.flatnonzero(100 * shared_n > _SHARED_PCT * n).tolist()
-        if other != place and not own.owners & parties[other].owners
+        if other != place and not sample.owners & parties[other].owners
     )
 
 
-def _takes_part(own: Party, other: Party, shared_n: int, window_ns: int) -> bool:
+def _takes_part(party: Party, other: Party, shared_n: int, window_ns: int) -> bool:
     """Return whether two parties leave together more often than chance and their starts explain."""
-    inside = own.first_end_ns >= other.first_end_ns[0] - window_ns
-    inside &= own.first_end_ns <= other.first_end_ns[-1] + window_ns
+    inside = party.first_end_ns >= other.first_end_ns[0] - window_ns
+    inside &= party.first_end_ns <= other.first_end_ns[-1] + window_ns
     n = max(int(inside.sum()), 1)
     period_ns = int(np.ptp(other.first_end_ns)) // max(len(other) - 1, 1)
     chance = min(window_ns / max(period_ns, 1), 1.0)
     if shared_n <= n * chance + _SIGMAS * np.sqrt(n * chance) + n * _SHARED_PCT / 100:
         return False
-    above = np.searchsorted(other.first_end_ns, own.first_end_ns)
+    above = np.searchsorted(other.first_end_ns, party.first_end_ns)
     low, high = np.maximum(above - 1, 0), np.minimum(above, len(other) - 1)
-    before = own.first_end_ns - other.first_end_ns[low]
-    row = np.where(before <= other.first_end_ns[high] - own.first_end_ns, low, high)
-    left = other.first_end_ns[row] - own.first_end_ns
+    before = party.first_end_ns - other.first_end_ns[low]
+    row = np.where(before <= other.first_end_ns[high] - party.first_end_ns, low, high)
+    left = other.first_end_ns[row] - party.first_end_ns
     near = inside & (2 * np.abs(left) <= period_ns)
-    slope = slope_between((other.last_start_ns[row] - own.last_start_ns)[near], left[near])
+    slope = slope_between((other.last_start_ns[row] - party.last_start_ns)[near], left[near])
     return not (slope.is_two and slope.value >= _STEEP - _ERRORS * slope.error)
 
 

@@ -69,12 +69,16 @@ class Edges:
             clocks: The clock of each rank.
         """
         first = np.concatenate(([0], np.cumsum([len(track) for track in tracks])))
-        found = [coinciding(fit, tracks) for fit in fits]
+        coincidences = [coinciding(fit, tracks) for fit in fits]
         edges = cls(
-            np.repeat(np.arange(len(fits)), [row.size for row, _, _ in found]),
-            np.concatenate([row + first[fit.left] for fit, (row, _, _) in _zip(fits, found)]),
-            np.concatenate([row + first[fit.right] for fit, (_, row, _) in _zip(fits, found)]),
-            np.concatenate([transfer_ns for _, _, transfer_ns in found]),
+            np.repeat(np.arange(len(fits)), [row.size for row, _, _ in coincidences]),
+            np.concatenate(
+                [row + first[fit.left] for fit, (row, _, _) in _zip(fits, coincidences)]
+            ),
+            np.concatenate(
+                [row + first[fit.right] for fit, (_, row, _) in _zip(fits, coincidences)]
+            ),
+            np.concatenate([transfer_ns for _, _, transfer_ns in coincidences]),
             first,
             tuple((fit.left, fit.right) for fit in fits),
         )
@@ -137,15 +141,19 @@ class Edges:
     def _of_own_streams(self, streams: Sequence[IntArray]) -> Edges:
         """Leave out candidates of a stream that belongs to another one."""
         before = np.concatenate(([0], np.cumsum([int(stream.max()) + 1 for stream in streams])))
-        stream = np.concatenate([one + at for one, at in zip(streams, before[:-1], strict=True)])
+        stream = np.concatenate(
+            [numbers + at for numbers, at in zip(streams, before[:-1], strict=True)]
+        )
         size = np.bincount(stream)
         key = stream[self.left] * size.size + stream[self.right]
         pairs, pair = np.unique(key, return_inverse=True)
         left, right = np.divmod(pairs, size.size)
         whole = np.ones(pairs.size, dtype=bool)
-        for ends, own in ((self.left, left), (self.right, right)):
+        for ends, side_stream in ((self.left, left), (self.right, right)):
             distinct = np.unique(pair * int(self.first[-1]) + ends) // int(self.first[-1])
-            whole &= 100 * np.bincount(distinct, minlength=pairs.size) >= _WHOLE_PCT * size[own]
+            whole &= (
+                100 * np.bincount(distinct, minlength=pairs.size) >= _WHOLE_PCT * size[side_stream]
+            )
         settled = np.zeros(size.size, dtype=bool)
         settled[left[whole]] = settled[right[whole]] = True
         rival = settled[stream[self.left]] | settled[stream[self.right]]
@@ -153,12 +161,12 @@ class Edges:
 
     def _without_looser(self, tolerance_ns: IntArray) -> Edges:
         """Leave out candidates of a transfer that ends far more closely with another rank."""
-        own = tolerance_ns[self.fit]
+        edge_tolerance_ns = tolerance_ns[self.fit]
         best = np.full(int(self.first[-1]), np.iinfo(np.int64).max)
-        np.minimum.at(best, self.left, own)
-        np.minimum.at(best, self.right, own)
+        np.minimum.at(best, self.left, edge_tolerance_ns)
+        np.minimum.at(best, self.right, edge_tolerance_ns)
         tightest = np.minimum(best[self.left], best[self.right])
-        return self._only(own < _LOOSER * tightest)
+        return self._only(edge_tolerance_ns < _LOOSER * tightest)
 
     def _of_usual_length(self) -> Edges:
         """Leave out candidates that take unlike others of the pair, where a rival does not.
@@ -169,13 +177,13 @@ class Edges:
         sole, _ = self.sole()
         usual = np.zeros(self.rows_n, dtype=bool)
         for number in range(len(self.sides)):
-            own = self.fit == number
-            lengths = self.transfer_ns[own & sole]
+            selected = self.fit == number
+            lengths = self.transfer_ns[selected & sole]
             if lengths.size < _LEAST:
                 return self
             middle_ns = lower_median(lengths)
             spread_ns = lower_median(np.abs(lengths - middle_ns))
-            usual |= own & (np.abs(self.transfer_ns - middle_ns) <= _USUAL * spread_ns)
+            usual |= selected & (np.abs(self.transfer_ns - middle_ns) <= _USUAL * spread_ns)
         better = np.zeros(int(self.first[-1]), dtype=bool)
         better[self.left[usual]] = better[self.right[usual]] = True
         return self._only(usual | ~(better[self.left] | better[self.right]))
@@ -193,6 +201,6 @@ class Edges:
 
 
 def _zip(
-    fits: Sequence[PeerFit], found: Sequence[tuple[IntArray, IntArray, IntArray]]
+    fits: Sequence[PeerFit], coincidences: Sequence[tuple[IntArray, IntArray, IntArray]]
 ) -> list[tuple[PeerFit, tuple[IntArray, IntArray, IntArray]]]:
-    return list(zip(fits, found, strict=True))
+    return list(zip(fits, coincidences, strict=True))

@@ -70,8 +70,8 @@ def match_communication(lanes: Sequence[Lane], trust_ns: int, clocks_n: int) -> 
     if len(owners) < _LEAST_OWNERS:
         return _matched_by_direction(lanes, trust_ns)
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
-    found = _matched_transfers(transfers, _known_clocks(rest, clocks_n), trust_ns)
-    return [*rest, *found]
+    matched = _matched_transfers(transfers, _known_clocks(rest, clocks_n), trust_ns)
+    return [*rest, *matched]
 
 
 def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
@@ -94,10 +94,10 @@ def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]
     ]
 
 
-def _known_clocks(found: Sequence[Matched], clocks_n: int) -> list[ClockFit]:
+def _known_clocks(matched: Sequence[Matched], clocks_n: int) -> list[ClockFit]:
     """Return what the collectives say about the clocks."""
     meetings = []
-    for item in found:
+    for item in matched:
         ends = [lane.track.end_ns[row] for lane, row in zip(item.lanes, item.rows, strict=True)]
         meetings.append(Meeting(tuple(lane.clock for lane in item.lanes), tuple(ends)))
     return fit_clocks(meetings, clocks_n)
@@ -124,39 +124,39 @@ class _Members:
     @property
     def streams(self) -> list[IntArray]:
         """For each device, which of its lanes each transfer is from."""
-        return self._of_lanes([range(len(own)) for own in self.sources])
+        return self._of_lanes([range(len(lanes)) for lanes in self.sources])
 
     @property
     def signs(self) -> list[IntArray]:
         """For each device, whether each transfer sends or receives, where its kernel says so."""
-        return self._of_lanes([[sends(lane.kernel) for lane in own] for own in self.sources])
+        return self._of_lanes([[sends(lane.kernel) for lane in lanes] for lanes in self.sources])
 
     def _of_lanes(self, values: Sequence[Sequence[int]]) -> list[IntArray]:
         """For each device, what is known of the lane of each transfer."""
-        found = []
-        for own, known in zip(self.sources, values, strict=True):
-            ends = np.concatenate([lane.track.end_ns for lane in own])
-            starts = np.concatenate([lane.track.start_ns for lane in own])
-            value = np.repeat(np.array(known), [len(item.track) for item in own])
-            found.append(value[np.lexsort((starts, ends))])
-        return found
+        by_device = []
+        for lanes, known in zip(self.sources, values, strict=True):
+            ends = np.concatenate([lane.track.end_ns for lane in lanes])
+            starts = np.concatenate([lane.track.start_ns for lane in lanes])
+            value = np.repeat(np.array(known), [len(item.track) for item in lanes])
+            by_device.append(value[np.lexsort((starts, ends))])
+        return by_device
 
     def expected(self, left: int, right: int) -> tuple[int, int]:
         """Return by how much the right one's ends should come later, and how wrong that may be."""
-        one, other = (self.lanes[place].clock for place in (left, right))
-        if one == other:
+        left_clock, right_clock = (self.lanes[place].clock for place in (left, right))
+        if left_clock == right_clock:
             return 0, END_SKEW_NS + SAME_CLOCK_NS
-        first, second = self.known[one], self.known[other]
+        first, second = self.known[left_clock], self.known[right_clock]
         if first.root != second.root:
             return 0, END_SKEW_NS + self.trust_ns
         return 0, END_SKEW_NS + _DOUBT * (first.residual_ns + second.residual_ns)
 
     def drifting(self, left: int, right: int) -> bool:
         """Return whether their clocks are linked, by too few collectives to show a drift."""
-        one, other = (self.lanes[place].clock for place in (left, right))
-        fits = [self.known[clock] for clock in (one, other)]
+        left_clock, right_clock = (self.lanes[place].clock for place in (left, right))
+        fits = [self.known[clock] for clock in (left_clock, right_clock)]
         few = any(0 < fit.collectives_n < LEAST_OF_A_RATE for fit in fits)
-        return one != other and fits[0].root == fits[1].root and few
+        return left_clock != right_clock and fits[0].root == fits[1].root and few
 
 
 def _matched_transfers(
@@ -166,30 +166,32 @@ def _matched_transfers(
     members = _without_drift(members)
     fits = _fits(members, members.expected)
     fits = _fits(members, _linked(members, fits))
-    found: list[Matched] = []
+    matched: list[Matched] = []
     for group in _linked_groups(fits, len(members.lanes)):
-        own = [fit for fit in fits if fit.left in group]
-        crowded = 2 * sum(fit.share for fit in own) >= _CROWD * len(group)
-        edges = None if crowded else _edges(own, members)
+        group_fits = [fit for fit in fits if fit.left in group]
+        crowded = 2 * sum(fit.share for fit in group_fits) >= _CROWD * len(group)
+        edges = None if crowded else _edges(group_fits, members)
         if (
             edges is None
             or edges.rows_n
             >= _COLLECTIVE_PEERS * sum(len(members.lanes[place].track) for place in group) / 2
         ):
-            found += _as_collective(group, members, trust_ns)
+            matched += _as_collective(group, members, trust_ns)
         else:
-            found += _as_pairs(group, own, edges, members)
-    return sorted(found, key=lambda one: [lane.owner for lane in one.lanes])
+            matched += _as_pairs(group, group_fits, edges, members)
+    return sorted(matched, key=lambda sequence: [lane.owner for lane in sequence.lanes])
 
 
 def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) -> _Members:
     ordered = sorted(lanes, key=lambda lane: (lane.owner, lane.kernel, lane.stream))
-    sources = [tuple(own) for _, own in groupby(ordered, key=lambda lane: lane.owner)]
+    sources = [
+        tuple(owner_lanes) for _, owner_lanes in groupby(ordered, key=lambda lane: lane.owner)
+    ]
     joined = []
-    for own in sources:
-        starts = np.concatenate([lane.track.start_ns for lane in own])
-        ends = np.concatenate([lane.track.end_ns for lane in own])
-        joined.append(replace(own[0], track=Track.ordered(starts, ends)))
+    for owner_lanes in sources:
+        starts = np.concatenate([lane.track.start_ns for lane in owner_lanes])
+        ends = np.concatenate([lane.track.end_ns for lane in owner_lanes])
+        joined.append(replace(owner_lanes[0], track=Track.ordered(starts, ends)))
     tracks = tuple(_moved(lane.track, known[lane.clock].line) for lane in joined)
     return _Members(tuple(joined), tuple(sources), known, trust_ns, tracks)
 
@@ -203,23 +205,26 @@ def _moved(track: Track, line: ClockLine) -> Track:
 def _without_drift(members: _Members) -> _Members:
     """Bring clocks together that few collectives link, by the transfers that end together."""
     ranks_n, tracks = len(members.lanes), members.tracks
-    found = []
+    drifts = []
     for stride in strides(ranks_n):
         for left in range(ranks_n - stride):
             right = left + stride
             if members.drifting(left, right):
                 _, reach_ns = members.expected(left, right)
                 fit = fit_drift(tracks[left], tracks[right], reach_ns)
-                found += [(-fit[1], left, right, fit[0])] if fit else []
+                drifts += [(-fit[1], left, right, fit[0])] if fit else []
     clock = [lane.clock for lane in members.lanes]
     group = list(range(len(members.known)))
     ahead = [ClockLine(0)] * len(group)
-    for _, left, right, line in sorted(found, key=lambda one: one[:3]):
+    for _, left, right, line in sorted(drifts, key=lambda drift: drift[:3]):
         low, high = group[clock[left]], group[clock[right]]
         if low != high:
             # All clocks that go with the right one move with it.
             more = line.after(ahead[clock[left]]).after(ahead[clock[right]].reversed())
-            ahead = [more.after(one) if group[at] == high else one for at, one in enumerate(ahead)]
+            ahead = [
+                more.after(clock_line) if group[at] == high else clock_line
+                for at, clock_line in enumerate(ahead)
+            ]
             group = [low if item == high else item for item in group]
     moved = [_moved(track, ahead[at]) for track, at in zip(tracks, clock, strict=True)]
     return replace(members, tracks=tuple(moved))
@@ -245,7 +250,7 @@ def _linked(members: _Members, fits: Sequence[PeerFit]) -> Callable[[int, int], 
     """Return what is expected of a pair once those that meet most have linked the clocks."""
     clock = [lane.clock for lane in members.lanes]
     group, ahead_ns = np.arange(len(members.known)), np.zeros(len(members.known), dtype=np.int64)
-    for fit in sorted(fits, key=lambda one: (-one.pairs_n, one.spread_ns, one.left, one.right)):
+    for fit in sorted(fits, key=lambda fit: (-fit.pairs_n, fit.spread_ns, fit.left, fit.right)):
         left, right = clock[fit.left], clock[fit.right]
         if group[left] != group[right]:
             moved = group == group[right]
@@ -254,10 +259,10 @@ def _linked(members: _Members, fits: Sequence[PeerFit]) -> Callable[[int, int], 
 
     def expected(left: int, right: int) -> tuple[int, int]:
         before, reach_ns = members.expected(left, right)
-        one, other = clock[left], clock[right]
-        if group[one] != group[other] or reach_ns <= END_SKEW_NS:
+        left_clock, right_clock = clock[left], clock[right]
+        if group[left_clock] != group[right_clock] or reach_ns <= END_SKEW_NS:
             return before, reach_ns
-        return int(ahead_ns[other] - ahead_ns[one]), END_SKEW_NS
+        return int(ahead_ns[right_clock] - ahead_ns[left_clock]), END_SKEW_NS
 
     return expected
 
@@ -269,25 +274,25 @@ def _linked_groups(fits: Sequence[PeerFit], ranks_n: int) -> list[set[int]]:
         low, high = sorted((group[fit.left], group[fit.right]))
         if low != high:
             group = [low if item == high else item for item in group]
-    sets = [{at for at, one in enumerate(group) if one == root} for root in sorted(set(group))]
+    sets = [{at for at, label in enumerate(group) if label == root} for root in sorted(set(group))]
     return [item for item in sets if len(item) > 1]
 
 
 def _as_collective(group: set[int], members: _Members, trust_ns: int) -> list[Matched]:
     """Match ranks that meet all together, as an all-to-all of sends and receives does."""
     lanes = [lane for place in sorted(group) for lane in members.sources[place]]
-    found = match_lanes(lanes, trust_ns)
-    whole = [item for item in found if _is_whole(item)]
-    if len(whole) == len(found) and found:
-        return found
+    matched = match_lanes(lanes, trust_ns)
+    whole = [item for item in matched if _is_whole(item)]
+    if len(whole) == len(matched) and matched:
+        return matched
     return [_undecided(group, members)]
 
 
-def _is_whole(one: Matched) -> bool:
+def _is_whole(sequence: Matched) -> bool:
     """Return whether an all-to-all is what its lanes consist of; two ranks may be two of others."""
-    return len(one.lanes) >= _LEAST_OWNERS and all(
+    return len(sequence.lanes) >= _LEAST_OWNERS and all(
         100 * row.size >= _WHOLE_PCT * (len(lane.track) - cut_n)
-        for lane, row, cut_n in zip(one.lanes, one.rows, one.cut_n, strict=True)
+        for lane, row, cut_n in zip(sequence.lanes, sequence.rows, sequence.cut_n, strict=True)
     )
 
 
@@ -303,7 +308,7 @@ def _as_pairs(
 ) -> list[Matched]:
     """Match transfers that have one possible peer each; none of a pair with too many others."""
     sole, still_open = edges.sole()
-    found, unsure = [], []
+    matched, unsure = [], []
     for number, fit in enumerate(fits):
         selected = edges.fit == number
         rows = edges.rows(number, selected & sole)
@@ -312,9 +317,9 @@ def _as_pairs(
             unsure.append(fit)
         elif _is_proven(fit, rows, members):
             lanes = members.lanes[fit.left], members.lanes[fit.right]
-            found.append(Matched(lanes, rows, (0, 0)))
+            matched.append(Matched(lanes, rows, (0, 0)))
     rest = _linked_groups(unsure, len(members.lanes))
-    return [*found, *(_undecided(item, members) for item in rest)]
+    return [*matched, *(_undecided(item, members) for item in rest)]
 
 
 def _is_proven(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> bool:
@@ -326,5 +331,5 @@ def _is_proven(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members)
 def _time_ns(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> int:
     """Return the time that both ranks of a pair spend in transfers."""
     tracks = members.lanes[fit.left].track, members.lanes[fit.right].track
-    own = [(track, np.unique(row)) for track, row in zip(tracks, rows, strict=True)]
-    return sum(int((track.end_ns[row] - track.start_ns[row]).sum()) for track, row in own)
+    sides = [(track, np.unique(row)) for track, row in zip(tracks, rows, strict=True)]
+    return sum(int((track.end_ns[row] - track.start_ns[row]).sum()) for track, row in sides)

@@ -104,14 +104,14 @@ def fit_peers(
     for half_ns in _PEAK_NS:
         center_ns = _densest(np.sort(apart), 2 * half_ns)
         inside = np.abs(apart - center_ns) <= half_ns
-        found = apart[inside]
-        chance_n = (apart.size - found.size) * half_ns / max(reach_ns - half_ns, 1)
-        if found.size < max(_LEAST, chance_n + _SIGMAS * np.sqrt(chance_n)):
+        offsets = apart[inside]
+        chance_n = (apart.size - offsets.size) * half_ns / max(reach_ns - half_ns, 1)
+        if offsets.size < max(_LEAST, chance_n + _SIGMAS * np.sqrt(chance_n)):
             continue
-        if reach_ns > _STEADY_REACH_NS and _rivaled(apart, center_ns, found.size):
+        if reach_ns > _STEADY_REACH_NS and _rivaled(apart, center_ns, offsets.size):
             return None
-        offset_ns = lower_median(found)
-        spread_ns = lower_median(np.abs(found - offset_ns))
+        offset_ns = lower_median(offsets)
+        spread_ns = lower_median(np.abs(offsets - offset_ns))
         paired_n = np.unique(row[inside]).size
         return PeerFit(left, right, offset_ns, spread_ns, paired_n, paired_n / tried.size)
     return None
@@ -142,8 +142,8 @@ def fit_drift(left: Track, right: Track, reach_ns: int) -> tuple[ClockLine, int]
         # Over the span, neighboring rates differ by half a width.
         step = half_ns / span
         rates = rate + step * np.arange(-np.ceil(most / step), np.ceil(most / step) + 1)
-        found = [_at_rate(apart, since, float(rate), half_ns) for rate in rates]
-        (_, center), best = max(zip(found, rates, strict=True), key=lambda one: one[0][0])
+        peaks = [_at_rate(apart, since, float(rate), half_ns) for rate in rates]
+        (_, center), best = max(zip(peaks, rates, strict=True), key=lambda pair: pair[0][0])
         rate, most = float(best), 2 * step
     inside = np.abs(apart - since * rate - center) <= half_ns
     paired_n = int(np.unique(row[inside]).size)

@@ -51,12 +51,12 @@ def map_held(trace: RankTrace, rank: RankKey) -> HeldDevices:
     held = np.concatenate((held_calls(trace, calls).spans, held_threads(trace, calls)))
     if not len(held):
         return HeldDevices()
-    found, every = {}, union_intervals(*held.T)
+    spans_of, every = {}, union_intervals(*held.T)
     for device in trace.device_ids:
         spans = _longest(held_idle(every, _busy(trace, device)))
         if len(spans):
-            found[rank, device] = spans
-    return HeldDevices(found)
+            spans_of[rank, device] = spans
+    return HeldDevices(spans_of)
 
 
 def merged_held(parts: Sequence[HeldDevices]) -> HeldDevices:
@@ -64,30 +64,31 @@ def merged_held(parts: Sequence[HeldDevices]) -> HeldDevices:
     return HeldDevices({key: spans for part in parts for key, spans in part.spans.items()})
 
 
-def delays_ns(found: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArray, ...]]:
+def delays_ns(collectives: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArray, ...]]:
     """Return by sequence and lane how much later each rank came because of the profiler.
 
     Args:
-        found: All matched collectives.
+        collectives: All matched collectives.
         held: All ranks.
 
     Returns:
-        For each of `found.sequences`, for each of its lanes, shape (collectives,).
+        For each of `collectives.sequences`, for each of its lanes, shape (collectives,).
     """
     delays = [
-        tuple(np.zeros_like(start) for start in sequence.start_ns) for sequence in found.sequences
+        tuple(np.zeros_like(start) for start in sequence.start_ns)
+        for sequence in collectives.sequences
     ]
     groups: dict[tuple[int, ...], list[int]] = {}
-    for number, one in enumerate(found.sequences):
-        if len(one):
-            groups.setdefault(one.owners, []).append(number)
+    for number, sequence in enumerate(collectives.sequences):
+        if len(sequence):
+            groups.setdefault(sequence.owners, []).append(number)
     for owners, numbers in groups.items():
         for place, owner in enumerate(owners):
-            device = found.devices[owner]
+            device = collectives.devices[owner]
             spans = held.spans.get((device.rank.key, device.device_id), _NONE)
             if not len(spans):
                 continue
-            times = [_own_times(found.sequences[number], place) for number in numbers]
+            times = [_own_times(collectives.sequences[number], place) for number in numbers]
             starts, ends = np.concatenate(times, axis=1)
             late = _delays(starts, ends, spans)
             sizes = np.cumsum([part.shape[1] for part in times])[:-1]
@@ -120,9 +121,9 @@ def profiler_waits_ns(waits: Waits, net: Waits) -> IntArray:
     return np.where(waits.met, less, 0)
 
 
-def _own_times(one: Sequenced, place: int) -> IntArray:
+def _own_times(sequence: Sequenced, place: int) -> IntArray:
     """Return starts and ends of a lane in its report's own clock: shape (2, collectives)."""
-    return np.stack((one.start_ns[place], one.end_ns[place])) + one.ahead_ns[place]
+    return np.stack((sequence.start_ns[place], sequence.end_ns[place])) + sequence.ahead_ns[place]
 
 
 def _delays(start_ns: IntArray, end_ns: IntArray, spans: IntArray) -> IntArray:
@@ -140,9 +141,11 @@ def _busy(trace: RankTrace, device: int) -> IntArray:
     if trace.device_ids == (device,):
         return trace.gpu_busy
     ops = [op for name, op in trace.unfiltered.items() if name in OP_TABLES and len(op)]
-    own = [op.take(op["device_id"] == device) for op in ops]
-    starts = np.concatenate([_NONE[:, 0], *(op["start_ns"] for op in own)])
-    return union_intervals(starts, np.concatenate([_NONE[:, 0], *(op["end_ns"] for op in own)]))
+    device_ops = [op.take(op["device_id"] == device) for op in ops]
+    starts = np.concatenate([_NONE[:, 0], *(op["start_ns"] for op in device_ops)])
+    return union_intervals(
+        starts, np.concatenate([_NONE[:, 0], *(op["end_ns"] for op in device_ops)])
+    )
 
 
 def _longest(spans: IntArray) -> IntArray:

@@ -128,18 +128,18 @@ def _slow_first_launches(
     kernels = trace.unfiltered["kernels"]
     _, name = distinct_codes(kernels["demangled_name_id"])
     place = np.where(kernels["launch_row"] >= 0, calls.place[kernels["launch_row"]], -1)
-    own = np.flatnonzero((place >= 0) & slow[place])
+    slow_rows = np.flatnonzero((place >= 0) & slow[place])
     asked = np.zeros(int(name.max(initial=-1)) + 1, dtype=bool)
-    asked[name[own]] = True
+    asked[name[slow_rows]] = True
     rows = np.flatnonzero(asked[name] & (place >= 0))
     first_ns = np.full(asked.size, np.iinfo(np.int64).max)
     np.minimum.at(first_ns, name[rows], calls.start_ns[place[rows]])
-    return place[own[calls.start_ns[place[own]] == first_ns[name[own]]]]
+    return place[slow_rows[calls.start_ns[place[slow_rows]] == first_ns[name[slow_rows]]]]
 
 
 def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:
     """Return the profiler's own work, and the driver's by cause and thread."""
-    found: dict[tuple[int, int], list[IntArray]] = {}
+    times_of: dict[tuple[int, int], list[IntArray]] = {}
     for name in OVERHEAD_TABLES:
         rows = trace.tables.get(name)
         if rows is None or not len(rows):
@@ -153,9 +153,9 @@ def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[Dri
             if owner == APPLICATION and (cause := _driver_cause(label)) is not None:
                 for tid in distinct(rows["global_tid"][selected]).tolist():
                     of_thread = selected & (rows["global_tid"] == tid)
-                    found.setdefault((cause, tid), []).append(times[of_thread])
+                    times_of.setdefault((cause, tid), []).append(times[of_thread])
     profiler = profiler_spans(trace)
-    return profiler, _driver_work(found, profiler, threads)
+    return profiler, _driver_work(times_of, profiler, threads)
 
 
 def _driver_cause(kind: str) -> int | None:
@@ -165,12 +165,12 @@ def _driver_cause(kind: str) -> int | None:
 
 
 def _driver_work(
-    found: dict[tuple[int, int], list[IntArray]], profiler: IntArray, threads: IntArray
+    times_of: dict[tuple[int, int], list[IntArray]], profiler: IntArray, threads: IntArray
 ) -> tuple[DriverWork, ...]:
     """Make the spans of each thread disjoint: from the profiler's, and between causes."""
     taken: dict[int, IntArray] = {}
     work = []
-    for (cause, tid), parts in sorted(found.items()):
+    for (cause, tid), parts in sorted(times_of.items()):
         code = int(np.searchsorted(threads, tid))
         if code == len(threads) or threads[code] != tid:
             continue  # a thread without a call launches nothing

@@ -220,7 +220,7 @@ def _hand_over(
         where: Of all stretches.
         host: The calls.
     """
-    other, own = where.other[rows], host.calls.thread[where.call[rows]]
+    other, launching = where.other[rows], host.calls.thread[where.call[rows]]
     for thread in np.unique(other).tolist():
         selected = np.flatnonzero(other == thread)
         inside = np.column_stack((begin_ns[selected], end_ns[selected]))
@@ -230,8 +230,8 @@ def _hand_over(
         of_span, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)
         at = selected[np.searchsorted(inside[:, 0], starts, side="right") - 1]
         length = ends - starts
-        for busy in np.unique(own[at]).tolist():
-            both = own[at] == busy
+        for busy in np.unique(launching[at]).tolist():
+            both = launching[at] == busy
             calls, _ = host.spans(busy, blocking=False)
             length[both] -= clipped_lengths(starts[both], ends[both], calls)
         code = cause[low:high][of_span]

@@ -103,13 +103,13 @@ def _captured(calls: Table, strings: Mapping[int, str]) -> _Rows:
     ends = np.isin(calls["name_id"], _matching(strings, _CAPTURE_ENDS))
     captured = np.zeros(len(calls), dtype=bool)
     for thread in np.unique(calls["global_tid"][begins]).tolist():
-        own = calls["global_tid"] == thread
-        at_ns = calls["start_ns"][own]
+        of_thread = calls["global_tid"] == thread
+        at_ns = calls["start_ns"][of_thread]
         begun_n, ended_n = (
-            np.searchsorted(np.sort(calls["start_ns"][own & edge]), at_ns, side="left")
+            np.searchsorted(np.sort(calls["start_ns"][of_thread & edge]), at_ns, side="left")
             for edge in (begins, ends)
         )
-        captured[own] = begun_n > ended_n
+        captured[of_thread] = begun_n > ended_n
     return captured
 
 

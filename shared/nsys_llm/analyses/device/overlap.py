@@ -128,18 +128,18 @@ def map_spans(trace: RankTrace, communication: npt.NDArray[np.bool_]) -> dict[in
     selected = {device: kernels["device_id"] == device for device in trace.device_ids}
     return {
         device: Spans(
-            compute=_union(trace, ("kernels",), device, own & ~communication),
-            communication=_union(trace, ("kernels",), device, own & communication),
+            compute=_union(trace, ("kernels",), device, of_device & ~communication),
+            communication=_union(trace, ("kernels",), device, of_device & communication),
             copies=_union(trace, ("memcpys", "memsets"), device),
             graphs=_union(trace, ("graph_traces",), device),
         )
-        for device, own in selected.items()
+        for device, of_device in selected.items()
     }
 
 
 def map_overlap(spans: Mapping[int, Spans]) -> tuple[DeviceOverlap, ...]:
     """Reduce the spans of each device (see `map_spans`) to their lengths."""
-    return tuple(_device_overlap(device, own) for device, own in spans.items())
+    return tuple(_device_overlap(device, device_spans) for device, device_spans in spans.items())
 
 
 def longest_ns(intervals: IntArray) -> Window | None:
@@ -182,10 +182,10 @@ def _union(
     starts, ends = [], []
     for name in names:
         table = trace.tables[name]
-        own = table["device_id"] == device if chosen is None else chosen
-        every = bool(own.all())  # the common case, which needs no copies
-        starts.append(table["start_ns"] if every else table["start_ns"][own])
-        ends.append(table["end_ns"] if every else table["end_ns"][own])
+        of_device = table["device_id"] == device if chosen is None else chosen
+        every = bool(of_device.all())  # the common case, which needs no copies
+        starts.append(table["start_ns"] if every else table["start_ns"][of_device])
+        ends.append(table["end_ns"] if every else table["end_ns"][of_device])
     several = len(names) > 1
     start_ns = np.concatenate(starts) if several else starts[0]
     end_ns = np.concatenate(ends) if several else ends[0]

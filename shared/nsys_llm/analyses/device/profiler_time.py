@@ -53,9 +53,9 @@ class HeldCalls:
 
     def each(self, calls_n: int) -> IntArray:
         """Return the profiler's part of every call, shape (calls_n,), ns."""
-        found = np.zeros(calls_n, dtype=np.int64)
-        found[self.row] = self.held_ns
-        return found
+        by_call_ns = np.zeros(calls_n, dtype=np.int64)
+        by_call_ns[self.row] = self.held_ns
+        return by_call_ns
 
     def spans_of(self, calls: Table, chosen: npt.NDArray[np.bool_]) -> IntArray:
         """Return when the profiler held any of some calls: shape (n, 2), sorted and disjoint.
@@ -106,14 +106,17 @@ def held_calls(trace: RankTrace, calls: Table) -> HeldCalls:
     waits = _waits(calls, trace.strings)
     idle = subtract_intervals(every, trace.gpu_busy) if waits.any() else every
     for thread in distinct(calls["global_tid"]).tolist():
-        own = by_thread.get(thread, _NONE)
-        flushes = subtract_intervals(elsewhere, own) if len(own) else elsewhere
+        thread_spans = by_thread.get(thread, _NONE)
+        flushes = subtract_intervals(elsewhere, thread_spans) if len(thread_spans) else elsewhere
         for waiting in (False, True):
             rows = np.flatnonzero((calls["global_tid"] == thread) & (waits == waiting))
             if not rows.size:
                 continue
             some = calls.take(rows)
-            for spans, ends in ((own, some["end_ns"]), (flushes, _released(some, flushes))):
+            for spans, ends in (
+                (thread_spans, some["end_ns"]),
+                (flushes, _released(some, flushes)),
+            ):
                 counted = intersect_intervals(spans, idle) if waiting else spans
                 starts, ends = some["start_ns"], np.maximum(ends, some["start_ns"])
                 held_ns[rows] += covered_ns(ends, counted) - covered_ns(starts, counted)
@@ -126,7 +129,7 @@ def held_calls(trace: RankTrace, calls: Table) -> HeldCalls:
 
 def _by_thread(trace: RankTrace, threads: IntArray) -> dict[int | None, IntArray]:
     """Return the profiler's work on each of some threads, and on all others: disjoint spans."""
-    found: dict[int | None, list[IntArray]] = {}
+    times_of: dict[int | None, list[IntArray]] = {}
     for name in OVERHEAD_TABLES:
         rows = trace.tables.get(name)
         if rows is None or not len(rows):
@@ -135,20 +138,20 @@ def _by_thread(trace: RankTrace, threads: IntArray) -> dict[int | None, IntArray
         rows = rows.take(_profilers(name, rows, trace.strings))
         times = np.column_stack((rows["start_ns"], rows["end_ns"]))
         known = np.isin(rows["global_tid"], threads)
-        found.setdefault(_ELSEWHERE, []).append(times[~known])
+        times_of.setdefault(_ELSEWHERE, []).append(times[~known])
         for thread in distinct(rows["global_tid"][known]).tolist():
-            found.setdefault(thread, []).append(times[rows["global_tid"] == thread])
-    return {key: union_intervals(*np.concatenate(parts).T) for key, parts in found.items()}
+            times_of.setdefault(thread, []).append(times[rows["global_tid"] == thread])
+    return {key: union_intervals(*np.concatenate(parts).T) for key, parts in times_of.items()}
 
 
 def _profilers(name: str, rows: Table, strings: Mapping[int, str]) -> IntArray:
     """Return the rows of a table of overheads that are the profiler's own."""
     pairs = np.column_stack((rows["overhead_type"], rows["name_id"]))
     kinds, code = np.unique(pairs, axis=0, return_inverse=True)
-    own = [
+    is_profiler = [
         overhead_kind(name, kind, strings.get(text))[0] == PROFILER for kind, text in kinds.tolist()
     ]
-    return np.flatnonzero(np.array(own, dtype=bool)[code.reshape(-1)])
+    return np.flatnonzero(np.array(is_profiler, dtype=bool)[code.reshape(-1)])
 
 
 def _reaching_into(calls: Table, spans: IntArray) -> IntArray:

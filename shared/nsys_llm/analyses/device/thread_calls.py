@@ -83,7 +83,7 @@ class ThreadCalls:
             Shape (n,): of the thread's calls up to `last`, the first that ends after the instant;
             `last` where all others ended.
         """
-        found = last.copy()
+        earliest = last.copy()
         low = self.bounds[self.thread[last]]
         search = np.flatnonzero((last > low) & (self.end_ns[np.maximum(last - 1, 0)] > at_ns))
         thread = self.thread[last[search]]
@@ -92,8 +92,8 @@ class ThreadCalls:
             begin = self.bounds[value]
             ends = self.end_ns[begin : self.bounds[value + 1]]
             first = begin + np.searchsorted(ends, at_ns[selected], side="right")
-            found[selected] = np.minimum(first, last[selected])
-        return found
+            earliest[selected] = np.minimum(first, last[selected])
+        return earliest
 
 
 def _order(start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int) -> IntArray | None:

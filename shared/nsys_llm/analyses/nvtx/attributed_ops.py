@@ -102,24 +102,24 @@ def attribute(
     del thread
     method = np.where(known, np.where(piece < 0, NO_RANGE, LAUNCH), NO_API).astype(np.int8)
     evidence = launched.copy() if captures.node_id.size else launched
-    found = AttributedOps(starts, ends, row, launched, piece, evidence, method)
+    attributed = AttributedOps(starts, ends, row, launched, piece, evidence, method)
     rest = np.flatnonzero(method == NO_RANGE)
-    _use(found, rest, _free(tree, launched[rest]), START_END)
+    _use(attributed, rest, _free(tree, launched[rest]), START_END)
     in_graph = nodes | whole
     method[in_graph & (method < GRAPH_LAUNCH)] = GRAPH_LAUNCH
-    _use_captures(found, tree, captures, np.flatnonzero(nodes & known), node_id, capture_first)
+    _use_captures(attributed, tree, captures, np.flatnonzero(nodes & known), node_id, capture_first)
     rest = np.flatnonzero(method == NO_RANGE)
     kernels = [op["launch_row"] for name, op in ops.items() if name in _COMPUTING]
     given = delegated(tree, calls, row[rest], _joined(kernels))
-    _use(found, rest, given, DELEGATED)
-    return found
+    _use(attributed, rest, given, DELEGATED)
+    return attributed
 
 
-def _use(found: AttributedOps, rows: IntArray, piece: IntArray, method: int) -> None:
+def _use(attributed: AttributedOps, rows: IntArray, piece: IntArray, method: int) -> None:
     """Set the range of operations that got one."""
     got = piece >= 0
-    found.piece[rows[got]] = piece[got]
-    found.method[rows[got]] = method
+    attributed.piece[rows[got]] = piece[got]
+    attributed.method[rows[got]] = method
 
 
 def _free(tree: NvtxTree, at_ns: IntArray) -> IntArray:
@@ -127,7 +127,7 @@ def _free(tree: NvtxTree, at_ns: IntArray) -> IntArray:
 
 
 def _use_captures(
-    found: AttributedOps,
+    attributed: AttributedOps,
     tree: NvtxTree,
     captures: NodeCaptures,
     rows: IntArray,
@@ -138,7 +138,7 @@ def _use_captures(
     if not captures.node_id.size:
         return
     if not capture_first:
-        rows = rows[found.method[rows] == NO_RANGE]
+        rows = rows[attributed.method[rows] == NO_RANGE]
     # A graph runs many times: each node is looked up once.
     used, code = distinct_codes(node_id[rows])
     at_ns, tid = captures.captured(used)
@@ -147,8 +147,8 @@ def _use_captures(
     piece[recorded] = _free(tree, at_ns[recorded])
     of_row = piece[code]
     got = of_row >= 0
-    found.evidence_ns[rows[got]] = at_ns[code][got]
-    _use(found, rows, of_row, GRAPH_CAPTURE)
+    attributed.evidence_ns[rows[got]] = at_ns[code][got]
+    _use(attributed, rows, of_row, GRAPH_CAPTURE)
 
 
 def _graph_columns(ops: Mapping[str, Table]) -> tuple[_Mask, IntArray, _Mask]:

@@ -76,14 +76,16 @@ def delegated(tree: NvtxTree, calls: Table, launch_row: IntArray, kernel_row: In
         held = np.where(holder == code, piece, -1)
         for other in np.unique(tid[held >= 0]).tolist():
             rows = np.flatnonzero(tid == other)
-            own = kernels["start_ns"][kernels["global_tid"] == thread]
-            if own.size * _MOST_PER_KERNEL < int((kernels["global_tid"] == other).sum()):
+            thread_kernel_ns = kernels["start_ns"][kernels["global_tid"] == thread]
+            if thread_kernel_ns.size * _MOST_PER_KERNEL < int(
+                (kernels["global_tid"] == other).sum()
+            ):
                 continue
             turns = _Turns.of(at_ns[rows], held[rows], _calls_of(calls, thread), tree)
-            sure[rows] |= turns.given(np.sort(own), np.sort(at_ns[held >= 0]))
-    found = np.empty_like(piece)
-    found[order] = np.where(sure, piece, -1)
-    return found[of_op]
+            sure[rows] |= turns.given(np.sort(thread_kernel_ns), np.sort(at_ns[held >= 0]))
+    range_of = np.empty_like(piece)
+    range_of[order] = np.where(sure, piece, -1)
+    return range_of[of_op]
 
 
 def _calls_of(calls: Table, thread: int) -> tuple[IntArray, IntArray]:
@@ -99,10 +101,10 @@ def _only_open(tree: NvtxTree, at_ns: IntArray) -> tuple[IntArray, IntArray]:
     piece = np.full(at_ns.shape, -1, dtype=np.int64)
     holder, open_n = piece.copy(), np.zeros(at_ns.shape, dtype=np.int64)
     for code in range(tree.threads.size):
-        found = tree.innermost(np.full(at_ns.shape, code, dtype=np.int64), at_ns)
-        is_open = found >= 0
+        inner = tree.innermost(np.full(at_ns.shape, code, dtype=np.int64), at_ns)
+        is_open = inner >= 0
         open_n += is_open
-        piece[is_open], holder[is_open] = found[is_open], code
+        piece[is_open], holder[is_open] = inner[is_open], code
     return np.where(open_n == 1, piece, -1), holder
 
 

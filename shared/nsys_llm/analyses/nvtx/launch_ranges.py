@@ -32,19 +32,19 @@ def innermost_events(
         thread: Shape (k,), globalTid.
         capture_end_ns: Where ranges without an end stop.
     """
-    found = np.full(at_ns.shape, -1, dtype=np.int64)
+    row_of = np.full(at_ns.shape, -1, dtype=np.int64)
     starts = events["start_ns"]
     ends, _ = closed_ends(events["end_ns"], capture_end_ns)
     real = ends > starts
     pushed = real & (events["event_type"] == PUSH_POP)
     for value in np.unique(thread).tolist():
         selected = np.flatnonzero(thread == value)
-        own = np.flatnonzero(pushed & (events["global_tid"] == value))
-        found[selected] = _innermost(own, starts, ends, at_ns[selected])
-    rest = np.flatnonzero(found < 0)
+        thread_rows = np.flatnonzero(pushed & (events["global_tid"] == value))
+        row_of[selected] = _innermost(thread_rows, starts, ends, at_ns[selected])
+    rest = np.flatnonzero(row_of < 0)
     shared = np.flatnonzero(real & (events["event_type"] == START_END))
-    found[rest] = _innermost(shared, starts, ends, at_ns[rest])
-    return found
+    row_of[rest] = _innermost(shared, starts, ends, at_ns[rest])
+    return row_of
 
 
 def event_text(events: Table, row: int, strings: Mapping[int, str]) -> str:
@@ -60,9 +60,9 @@ def _innermost(
     rows: npt.NDArray[np.int64], starts: IntArray, ends: IntArray, at_ns: IntArray
 ) -> IntArray:
     """Return which of some rows is open at each instant, or -1."""
-    own, own_ends = starts[rows], ends[rows]
-    if (np.diff(own) <= 0).any():
-        order = np.lexsort((-own_ends, own))
-        rows, own, own_ends = rows[order], own[order], own_ends[order]
-    place = innermost(at_ns, own, own_ends)
+    row_starts, row_ends = starts[rows], ends[rows]
+    if (np.diff(row_starts) <= 0).any():
+        order = np.lexsort((-row_ends, row_starts))
+        rows, row_starts, row_ends = rows[order], row_starts[order], row_ends[order]
+    place = innermost(at_ns, row_starts, row_ends)
     return np.where(place < 0, -1, np.append(rows, -1)[place])

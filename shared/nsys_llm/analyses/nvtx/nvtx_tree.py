@@ -76,8 +76,8 @@ class NvtxTree:
         pushed = np.flatnonzero(real & (kind == PUSH_POP))
         threads = distinct(tids[pushed])
         parts = [
-            _tree(own, starts[own], ends[own])
-            for own in (pushed[tids[pushed] == thread] for thread in threads.tolist())
+            _tree(rows, starts[rows], ends[rows])
+            for rows in (pushed[tids[pushed] == thread] for thread in threads.tolist())
         ]
         free = np.flatnonzero(real & (kind == START_END))
         order = np.lexsort((-ends[free], starts[free]))
@@ -139,7 +139,7 @@ class NvtxTree:
             at_ns: Shape (k,).
             chosen: Shape (pieces,), the pieces that count; None: all.
         """
-        found = np.full(at_ns.shape, -1, dtype=np.int64)
+        piece_of = np.full(at_ns.shape, -1, dtype=np.int64)
         one_thread = thread.size and (thread == thread[0]).all()
         for code in [int(thread[0])] if one_thread else np.unique(thread).tolist():
             if code < 0:
@@ -153,8 +153,8 @@ class NvtxTree:
             place = innermost(at_ns[selected], starts, ends)
             if pieces is not None:
                 place = np.where(place < 0, -1, np.append(pieces, -1)[place])
-            found[selected] = np.where(place < 0, -1, place + low)
-        return found
+            piece_of[selected] = np.where(place < 0, -1, place + low)
+        return piece_of
 
     @cached_property
     def depth(self) -> IntArray:
@@ -180,19 +180,21 @@ class NvtxTree:
         Args:
             chosen: Shape (pieces,).
         """
-        found = np.where(chosen, np.arange(len(self)), -1)
+        nearest_piece = np.where(chosen, np.arange(len(self)), -1)
         for level in self.levels:
-            own = found[level]
-            found[level] = np.where(own < 0, found[self.parent[level]], own)
-        return found
+            level_pieces = nearest_piece[level]
+            nearest_piece[level] = np.where(
+                level_pieces < 0, nearest_piece[self.parent[level]], level_pieces
+            )
+        return nearest_piece
 
     def around(self, chosen: _Mask) -> IntArray:
         """Return the chosen piece nearest around each piece, itself not counted, or -1."""
         return np.append(self.nearest(chosen), -1)[self.parent]
 
-    def rolled_up(self, own: IntArray) -> IntArray:
-        """Return the sum over each piece and all inside it; `own` has shape (pieces,)."""
-        total = own.copy()
+    def rolled_up(self, values: IntArray) -> IntArray:
+        """Return the sum over each piece and all inside it; `values` has shape (pieces,)."""
+        total = values.copy()
         for level in reversed(self.levels):
             np.add.at(total, self.parent[level], total[level])
         return total

@@ -31,9 +31,9 @@ def find_phase(trace: RankTrace, options: Mapping[str, Any]) -> FoundPhase:
         options: phase, in upper or lower case; phase_map, graph_ranges as for `phase_times`.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
-    own = ops.names.told(phases.phase_of)
-    owner = owners(ops, own >= 0)
-    codes = codes_of_owners(ops, own, owner, len(phases.phases))
+    piece_phase = ops.names.mapped(phases.phase_of)
+    owner = owners(ops, piece_phase >= 0)
+    codes = codes_of_owners(ops, piece_phase, owner, len(phases.phases))
     names = [phase.casefold() for phase in phases.phases]
     text = str(options["phase"]).casefold()
     wanted = names.index(text) if text in names else len(names) + len("none")
@@ -41,8 +41,8 @@ def find_phase(trace: RankTrace, options: Mapping[str, Any]) -> FoundPhase:
     there_n = np.bincount(codes[codes < len(names)], minlength=len(names))
     return FoundPhase(
         launched=launched,
-        windows_ns=_spans(ops, same_phase_roots(ops.tree, own), owner, launched),
-        holds=lambda at_ns, tid: _phase_at(ops.tree, own, at_ns, tid) == wanted,
+        windows_ns=_spans(ops, same_phase_roots(ops.tree, piece_phase), owner, launched),
+        holds=lambda at_ns, tid: _phase_at(ops.tree, piece_phase, at_ns, tid) == wanted,
         there=tuple(phases.phases[code] for code in np.flatnonzero(there_n).tolist()),
     )
 
@@ -60,13 +60,13 @@ def _spans(
     return union_intervals(first, last)
 
 
-def _phase_at(tree: NvtxTree, own: IntArray, at_ns: IntArray, tid: IntArray) -> IntArray:
+def _phase_at(tree: NvtxTree, piece_phase: IntArray, at_ns: IntArray, tid: IntArray) -> IntArray:
     """Return the phase of calls on the host, as that of launches; -1 for none."""
     tids, code = distinct_codes(tid)
     piece = tree.innermost(tree.thread_codes(tids)[code], at_ns)
-    owner = np.append(tree.nearest(own >= 0), -1)[piece]
+    owner = np.append(tree.nearest(piece_phase >= 0), -1)[piece]
     free = np.flatnonzero(piece < 0)
     if free.size:
         thread = np.full(free.shape, tree.free, dtype=np.int64)
-        owner[free] = tree.innermost(thread, at_ns[free], own >= 0)
-    return np.append(own, -1)[owner]
+        owner[free] = tree.innermost(thread, at_ns[free], piece_phase >= 0)
+    return np.append(piece_phase, -1)[owner]

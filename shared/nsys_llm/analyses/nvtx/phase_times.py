@@ -160,37 +160,39 @@ def phase_codes(ops: RangedOps, phases: PhaseMap) -> IntArray:
 
     It is that of the nearest range around the launch that has one.
     """
-    own = ops.names.told(phases.phase_of)
-    return codes_of_owners(ops, own, owners(ops, own >= 0), len(phases.phases))
+    piece_phase = ops.names.mapped(phases.phase_of)
+    return codes_of_owners(ops, piece_phase, owners(ops, piece_phase >= 0), len(phases.phases))
 
 
-def codes_of_owners(ops: RangedOps, own: IntArray, owner: IntArray, phases_n: int) -> IntArray:
+def codes_of_owners(
+    ops: RangedOps, piece_phase: IntArray, owner: IntArray, phases_n: int
+) -> IntArray:
     """Return the phase of each operation, of any filter.
 
     Args:
         ops: The operations.
-        own: Shape (pieces,), the phase of each range's own name, -1 for none.
+        piece_phase: Shape (pieces,), the phase of each range's own name, -1 for none.
         owner: Shape (operations,), the nearest range around with a phase, or -1.
         phases_n: Phases of the map.
     """
-    codes = np.append(own, phases_n)[owner]
+    codes = np.append(piece_phase, phases_n)[owner]
     codes[ops.every.method == NO_RANGE] = phases_n + 1
     codes[ops.every.method == NO_API] = phases_n + 2
     return codes
 
 
-def same_phase_roots(tree: NvtxTree, own: IntArray) -> IntArray:
+def same_phase_roots(tree: NvtxTree, piece_phase: IntArray) -> IntArray:
     """Return for each piece with a phase the outermost one around it of which all have that.
 
     Args:
         tree: The ranges.
-        own: Shape (pieces,), the phase of each range's own name, -1 for none.
+        piece_phase: Shape (pieces,), the phase of each range's own name, -1 for none.
     """
-    around = tree.around(own >= 0)
+    around = tree.around(piece_phase >= 0)
     root = np.arange(len(tree))
     for level in tree.levels:
-        rows = level[(own[level] >= 0) & (around[level] >= 0)]
-        rows = rows[own[rows] == own[around[rows]]]
+        rows = level[(piece_phase[level] >= 0) & (around[level] >= 0)]
+        rows = rows[piece_phase[rows] == piece_phase[around[rows]]]
         root[rows] = root[around[rows]]
     return root
 

@@ -56,7 +56,7 @@ class RangeNames:
         examples = tuple(raw[place] for place in first.tolist())
         return cls(texts, code, examples, domains, domain)
 
-    def told(self, of: Callable[[str], int]) -> IntArray:
+    def mapped(self, of: Callable[[str], int]) -> IntArray:
         """Return a number for each range out of its name, asked for once a name."""
         return np.array([of(text) for text in self.texts], dtype=np.int64)[self.code]
 
@@ -69,18 +69,20 @@ def raw_texts(
     code = np.empty(rows.size, dtype=np.int64)
     registered = ids != NULL_INT
     used, code[registered] = distinct_codes(ids[registered])
-    found: dict[Any, int] = {}
+    position_of: dict[Any, int] = {}
     for key in used.tolist():
-        found.setdefault(strings.get(key, f"[unknown name {key}]"), len(found))
-    of_id = [found[strings.get(key, f"[unknown name {key}]")] for key in used.tolist()]
+        position_of.setdefault(strings.get(key, f"[unknown name {key}]"), len(position_of))
+    of_id = [position_of[strings.get(key, f"[unknown name {key}]")] for key in used.tolist()]
     code[registered] = np.array(of_id, dtype=np.int64)[code[registered]]
     plain = np.flatnonzero(~registered)
     if plain.size:
         words = events["text"][rows[plain]].tolist()
         for word in dict.fromkeys(words):
-            found.setdefault(word, len(found))
-        code[plain] = np.fromiter(map(found.__getitem__, words), dtype=np.int64, count=plain.size)
-    return ["" if text is None else text for text in found], code
+            position_of.setdefault(word, len(position_of))
+        code[plain] = np.fromiter(
+            map(position_of.__getitem__, words), dtype=np.int64, count=plain.size
+        )
+    return ["" if text is None else text for text in position_of], code
 
 
 def _domains(

@@ -393,7 +393,7 @@ def _last_calls(
         rows = np.flatnonzero(thread == code)
         low, high = int(calls.bounds[code]), int(calls.bounds[code + 1])
         n = np.searchsorted(calls.end_ns[low:high], calls.start_ns[place[rows]], side="right")
-        found = latest[np.maximum(low + n - 1, 0)]
-        last[rows] = np.where((n > 0) & (found >= low), found, -1)
+        last_call = latest[np.maximum(low + n - 1, 0)]
+        last[rows] = np.where((n > 0) & (last_call >= low), last_call, -1)
     known = last >= 0
     return place[known], last[known]

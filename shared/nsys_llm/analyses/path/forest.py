@@ -164,14 +164,16 @@ def path_forest(
     ops = edges.ops
     members = member_ops(ops)
     begins = np.concatenate((members, tails[tails >= 0]))
-    found = segments(edges, begins.tolist())
+    path_segments = segments(edges, begins.tolist())
     api_names, api = _apis(trace, edges.host)
-    calls_from = int(np.searchsorted(found.top, len(ops)))
-    parts, ranges = with_host_parts(stretches(edges, found, api), trace, edges.host, calls_from)
+    calls_from = int(np.searchsorted(path_segments.top, len(ops)))
+    parts, ranges = with_host_parts(
+        stretches(edges, path_segments, api), trace, edges.host, calls_from
+    )
     keys, code = distinct_codes(parts.key)
     charges, merged = _charges(keys, ops, names, api_names, ranges)
-    segment_of = np.searchsorted(found.top, members)
-    member = np.full(found.top.size, -1, dtype=np.int64)
+    segment_of = np.searchsorted(path_segments.top, members)
+    member = np.full(path_segments.top.size, -1, dtype=np.int64)
     member[segment_of] = np.arange(members.size)
     forest = PathForest(
         charges=charges,
@@ -180,7 +182,7 @@ def path_forest(
         doubtful=parts.doubtful,
         first=parts.first,
         top_ns=parts.top_ns,
-        next=found.next,
+        next=path_segments.next,
         idle_ns=_idle_ns(trace, parts),
         member=member,
         member_segment=segment_of,
@@ -189,7 +191,7 @@ def path_forest(
         member_device=ops.device_ids[ops.stream[members]],
         member_step=op_step[members],
     )
-    at = np.searchsorted(found.top, np.maximum(tails, 0))
+    at = np.searchsorted(path_segments.top, np.maximum(tails, 0))
     return forest, np.where(tails >= 0, at, -1)
 
 
@@ -227,7 +229,7 @@ def _charges(
 ) -> tuple[tuple[Charge, ...], IntArray]:
     """Return what keys stand for, each once and sorted, and the place of each key among them."""
     devices = distinct(ops.device_ids).tolist()
-    found = []
+    key_charges = []
     for kind, edge, detail in zip(*(item.tolist() for item in split_key(keys)), strict=True):
         text, device = "", HOST
         if kind in (COMPUTE, COPY, COMMUNICATION, UNKNOWN):
@@ -239,10 +241,10 @@ def _charges(
             text = ranges[detail]
         elif kind != PROFILER:
             text = api_names[detail]
-        found.append(Charge(kind, edge, text, device))
-    charges = tuple(sorted(set(found)))
+        key_charges.append(Charge(kind, edge, text, device))
+    charges = tuple(sorted(set(key_charges)))
     place = {charge: index for index, charge in enumerate(charges)}
-    return charges, np.array([place[charge] for charge in found], dtype=np.int64)
+    return charges, np.array([place[charge] for charge in key_charges], dtype=np.int64)
 
 
 def unrecorded(kind: int = UNKNOWN) -> Charge:

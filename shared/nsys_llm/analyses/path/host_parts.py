@@ -33,12 +33,12 @@ NO_RANGE: Final = ""
 
 
 def with_host_parts(
-    found: Stretches, trace: RankTrace, host: HostTimeline, calls_from: int
+    stretches: Stretches, trace: RankTrace, host: HostTimeline, calls_from: int
 ) -> tuple[Stretches, tuple[str, ...]]:
     """Split host time where its thread entered or left a range, or other work began.
 
     Args:
-        found: The stretches of a rank.
+        stretches: The stretches of a rank.
         trace: The rank.
         host: Its calls.
         calls_from: The first segment of calls; those before it are of operations.
@@ -46,47 +46,47 @@ def with_host_parts(
     Returns:
         The stretches, and the names of ranges that details of `host_no_cuda` stand for.
     """
-    of_ops = int(found.first[calls_from])
-    if of_ops == found.begin_ns.size:
-        return found, (NO_RANGE,)
+    of_ops = int(stretches.first[calls_from])
+    if of_ops == stretches.begin_ns.size:
+        return stretches, (NO_RANGE,)
     calls = Stretches(
-        found.begin_ns[of_ops:],
-        found.key[of_ops:],
-        found.thread[of_ops:],
-        found.doubtful[of_ops:],
-        found.first[calls_from:] - of_ops,
-        found.top_ns[calls_from:],
+        stretches.begin_ns[of_ops:],
+        stretches.key[of_ops:],
+        stretches.thread[of_ops:],
+        stretches.doubtful[of_ops:],
+        stretches.first[calls_from:] - of_ops,
+        stretches.top_ns[calls_from:],
     )
     calls, names = _named(_split(calls, trace, host), trace, host)
-    first = np.concatenate((found.first[:calls_from], calls.first + of_ops))
+    first = np.concatenate((stretches.first[:calls_from], calls.first + of_ops))
     whole = Stretches(
-        begin_ns=np.concatenate((found.begin_ns[:of_ops], calls.begin_ns)),
-        key=np.concatenate((found.key[:of_ops], calls.key)),
-        thread=np.concatenate((found.thread[:of_ops], calls.thread)),
-        doubtful=np.concatenate((found.doubtful[:of_ops], calls.doubtful)),
+        begin_ns=np.concatenate((stretches.begin_ns[:of_ops], calls.begin_ns)),
+        key=np.concatenate((stretches.key[:of_ops], calls.key)),
+        thread=np.concatenate((stretches.thread[:of_ops], calls.thread)),
+        doubtful=np.concatenate((stretches.doubtful[:of_ops], calls.doubtful)),
         first=first,
-        top_ns=found.top_ns,
+        top_ns=stretches.top_ns,
     )
     return whole, names
 
 
-def _split(found: Stretches, trace: RankTrace, host: HostTimeline) -> Stretches:
+def _split(stretches: Stretches, trace: RankTrace, host: HostTimeline) -> Stretches:
     """Cut stretches of calls at the instants at which what their threads did changes."""
-    kind = class_of(found.key)
-    ends = found.ends_ns()
-    pieces_n = np.ones(found.begin_ns.size, dtype=np.int64)
-    last = np.zeros(found.begin_ns.size, dtype=np.int64)
+    kind = class_of(stretches.key)
+    ends = stretches.ends_ns()
+    pieces_n = np.ones(stretches.begin_ns.size, dtype=np.int64)
+    last = np.zeros(stretches.begin_ns.size, dtype=np.int64)
     breaks: dict[int, tuple[IntArray, IntArray]] = {}
-    for thread in np.unique(found.thread).tolist():
+    for thread in np.unique(stretches.thread).tolist():
         breaks[thread] = _breaks(trace, host, thread)
         for is_free, at in zip((False, True), breaks[thread], strict=True):
-            chosen = (found.thread == thread) & ((kind == HOST_NO_CUDA) == is_free)
+            chosen = (stretches.thread == thread) & ((kind == HOST_NO_CUDA) == is_free)
             rows = np.flatnonzero(chosen & (kind != SYNC_LATENCY))
             if at.size and rows.size:
-                low = np.searchsorted(at, found.begin_ns[rows], side="right")
+                low = np.searchsorted(at, stretches.begin_ns[rows], side="right")
                 last[rows] = np.searchsorted(at, ends[rows], side="left")
                 pieces_n[rows] = np.maximum(last[rows] - low, 0) + 1
-    return _cut(found, kind, pieces_n, last, breaks)
+    return _cut(stretches, kind, pieces_n, last, breaks)
 
 
 def _breaks(trace: RankTrace, host: HostTimeline, thread: int) -> tuple[IntArray, IntArray]:
@@ -97,9 +97,9 @@ def _breaks(trace: RankTrace, host: HostTimeline, thread: int) -> tuple[IntArray
     if events is None or not len(events):
         return work, work
     tid = int(host.calls.threads[thread])
-    own = events.take((events["event_type"] == PUSH_POP) & (events["global_tid"] == tid))
-    ends, _ = closed_ends(own["end_ns"], trace.last_end_ns)
-    return work, _distinct(np.concatenate((work, own["start_ns"], ends)))
+    thread_events = events.take((events["event_type"] == PUSH_POP) & (events["global_tid"] == tid))
+    ends, _ = closed_ends(thread_events["end_ns"], trace.last_end_ns)
+    return work, _distinct(np.concatenate((work, thread_events["start_ns"], ends)))
 
 
 def _distinct(instants: IntArray) -> IntArray:
@@ -109,7 +109,7 @@ def _distinct(instants: IntArray) -> IntArray:
 
 
 def _cut(
-    found: Stretches,
+    stretches: Stretches,
     kind: IntArray,
     pieces_n: IntArray,
     last: IntArray,
@@ -118,41 +118,41 @@ def _cut(
     """Cut stretches at the instants of their threads.
 
     Args:
-        found: The stretches.
+        stretches: The stretches.
         kind: Shape (stretches,), their classes.
         pieces_n: Shape (stretches,), in how many pieces.
         last: Shape (stretches,), one beyond the last instant inside of it.
         breaks: By thread, see `_breaks`.
     """
     if (pieces_n == 1).all():
-        return found
+        return stretches
     owner = np.repeat(np.arange(pieces_n.size), pieces_n)
     offset = np.concatenate(([0], np.cumsum(pieces_n)))
     nth = np.arange(owner.size) - offset[owner]
-    begin = found.begin_ns[owner]
+    begin = stretches.begin_ns[owner]
     upper = np.flatnonzero(nth < pieces_n[owner] - 1)
-    thread, free = found.thread[owner[upper]], kind[owner[upper]] == HOST_NO_CUDA
+    thread, free = stretches.thread[owner[upper]], kind[owner[upper]] == HOST_NO_CUDA
     for code, both in breaks.items():
         for is_free, at in zip((False, True), both, strict=True):
             rows = upper[(thread == code) & (free == is_free)]
             begin[rows] = at[last[owner[rows]] - 1 - nth[rows]]
     return Stretches(
         begin,
-        found.key[owner],
-        found.thread[owner],
-        found.doubtful[owner],
-        offset[found.first],
-        found.top_ns,
+        stretches.key[owner],
+        stretches.thread[owner],
+        stretches.doubtful[owner],
+        offset[stretches.first],
+        stretches.top_ns,
     )
 
 
 def _named(
-    found: Stretches, trace: RankTrace, host: HostTimeline
+    stretches: Stretches, trace: RankTrace, host: HostTimeline
 ) -> tuple[Stretches, tuple[str, ...]]:
     """Give each piece of host time its class and its range."""
-    on_host = np.flatnonzero((found.thread >= 0) & (class_of(found.key) != SYNC_LATENCY))
-    kind, edge, new_detail = split_key(found.key[on_host])
-    at_ns, thread = found.begin_ns[on_host], found.thread[on_host]
+    on_host = np.flatnonzero((stretches.thread >= 0) & (class_of(stretches.key) != SYNC_LATENCY))
+    kind, edge, new_detail = split_key(stretches.key[on_host])
+    at_ns, thread = stretches.begin_ns[on_host], stretches.thread[on_host]
     new_kind = kind.copy()
     free = np.flatnonzero(kind == HOST_NO_CUDA)
     names, new_detail[free] = _ranges(trace, host, at_ns[free], thread[free])
@@ -162,9 +162,9 @@ def _named(
         new_detail[inside & (kind == HOST_NO_CUDA)] = 0
     inside = starts_inside(at_ns, host.profiler)
     new_kind[inside], new_detail[inside] = PROFILER, 0
-    key: Keys = found.key.copy()
+    key: Keys = stretches.key.copy()
     key[on_host] = make_key(new_kind, edge, new_detail)
-    return replace(found, key=key), names
+    return replace(stretches, key=key), names
 
 
 def _ranges(
@@ -179,11 +179,11 @@ def _ranges(
     row = innermost_events(events, at_ns, host.calls.threads[thread], trace.last_end_ns)
     rows, code = distinct_codes(row)
     known = rows[rows >= 0]
-    found = RangeNames.of(events, known, trace.strings)
-    keys = [step_key(text) for text in found.texts]
+    range_names = RangeNames.of(events, known, trace.strings)
+    keys = [step_key(text) for text in range_names.texts]
     names = (NO_RANGE, *sorted(set(keys) - {NO_RANGE}))
     place = {name: index for index, name in enumerate(names)}
     of_text = np.array([place[key] for key in keys], dtype=np.int64)
     of_row = np.zeros(rows.size, dtype=np.int64)
-    of_row[rows >= 0] = of_text[found.code] if known.size else 0
+    of_row[rows >= 0] = of_text[range_names.code] if known.size else 0
     return names, of_row[code]

@@ -154,10 +154,10 @@ def _none_ended(ended: IntArray | None, after_ns: IntArray, until_ns: IntArray) 
 
 def _medians(kind: npt.NDArray[np.int16], values: IntArray, kinds_n: int) -> IntArray:
     """Return the median of the values of each kind, of two the smaller; 0 for none."""
-    found = np.zeros(kinds_n, dtype=np.int64)
+    medians = np.zeros(kinds_n, dtype=np.int64)
     for code in range(kinds_n):
-        own = values[kind == code]
-        if own.size:
-            middle = (own.size - 1) // 2
-            found[code] = np.partition(own, middle)[middle]
-    return found
+        kind_values = values[kind == code]
+        if kind_values.size:
+            middle = (kind_values.size - 1) // 2
+            medians[code] = np.partition(kind_values, middle)[middle]
+    return medians

@@ -143,9 +143,9 @@ def legacy_streams(ops: PathOps, streams: Table | None, pid: int | None) -> tupl
     none = np.zeros(ops.stream_ids.size, dtype=bool)
     if streams is None or not len(streams) or pid is None:
         return none, none
-    own = streams.take(streams["pid"] == pid)
+    process_streams = streams.take(streams["pid"] == pid)
     flags: Mapping[int, int] = dict(
-        zip(own["stream_id"].tolist(), own["flag"].tolist(), strict=True)
+        zip(process_streams["stream_id"].tolist(), process_streams["flag"].tolist(), strict=True)
     )
     flag = np.array(
         [flags.get(stream_id, 0) for stream_id in ops.stream_ids.tolist()], dtype=np.int64

@@ -75,5 +75,5 @@ def crossed(inferred: IntArray, walk: IntArray) -> IntArray:
     total: IntArray = np.cumsum(inferred)
     first = np.flatnonzero(np.append(True, walk[1:] != walk[:-1])[: walk.size])
     before = (total - inferred)[first]
-    found: IntArray = total - np.repeat(before, np.diff(np.append(first, walk.size)))
-    return found
+    so_far: IntArray = total - np.repeat(before, np.diff(np.append(first, walk.size)))
+    return so_far

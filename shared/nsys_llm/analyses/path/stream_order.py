@@ -58,8 +58,10 @@ def stream_order(
         tail = _tails(ops, group)
         before = _around_graphs(ops, before, group, tail)
     for device in np.unique(ops.device_ids[null_stream]).tolist():
-        own = ops.device_ids == device
-        _legacy(ops, issue_ns, before, np.flatnonzero(own & null_stream), own & blocking)
+        on_device = ops.device_ids == device
+        _legacy(
+            ops, issue_ns, before, np.flatnonzero(on_device & null_stream), on_device & blocking
+        )
     return StreamOrder(before, tail, group)
 
 
@@ -97,17 +99,17 @@ def _tails(ops: PathOps, group: IntArray) -> IntArray:
 def _around_graphs(ops: PathOps, before: IntArray, group: IntArray, tail: IntArray) -> IntArray:
     """Return `before` where the first node on each stream waits for all streams of its graph."""
     inside = (before >= 0) & (group >= 0) & (group[np.maximum(before, 0)] == group)
-    found = np.where(inside | (before < 0), before, tail[np.maximum(before, 0)])
+    previous = np.where(inside | (before < 0), before, tail[np.maximum(before, 0)])
     first = np.flatnonzero((group >= 0) & ~inside)
-    candidate = found[first]
+    candidate = previous[first]
     end_ns = np.where(candidate >= 0, ops.end_ns[np.maximum(candidate, 0)], np.iinfo(np.int64).min)
     # Of equal ends the first stream counts.
     order = np.lexsort((-first, end_ns, group[first]))
     last = np.append(group[first[order]][1:] != group[first[order]][:-1], True)
     best = np.full(int(group.max()) + 1, -1, dtype=np.int64)
     best[group[first[order[last]]]] = candidate[order[last]]
-    found[first] = best[group[first]]
-    return found
+    previous[first] = best[group[first]]
+    return previous
 
 
 def _legacy(
@@ -115,8 +117,8 @@ def _legacy(
 ) -> None:
     """Let the null stream and blocking streams of a device wait for each other, in place."""
     others = np.flatnonzero(blocking)
-    for own, waits_for in ((null, others), (others, null)):
-        for code in own.tolist():
+    for waiting, waits_for in ((null, others), (others, null)):
+        for code in waiting.tolist():
             rows = np.arange(ops.bounds[code], ops.bounds[code + 1])
             for stream in waits_for.tolist():
                 last = last_before(ops, issue_ns, np.full(rows.shape, stream), issue_ns[rows])

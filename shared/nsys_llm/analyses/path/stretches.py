@@ -98,30 +98,32 @@ def class_of(key: Keys) -> IntArray:
     return key & ((1 << _CLASS_BITS) - 1)
 
 
-def stretches(edges: Edges, found: Segments, api: IntArray) -> Stretches:
+def stretches(edges: Edges, segments: Segments, api: IntArray) -> Stretches:
     """Return the stretches of segments.
 
     Args:
         edges: Of the rank.
-        found: Its segments.
+        segments: Its segments.
         api: Shape (calls,), code of the function of each call.
     """
-    sizes = found.top - found.bottom + 1
+    sizes = segments.top - segments.bottom + 1
     first = 2 * np.concatenate(([0], np.cumsum(sizes)))
     total = int(first[-1])
     begin, key = np.empty(total, dtype=np.int64), np.empty(total, dtype=_key_type(edges, api))
     thread, doubtful = np.empty(total, dtype=np.int16), np.empty(total, dtype=bool)
-    top_ns = _natural_ends(edges, found.top)
+    top_ns = _natural_ends(edges, segments.top)
     for low, high in _blocks(sizes):
-        own = slice(int(first[low]), int(first[high]))
+        block = slice(int(first[low]), int(first[high]))
         segment = np.repeat(np.arange(low, high), sizes[low:high])
-        node = found.top[segment] - (np.arange(segment.size) - (first[segment] - first[low]) // 2)
-        begin[own], key[own], thread[own], inferred = _of_nodes(edges, node, api)
+        node = segments.top[segment] - (
+            np.arange(segment.size) - (first[segment] - first[low]) // 2
+        )
+        begin[block], key[block], thread[block], inferred = _of_nodes(edges, node, api)
         crossed: IntArray = np.cumsum(inferred) - inferred
         at_top: IntArray = crossed[(first[segment] - first[low]) // 2]
         above: Bools = crossed > at_top
-        doubtful[own] = np.stack((above, above | inferred), axis=1).reshape(-1)
-        begin[own] = _never_forward(begin[own], np.repeat(segment - low, 2), top_ns[low:high])
+        doubtful[block] = np.stack((above, above | inferred), axis=1).reshape(-1)
+        begin[block] = _never_forward(begin[block], np.repeat(segment - low, 2), top_ns[low:high])
     return Stretches(begin, key, thread, doubtful, first, top_ns)
 
 

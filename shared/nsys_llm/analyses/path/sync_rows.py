@@ -201,8 +201,8 @@ def _streams(ops: PathOps, device_id: IntArray, stream_id: IntArray) -> IntArray
     for code, (_, number) in enumerate(keys):
         by_number[number] = -1 if number in by_number else code
     pairs = zip(device_id.tolist(), stream_id.tolist(), strict=True)
-    found = [codes.get(pair, by_number.get(pair[1], -1)) for pair in pairs]
-    return np.array(found, dtype=np.int64)
+    row_streams = [codes.get(pair, by_number.get(pair[1], -1)) for pair in pairs]
+    return np.array(row_streams, dtype=np.int64)
 
 
 def _call_places(rows: Table | None, trace: RankTrace, host: HostTimeline) -> IntArray:
@@ -228,10 +228,10 @@ def _records_of(rows: Table, at_ns: IntArray, records: EventRecords) -> tuple[In
     record[same] = order[at[same]]
     joined[same] = True
     for event in np.unique(rows["event_id"][~same]).tolist():
-        own = np.flatnonzero(records.event_id == event)
-        own = own[np.argsort(records.issue_ns[own], kind="stable")]
+        event_rows = np.flatnonzero(records.event_id == event)
+        event_rows = event_rows[np.argsort(records.issue_ns[event_rows], kind="stable")]
         waiting = np.flatnonzero(~same & (rows["event_id"] == event))
-        n = np.searchsorted(records.issue_ns[own], at_ns[waiting], side="left")
-        if own.size:
-            record[waiting] = np.where(n > 0, own[np.maximum(n - 1, 0)], -1)
+        n = np.searchsorted(records.issue_ns[event_rows], at_ns[waiting], side="left")
+        if event_rows.size:
+            record[waiting] = np.where(n > 0, event_rows[np.maximum(n - 1, 0)], -1)
     return record, joined

@@ -109,7 +109,7 @@ def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
         seen,
         call=_times(seen.call, factor),
         gap=busy_ns + _times(seen.gap - busy_ns, factor),
-        own=_times(seen.own, factor),
+        unblocked=_times(seen.unblocked, factor),
         wake=_times(seen.wake, factor),
         hand=_times(seen.hand, factor),
         launch=np.where(graph.in_call, shorter, seen.launch),
@@ -128,13 +128,15 @@ def _cheaper_launches(graph: RankGraph, price_ns: int) -> Weights | None:
         return None
     driver_ns = driver_times(graph.edges)
     call = np.minimum(seen.call, price_ns + driver_ns)
-    own = np.where(single[graph.waiting], np.minimum(seen.own, price_ns), seen.own)
+    unblocked = np.where(
+        single[graph.waiting], np.minimum(seen.unblocked, price_ns), seen.unblocked
+    )
     inside = graph.in_call & single[np.maximum(graph.edges.ops.place, 0)]
     launch = np.minimum(seen.launch, price_ns + _latency_ns(graph))
     return replace(
         seen,
         call=np.where(single, call, seen.call),
-        own=own,
+        unblocked=unblocked,
         launch=np.where(inside, launch, seen.launch),
     )
 
@@ -148,5 +150,5 @@ def _without_waits(graph: RankGraph, names: Names, name: str) -> Weights | None:
     gone = asked[names.api[graph.waiting]]
     launches = np.zeros(seen.call.size, dtype=bool)
     launches[graph.edges.ops.place[graph.edges.ops.place >= 0]] = True
-    own = np.where(gone & ~launches[graph.waiting], 0, seen.own)
-    return replace(seen, waits=seen.waits & ~gone[graph.waits.target], own=own)
+    unblocked = np.where(gone & ~launches[graph.waiting], 0, seen.unblocked)
+    return replace(seen, waits=seen.waits & ~gone[graph.waits.target], unblocked=unblocked)

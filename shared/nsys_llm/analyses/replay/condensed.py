@@ -65,10 +65,10 @@ class _Lines:
 class Condenser:
     """Gives the edges of one rank their weights."""
 
-    def __init__(self, graph: RankGraph, marks: Marks, found: Skeleton) -> None:
-        self.graph, self.marks, self.found = graph, marks, found
+    def __init__(self, graph: RankGraph, marks: Marks, skeleton: Skeleton) -> None:
+        self.graph, self.marks, self.skeleton = graph, marks, skeleton
         ops = graph.edges.ops
-        self._rows = [np.flatnonzero(found.kind == code) for code in range(BEGIN + 1)]
+        self._rows = [np.flatnonzero(skeleton.kind == code) for code in range(BEGIN + 1)]
         self._place = np.maximum(ops.place, 0)
         member = np.zeros(len(ops), dtype=bool)
         member[marks.members] = True
@@ -81,9 +81,11 @@ class Condenser:
 
         `NEVER` of an edge that is not there.
         """
-        found, lines = self.found, _lines(weights)
-        ns = np.zeros(found.source.size, dtype=np.int64)
-        nodes = np.where(found.is_return, lines.returned[found.at_call], lines.begun[found.at_call])
+        skeleton, lines = self.skeleton, _lines(weights)
+        ns = np.zeros(skeleton.source.size, dtype=np.int64)
+        nodes = np.where(
+            skeleton.is_return, lines.returned[skeleton.at_call], lines.begun[skeleton.at_call]
+        )
         ops_ns = weights.op * self._read
         through = self._stream_weights(ns, weights, lines, nodes)
         graph = self.graph
@@ -92,12 +94,12 @@ class Condenser:
         row, item = self._of(WAKE)
         ns[row] = np.where(weights.waits, weights.wake + ops_ns[graph.waits.source], NEVER)
         row, item = self._of(OWN)
-        begun = lines.begun[graph.waiting] - nodes[found.source[row]]
-        ns[row] = begun + weights.own
+        begun = lines.begun[graph.waiting] - nodes[skeleton.source[row]]
+        ns[row] = begun + weights.unblocked
         row, item = self._of(RESUMED)
-        ns[row] = lines.returned[item - 1] - nodes[found.source[row]] + weights.gap[item]
+        ns[row] = lines.returned[item - 1] - nodes[skeleton.source[row]] + weights.gap[item]
         row, item = self._of(HAND)
-        returned = lines.returned[graph.hands.source] - nodes[found.source[row]]
+        returned = lines.returned[graph.hands.source] - nodes[skeleton.source[row]]
         ns[row] = returned + weights.hand
         row, item = self._of(LENGTH)
         ns[row] = weights.op[item]
@@ -106,17 +108,17 @@ class Condenser:
         row, item = self._of(AFTER)
         ns[row] = 0 if self.marks.begin_is_start else ops_ns[item]
         row, item = self._of(BEGIN)
-        ns[row] = self._begins(item, weights, lines) - nodes[found.source[row]]
+        ns[row] = self._begins(item, weights, lines) - nodes[skeleton.source[row]]
         return ns, through
 
     def _of(self, kind: int) -> tuple[IntArray, IntArray]:
         rows = self._rows[kind]
-        return rows, self.found.item[rows]
+        return rows, self.skeleton.item[rows]
 
     def _stream_weights(
         self, ns: IntArray, weights: Weights, lines: _Lines, nodes: IntArray
     ) -> IntArray:
-        found, inner = self.found, self.found.inner
+        skeleton, inner = self.skeleton, self.skeleton.inner
         row, at = self._of(STREAM)
         lower, upper = inner[at - 1], inner[at]
         to_start = lines.ended - weights.op
@@ -129,12 +131,12 @@ class Condenser:
         )
         launched += weights.launch
         launched -= to_start
-        latest = np.maximum.reduceat(launched, found.groups)
-        ns[row] = latest[found.group_of] - nodes[found.source[row]]
-        ns[row] += to_start[inner[found.group_target]]
-        sizes = np.diff(np.append(found.groups, launched.size))
+        latest = np.maximum.reduceat(launched, skeleton.groups)
+        ns[row] = latest[skeleton.group_of] - nodes[skeleton.source[row]]
+        ns[row] += to_start[inner[skeleton.group_target]]
+        sizes = np.diff(np.append(skeleton.groups, launched.size))
         equal = np.flatnonzero(launched == np.repeat(latest, sizes))
-        first = np.searchsorted(equal, found.groups[found.group_of])
+        first = np.searchsorted(equal, skeleton.groups[skeleton.group_of])
         return equal[first]
 
     def _begins(self, call: IntArray, weights: Weights, lines: _Lines) -> IntArray:
@@ -157,19 +159,23 @@ class Condenser:
             weights: As for `weights`.
             through: From there.
         """
-        found, graph = self.found, self.graph
-        code = np.zeros(found.source.size, dtype=np.int64)
+        skeleton, graph = self.skeleton, self.graph
+        code = np.zeros(skeleton.source.size, dtype=np.int64)
         kind = graph.edges.ops.kind.astype(np.int64)
-        for one, fixed in ((WAKE, SYNC_LATENCY), (RESUMED, HOST_NO_CUDA), (HAND, HOST_NO_CUDA)):
-            code[self._rows[one]] = fixed
+        for edge_kind, fixed in (
+            (WAKE, SYNC_LATENCY),
+            (RESUMED, HOST_NO_CUDA),
+            (HAND, HOST_NO_CUDA),
+        ):
+            code[self._rows[edge_kind]] = fixed
         code[self._rows[BEGIN]] = HOST_NO_CUDA
-        for one, sources in ((LINK, graph.links.source), (WAKE, graph.waits.source)):
-            lag = weights.link if one == LINK else weights.wake
+        for edge_kind, sources in ((LINK, graph.links.source), (WAKE, graph.waits.source)):
+            lag = weights.link if edge_kind == LINK else weights.wake
             longer = (weights.op * self._read)[sources] > lag
-            latency = DEVICE_LATENCY if one == LINK else SYNC_LATENCY
-            code[self._rows[one]] = np.where(longer, kind[sources], latency)
-        for one in (LENGTH, TAIL, AFTER):
-            rows, item = self._of(one)
+            latency = DEVICE_LATENCY if edge_kind == LINK else SYNC_LATENCY
+            code[self._rows[edge_kind]] = np.where(longer, kind[sources], latency)
+        for edge_kind in (LENGTH, TAIL, AFTER):
+            rows, item = self._of(edge_kind)
             code[rows] = kind[item]
         self._along_streams(code, weights, through)
         self._along_threads(code, weights)
@@ -178,24 +184,24 @@ class Condenser:
 
     def _along_streams(self, code: IntArray, weights: Weights, through: IntArray) -> None:
         """Set the classes of edges between streams' nodes, and of launches, in place."""
-        graph, found, inner = self.graph, self.found, self.found.inner
+        graph, skeleton, inner = self.graph, self.skeleton, self.skeleton.inner
         ops, calls = graph.edges.ops, graph.edges.host.calls
         row, at = self._of(STREAM)
         rows, _ = self._of(LAUNCH)
-        upper = np.concatenate((inner[at], inner[found.group_target]))
+        upper = np.concatenate((inner[at], inner[skeleton.group_target]))
         lower = np.concatenate((inner[at - 1], through))
         read = np.concatenate((self._read[inner[at - 1]], np.ones(through.size, dtype=bool)))
         sums = np.zeros((len(CLASS_NAMES), upper.size), dtype=np.int64)
         for kind in np.unique(ops.kind).tolist():
-            own = np.where(ops.kind == kind, weights.op, 0)
-            total: IntArray = np.cumsum(own) - own
-            sums[kind] = total[upper] - total[lower] - own[lower] * ~read
+            kind_ns = np.where(ops.kind == kind, weights.op, 0)
+            total: IntArray = np.cumsum(kind_ns) - kind_ns
+            sums[kind] = total[upper] - total[lower] - kind_ns[lower] * ~read
         lags: IntArray = np.cumsum(weights.stream)
         sums[DEVICE_LATENCY] = lags[upper] - lags[lower]
         launch = sums[:, row.size :]
         if rows.size:
             self._thread_sums(
-                launch, weights, found.source[rows], ops.place[through], ~graph.in_call[through]
+                launch, weights, skeleton.source[rows], ops.place[through], ~graph.in_call[through]
             )
             launch[LAUNCH_LATENCY] += weights.launch[through]
         code[row] = sums[:, : row.size].argmax(axis=0)
@@ -204,14 +210,14 @@ class Condenser:
 
     def _along_threads(self, code: IntArray, weights: Weights) -> None:
         """Set the classes of edges between threads' nodes, in place."""
-        found, graph = self.found, self.graph
+        skeleton, graph = self.skeleton, self.graph
         row, _ = self._of(OWN)
         sums = np.zeros((len(CLASS_NAMES), row.size), dtype=np.int64)
         self._thread_sums(
-            sums, weights, found.source[row], graph.waiting, np.zeros(row.size, dtype=bool)
+            sums, weights, skeleton.source[row], graph.waiting, np.zeros(row.size, dtype=bool)
         )
         classes = np.array(CLASS_OF_CAUSE)[graph.edges.host.cause[graph.waiting]]
-        sums[classes, np.arange(row.size)] += weights.own
+        sums[classes, np.arange(row.size)] += weights.unblocked
         code[row] = sums.argmax(axis=0) if row.size else 0
 
     def _thread_sums(
@@ -223,25 +229,27 @@ class Condenser:
         returned: npt.NDArray[np.bool_],
     ) -> None:
         """Add what threads did between nodes and the begins or returns of calls, in place."""
-        found, host = self.found, self.graph.edges.host
-        at, is_return = found.at_call[source], found.is_return[source]
+        skeleton, host = self.skeleton, self.graph.edges.host
+        at, is_return = skeleton.at_call[source], skeleton.is_return[source]
         classes = np.array(CLASS_OF_CAUSE)[host.cause]
         for kind in np.unique(classes).tolist():
-            own = np.where(classes == kind, weights.call, 0)
-            total: IntArray = np.cumsum(own) - own
-            sums[kind] += total[call] + own[call] * returned - total[at] - own[at] * is_return
+            kind_ns = np.where(classes == kind, weights.call, 0)
+            total: IntArray = np.cumsum(kind_ns) - kind_ns
+            sums[kind] += (
+                total[call] + kind_ns[call] * returned - total[at] - kind_ns[at] * is_return
+            )
         gaps: IntArray = np.cumsum(weights.gap)
         sums[HOST_NO_CUDA] += gaps[call] - gaps[at]
 
     def _doubtful(self, through: IntArray) -> npt.NDArray[np.bool_]:
         """Return to which edges something inferred leads."""
-        found, graph, doubts = self.found, self.graph, self._doubts
-        doubtful = np.zeros(found.source.size, dtype=bool)
+        skeleton, graph, doubts = self.skeleton, self.graph, self._doubts
+        doubtful = np.zeros(skeleton.source.size, dtype=bool)
         row, at = self._of(STREAM)
-        doubtful[row] = doubts[found.inner[at]] > doubts[found.inner[at - 1]]
+        doubtful[row] = doubts[skeleton.inner[at]] > doubts[skeleton.inner[at - 1]]
         row, _ = self._of(LAUNCH)
         before = doubts[through] - self._is_doubtful(through)
-        doubtful[row] = doubts[found.inner[found.group_target]] > before
+        doubtful[row] = doubts[skeleton.inner[skeleton.group_target]] > before
         doubtful[self._rows[LINK]] = ~graph.links.is_certain
         doubtful[self._rows[WAKE]] = ~graph.waits.is_certain
         doubtful[self._rows[HAND]] = True

@@ -78,9 +78,9 @@ def _legacy(edges: Edges) -> list[tuple[IntArray, IntArray, Bools]]:
     ops, clues = edges.ops, edges.clues
     parts = []
     for device in np.unique(ops.device_ids[clues.null_stream]).tolist():
-        own = ops.device_ids == device
-        null = np.flatnonzero(own & clues.null_stream).tolist()
-        others = np.flatnonzero(own & clues.blocking).tolist()
+        on_device = ops.device_ids == device
+        null = np.flatnonzero(on_device & clues.null_stream).tolist()
+        others = np.flatnonzero(on_device & clues.blocking).tolist()
         for left in null:
             for right in others:
                 parts += [_waits_of(ops, clues.issue_ns, left, right)]
@@ -203,9 +203,9 @@ def driver_times(edges: Edges) -> IntArray:
 
 def _driver_times(edges: Edges, causes: Sequence[int]) -> IntArray:
     place, begin_ns, end_ns = _driver_spans(edges, causes)
-    found = np.zeros(edges.host.calls.row.size, dtype=np.int64)
-    np.add.at(found, place, end_ns - begin_ns)
-    return found
+    times_ns = np.zeros(edges.host.calls.row.size, dtype=np.int64)
+    np.add.at(times_ns, place, end_ns - begin_ns)
+    return times_ns
 
 
 def _driver_spans(edges: Edges, causes: Sequence[int]) -> tuple[IntArray, IntArray, IntArray]:

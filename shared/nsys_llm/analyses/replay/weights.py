@@ -50,7 +50,7 @@ class Weights:
         stream: Shape (operations,), from the end of the operation before it on its stream.
         gap: Shape (calls,), from the return of the call before it on its thread to its begin.
         call: Shape (calls,), of each; of one that waits this is not looked at.
-        own: Shape (waiting calls,), what the call takes if there is nothing to wait for.
+        unblocked: Shape (waiting calls,), what the call takes if there is nothing to wait for.
         link: Shape (operation links,), lags.
         wake: Shape (wait links,), from the end of what is waited for to the return.
         hand: Shape (hand-overs,), lags.
@@ -62,7 +62,7 @@ class Weights:
     stream: IntArray
     gap: IntArray
     call: IntArray
-    own: IntArray
+    unblocked: IntArray
     link: IntArray
     wake: IntArray
     hand: IntArray
@@ -128,12 +128,12 @@ def rank_graph(edges: Edges) -> RankGraph:
     seen = _lags(edges, links, follows, in_call)
     often = _usual_lags(edges, links, follows, in_call, seen)
     used = _used_lags(edges, links, follows, seen, often, often)
-    wake, wake_usual, own = _wait_lags(edges, waits, waiting)
+    wake, wake_usual, unblocked = _wait_lags(edges, waits, waiting)
     hand = calls.start_ns[hands.target] - calls.end_ns[hands.source]
     op_ns, call_ns = ops.end_ns - ops.start_ns, calls.end_ns - calls.start_ns
     gap, still = _gaps(edges, hands), np.ones(waits.source.size, dtype=bool)
     observed = Weights(
-        op_ns, used.launch, used.stream, gap, call_ns, own, used.link, wake, hand, still
+        op_ns, used.launch, used.stream, gap, call_ns, unblocked, used.link, wake, hand, still
     )
     usual = replace(
         observed,
@@ -185,10 +185,10 @@ def _medians(
 
     Or the least, or the most.
     """
-    found = np.full(kinds_n, pick.of(lag) if lag.size and not apart else default_ns)
+    medians = np.full(kinds_n, pick.of(lag) if lag.size and not apart else default_ns)
     for code in np.unique(kind).tolist():
-        found[code] = pick.of(lag[kind == code])
-    return found
+        medians[code] = pick.of(lag[kind == code])
+    return medians
 
 
 @dataclass(frozen=True)
@@ -294,11 +294,11 @@ def _wait_lags(
     kinds_n = int(kind.max(initial=0)) + 1
     usual = _medians(lag[held], kind[waits.target[held]], kinds_n, 0)
     idle = _medians(length_ns[~waited], kind[~waited], kinds_n, _OWN_NS)
-    own = np.where(waited, np.minimum(length_ns, np.maximum(idle[kind], 0)), length_ns)
+    unblocked = np.where(waited, np.minimum(length_ns, np.maximum(idle[kind], 0)), length_ns)
     pressed_ns = queue_waits(edges)[waiting]
-    own = np.where(pressed_ns > 0, length_ns - pressed_ns, own)
+    unblocked = np.where(pressed_ns > 0, length_ns - pressed_ns, unblocked)
     usual = usual[kind[waits.target]]
-    return np.where(held, lag, np.minimum(lag, usual)), usual, own
+    return np.where(held, lag, np.minimum(lag, usual)), usual, unblocked
 
 
 def _gaps(edges: Edges, hands: Links) -> IntArray:

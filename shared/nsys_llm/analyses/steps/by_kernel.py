@@ -63,10 +63,12 @@ def kernel_steps(
     names: set[str] = set()
     shown = shown_name_ids(kernels, {"base": False, "mangled": False, **options})
     for ids in (shown, kernels["demangled_name_id"]):
-        found, code = coded_names(ids, trace.strings)
-        matched = np.array([pattern.matches(name) for name in found], dtype=bool)
+        kernel_names, code = coded_names(ids, trace.strings)
+        matched = np.array([pattern.matches(name) for name in kernel_names], dtype=bool)
         wanted |= matched[code]
-        names = names or {name for name, one in zip(found, matched, strict=True) if one}
+        names = names or {
+            name for name, is_matched in zip(kernel_names, matched, strict=True) if is_matched
+        }
     if not wanted.any():
         return None
     return _at_kernels(ops, np.flatnonzero(wanted), min(names), STEP, STEP_KERNEL)
@@ -74,10 +76,10 @@ def kernel_steps(
 
 def replay_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
     """Return the replays of a CUDA graph, or of several in turn, that hold half of the GPU time."""
-    found = _graph_launches(trace)
-    if found is None or ops.calls is None:
+    launches = _graph_launches(trace)
+    if launches is None or ops.calls is None:
         return None
-    rows, graph, gpu_ns = found
+    rows, graph, gpu_ns = launches
     if rows.size < _LEAST_REPLAYS or not holds_enough(gpu_ns, ops):
         return None
     at_ns = ops.calls["start_ns"][rows]
@@ -97,10 +99,10 @@ def replay_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
 def period_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
     """Return the period in which the names of kernels repeat on the device with most of them."""
     sequence = _Sequence.of(trace, ops)
-    found = sequence.best_mark()
-    if found is None:
+    mark = sequence.best_mark()
+    if mark is None:
         return None
-    rows, kernels_n = found
+    rows, kernels_n = mark
     # By which of its kernels a period begins is chance: its name tells another run's alike.
     spans = _at_kernels(ops, rows, f"period of {kernels_n} kernels", PERIOD, KERNEL_PERIOD)
     if spans.on_gpu:
@@ -203,7 +205,9 @@ class _Sequence:
         counts = np.bincount(self.code, minlength=self.names_n)
         places = np.split(order_by_code(self.code), np.cumsum(counts)[:-1])
         first_of: dict[int, IntArray] = {}
-        for place in sorted((place for place in places if place.size), key=lambda one: int(one[0])):
+        for place in sorted(
+            (place for place in places if place.size), key=lambda rows: int(rows[0])
+        ):
             first_of.setdefault(place.size, place)
         best: tuple[float, IntArray] | None = None
         for marks in sorted(first_of.values(), key=len, reverse=True):  # the shortest period first

@@ -79,8 +79,8 @@ class MarkedRanges:
         starts = events["start_ns"]
         ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
         rows = np.flatnonzero((events["event_type"] == PUSH_POP) & (ends > starts))
-        found, code = raw_texts(events, rows, strings)
-        raw = tuple(text or "" for text in found)
+        texts, code = raw_texts(events, rows, strings)
+        raw = tuple(text or "" for text in texts)
         plain, name_of = _plain_names(raw)
         rows, code = rows[name_of[code] >= 0], code[name_of[code] >= 0]
         order = np.lexsort((-ends[rows], starts[rows]))
@@ -146,20 +146,20 @@ def chosen_steps(trace: RankTrace, text: str) -> Spans | None:
     events = trace.tables.get("nvtx_events")
     if events is None or not len(events):
         return None
-    found = step_ranges(read_ranges(events, trace.strings, trace.last_end_ns), parse_choice(text))
-    if not len(found.start_ns):
+    steps = step_ranges(read_ranges(events, trace.strings, trace.last_end_ns), parse_choice(text))
+    if not len(steps.start_ns):
         return None
     is_open = events["end_ns"] == NULL_INT
     # A pattern may match several names: their order must not choose between them.
-    name = text if text.startswith("re:") else step_key(str(found.name[0]))
+    name = text if text.startswith("re:") else step_key(str(steps.name[0]))
     return Spans(
         name=name,
         unit=unit_of(name),
         source=OPTION,
-        names=found.name,
-        start_ns=found.start_ns,
-        end_ns=found.end_ns,
-        closed=~np.isin(found.start_ns, events["start_ns"][is_open]),
+        names=steps.name,
+        start_ns=steps.start_ns,
+        end_ns=steps.end_ns,
+        closed=~np.isin(steps.start_ns, events["start_ns"][is_open]),
     )
 
 
@@ -245,7 +245,9 @@ def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
         code.append(place.setdefault(name, len(place)))
     kept = np.array([name != "" and not is_operator(name) for name in place], dtype=bool)
     of_name = np.where(kept, np.cumsum(kept) - 1, -1)
-    plain = tuple(name.strip() for name, one in zip(place, kept.tolist(), strict=True) if one)
+    plain = tuple(
+        name.strip() for name, is_kept in zip(place, kept.tolist(), strict=True) if is_kept
+    )
     return plain, of_name[np.array(code, dtype=np.int64)]
 
 
@@ -284,6 +286,6 @@ def _followed(names: npt.NDArray[Any], pattern: re.Pattern[str]) -> _Mask:
     """Tell after which names comes the next number: a last layer holds what follows it, too."""
     if "number" not in pattern.groupindex:
         return np.ones(len(names), dtype=bool)
-    found = [pattern.search(normalize_range(text)) for text in names.tolist()]
-    numbers = np.array([int(match["number"]) if match else -1 for match in found], dtype=np.int64)
+    matches = [pattern.search(normalize_range(text)) for text in names.tolist()]
+    numbers = np.array([int(match["number"]) if match else -1 for match in matches], dtype=np.int64)
     return np.append(numbers[1:] == numbers[:-1] + 1, False)

@@ -14,7 +14,7 @@ from nsys_llm.trace.timeline import Track
 
 def collective_tracks(clock: JobClock, rank: Rank) -> Iterator[Track]:
     """Return a line for each device: when it waits for the last rank, and when it transfers."""
-    for device in clock.found.devices:
+    for device in clock.collectives.devices:
         if device.rank.key != rank.key:
             continue
         spans = clock.communication(rank.key, device.device_id)

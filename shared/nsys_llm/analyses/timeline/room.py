@@ -41,7 +41,7 @@ def windows_with_room(
     at_ns = at_ns[order]
     before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(weight[order])))
     taken = np.empty((0, 2), dtype=np.int64)
-    for window in sorted(wanted, key=lambda one: (one[1] - one[0], one)):
+    for window in sorted(wanted, key=lambda window: (window[1] - window[0], window)):
         for start_ns, end_ns in subtract_intervals(np.array([window]), taken).tolist():
             low, high = np.searchsorted(at_ns, (start_ns, end_ns), side="left")
             fits = int(np.searchsorted(before, before[low] + most, side="right")) - 1

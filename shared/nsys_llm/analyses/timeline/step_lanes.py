@@ -167,16 +167,16 @@ class _Device:
 
     def lane(self, window: LaneWindow) -> Lane:
         """Return what the device did in a window."""
-        found = [*self._working(window), self._idle(window)]
+        layers = [*self._working(window), self._idle(window)]
         start_ns, end_ns, name = (
-            np.concatenate([getattr(item, column) for item in found])
+            np.concatenate([getattr(item, column) for item in layers])
             for column in ("start_ns", "end_ns", "name")
         )
-        offsets = np.cumsum([0, *(item.start_ns.size for item in found)]).tolist()
+        offsets = np.cumsum([0, *(item.start_ns.size for item in layers)]).tolist()
         parts = np.concatenate(
             [
-                one.parts + np.array([offset, 0, 0])
-                for one, offset in zip(found, offsets, strict=False)
+                layer.parts + np.array([offset, 0, 0])
+                for layer, offset in zip(layers, offsets, strict=False)
             ]
         )
         order = np.argsort(start_ns, kind="stable")

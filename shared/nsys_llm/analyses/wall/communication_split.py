@@ -27,21 +27,21 @@ from nsys_llm.taxonomy.wall_classes import BUBBLE, COMMUNICATION, NOT_MATCHED, T
 from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
 
-def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetails:
+def communication_details(collectives: MatchedCollectives, walls: Walls) -> WallDetails:
     """Return waiting, transfer and the rest of each device; nothing where none is matched.
 
     Args:
-        found: The collectives of all ranks.
+        collectives: The collectives of all ranks.
         walls: Of all devices; one without `hidden` is not divided.
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
-    staged = staged_transfers(found)
-    for owner, device in enumerate(found.devices):
+    staged = staged_transfers(collectives)
+    for owner, device in enumerate(collectives.devices):
         key = device.rank.key, device.device_id
         hidden = walls[key].hidden if key in walls else None
         if hidden is None:
             continue
-        spans = communication_spans(found, owner, staged)
+        spans = communication_spans(collectives, owner, staged)
         if not len(spans[TRANSFER]):
             continue
         parts = {
@@ -53,39 +53,39 @@ def communication_details(found: MatchedCollectives, walls: Walls) -> WallDetail
 
 
 def communication_spans(
-    found: MatchedCollectives, owner: int, staged: frozenset[int]
+    collectives: MatchedCollectives, owner: int, staged: frozenset[int]
 ) -> dict[str, IntArray]:
     """Return when a device waits, transfers, and waits for another stage, in its report's clock.
 
     Args:
-        found: The collectives of all ranks.
-        owner: Which device: its position in `found.devices`.
+        collectives: The collectives of all ranks.
+        owner: Which device: its position in `collectives.devices`.
         staged: See `staged_transfers`.
 
     Returns:
         By detail of the communication class; each of shape (n, 2), sorted, and all disjoint.
     """
-    waiting, transfer = waiting_and_transfer(found.sequences, owner)
+    waiting, transfer = waiting_and_transfer(collectives.sequences, owner)
     spans = {WAITING: subtract_intervals(waiting, transfer), TRANSFER: transfer}
     if staged:
         # Who waits for a stage and for others at once waits for the others.
-        others = [sequence for sequence in found.sequences if id(sequence) not in staged]
+        others = [sequence for sequence in collectives.sequences if id(sequence) not in staged]
         for_others, _ = waiting_and_transfer(others, owner)
         spans[BUBBLE] = subtract_intervals(spans[WAITING], for_others)
         spans[WAITING] = subtract_intervals(spans[WAITING], spans[BUBBLE])
     return spans
 
 
-def staged_transfers(found: MatchedCollectives) -> frozenset[int]:
+def staged_transfers(collectives: MatchedCollectives) -> frozenset[int]:
     """Return the transfers between stages of pipelines, by the identity of their sequences."""
     pairs = [
         sequence
-        for sequence in found.sequences
+        for sequence in collectives.sequences
         if sequence.operation == SEND_RECV and len(sequence.owners) == 2
     ]
     transfers_n = [
         sum(len(pair) for pair in pairs if owner in pair.owners)
-        for owner in range(len(found.devices))
+        for owner in range(len(collectives.devices))
     ]
     return frozenset(map(id, pairs)) if end_stages(transfers_n) else frozenset()
 

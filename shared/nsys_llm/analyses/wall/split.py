@@ -76,9 +76,9 @@ def map_wall(trace: RankTrace, options: Mapping[str, Any], *, hidden: bool = Fal
     whole_capture = bool(options.get("whole_capture"))
     names, layers = wall_layers(trace)
     devices = []
-    for own in layers:
-        windows, _ = device_windows(trace, own.device_id, whole_capture=whole_capture)
-        devices.append(_device_wall(own, windows, hidden=hidden))
+    for device_layers in layers:
+        windows, _ = device_windows(trace, device_layers.device_id, whole_capture=whole_capture)
+        devices.append(_device_wall(device_layers, windows, hidden=hidden))
     return RankWall(names, tuple(devices))
 
 
@@ -122,5 +122,5 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
 def _hidden(layers: WallLayers, windows: IntArray) -> IntArray | None:
     """Return when communication kernels ran that do not count as such; None for too many times."""
     counted = intersect_intervals(layers.communication, windows)
-    found = subtract_intervals(layers.communicating, counted)
-    return found if len(found) <= MOST_HIDDEN else None
+    hidden = subtract_intervals(layers.communicating, counted)
+    return hidden if len(hidden) <= MOST_HIDDEN else None

@@ -216,7 +216,7 @@ def _values(raw: Bytes, body: IntArray, kind: IntArray, fields: Sequence[_Field]
         shift = np.array([64 - 8 * max(field.width, 1) for field in fields])
         values = _windows(raw, ">i8")[at].astype(np.int64)
         values >>= shift[0] if (shift == shift[0]).all() else shift[kind]
-        for one, constant in enumerate(constants):
+        for code, constant in enumerate(constants):
             if constant is not None:
-                values[kind == one] = constant
+                values[kind == code] = constant
     return constant_as_view(values)

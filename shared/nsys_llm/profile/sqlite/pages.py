@@ -70,17 +70,17 @@ def read_integers(
         return leaf_integers(_load(path, shape, pages), shape, fields_n, columns)
 
     most_rows = min(most_rows, leaves.size * shape.page_bytes // _LEAST_CELL_BYTES)
-    found = [ColumnRows(most_rows) for _ in columns]
+    filled = [ColumnRows(most_rows) for _ in columns]
     try:
         for parts in _mapped(decoded, batches):
-            for column, part in zip(found, parts, strict=True):
+            for column, part in zip(filled, parts, strict=True):
                 column.add(part)
     except TooManyRows as error:
         raise UnexpectedCell from error
     after = path.stat()
     if (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         raise UnexpectedCell
-    return [column.rows() for column in found]
+    return [column.rows() for column in filled]
 
 
 def _mapped(decoded: Decoder, batches: Sequence[IntArray]) -> Iterator[list[IntArray]]:

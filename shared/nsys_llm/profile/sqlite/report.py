@@ -148,14 +148,14 @@ class SqliteReport:
 
     def texts(self, ids: npt.NDArray[np.int64]) -> Mapping[int, str]:
         """Return the strings behind these ids; ids without a string are left out."""
-        found: dict[int, str] = {}
+        text_of: dict[int, str] = {}
         if not self.has("strings"):
-            return found
+            return text_of
         for first in range(0, len(ids), _IDS_PER_QUERY):
             some = ",".join(map(str, ids[first : first + _IDS_PER_QUERY].tolist()))
             query = f"SELECT id, value FROM StringIds NOT INDEXED WHERE id IN ({some})"
-            found.update(self._rows(query, ()))
-        return {key: str(value) for key, value in found.items() if value is not None}
+            text_of.update(self._rows(query, ()))
+        return {key: str(value) for key, value in text_of.items() if value is not None}
 
     def key_values(self, table: str, keys: Iterable[str]) -> list[tuple[str, str]]:
         """Return the rows of a name and value table that have one of these names.
@@ -176,7 +176,7 @@ class SqliteReport:
         """Return these variables of the profiled command; no others are read."""
         if not self.has("capture"):
             return {}
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         query = (
             "SELECT value FROM META_DATA_CAPTURE NOT INDEXED "
             "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND substr(value, 1, ?) = ?"
@@ -184,8 +184,8 @@ class SqliteReport:
         for name in names:
             prefix = f"{name}="
             for (value,) in self._rows(query, (len(prefix), prefix)):
-                found[name] = str(value)[len(prefix) :].strip('"')
-        return found
+                values[name] = str(value)[len(prefix) :].strip('"')
+        return values
 
     def variable_names(self) -> list[str]:
         """Return the names of the profiled command's variables that have a value.
@@ -235,10 +235,10 @@ class SqliteReport:
     ) -> Table:
         """Read integers from the pages, texts beside them, and some rows once more to compare."""
         integers = [column for column in columns if not source.is_text(column)]
-        found = self._from_pages(source, shape, integers, span.high - span.low + 1)
-        if texts := [column for column in columns if column not in found]:
-            found |= self._bulk(source, shape, texts, span).columns
-        table = Table({column: found[column] for column in columns})
+        arrays = self._from_pages(source, shape, integers, span.high - span.low + 1)
+        if texts := [column for column in columns if column not in arrays]:
+            arrays |= self._bulk(source, shape, texts, span).columns
+        table = Table({column: arrays[column] for column in columns})
         asked = [selected(source, column) for column in columns]
         if not sample_agrees(self._database, shape, asked, span, list(table.columns.values())):
             raise UnexpectedCell
@@ -252,8 +252,8 @@ class SqliteReport:
             raise UnexpectedCell
         root = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
         (root_page,) = self._database.execute(root, (source.nsys,)).fetchone()
-        found = read_integers(self.path, root_page, len(shape.fields), places, most_rows)
-        return dict(zip(columns, found, strict=True))
+        arrays = read_integers(self.path, root_page, len(shape.fields), places, most_rows)
+        return dict(zip(columns, arrays, strict=True))
 
     def _bulk(
         self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan | None
@@ -313,9 +313,9 @@ class SqliteReport:
 
     def _guarded(self, action: Callable[[], T]) -> T:
         try:
-            found = action()
+            result = action()
             file_state(self.path, self._state)
-            return found
+            return result
         except _ERRORS as error:
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
             raise ReportError(explained(self.path, error)) from error

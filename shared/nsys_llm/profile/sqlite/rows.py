@@ -204,8 +204,8 @@ def _sampled_rows(
     if rows_n == span.high - span.low + 1:
         position = np.unique(np.linspace(0, rows_n - 1, _SAMPLE_ROWS).astype(np.int64))
         ids = ",".join(str(span.low + value) for value in position.tolist())
-        found = database.execute(f"{query} WHERE {shape.row_id} IN ({ids}){shape.ordered}")
-        return position, found.fetchall()
+        cursor = database.execute(f"{query} WHERE {shape.row_id} IN ({ids}){shape.ordered}")
+        return position, cursor.fetchall()
     length = min(_SAMPLE_ROWS // 3, rows_n)
     positions, rows = [], []
     for first in (0, (rows_n - length) // 2, rows_n - length):

@@ -29,14 +29,16 @@ _Change = Callable[[Instruction], Instruction | None]
 def _changed(program: Program, change: _Change, rank: int | None = None) -> Program:
     """Return a program with each instruction of one or all ranks replaced; None leaves it out."""
     ranks = []
-    for number, told in enumerate(program.ranks):
+    for number, rank_program in enumerate(program.ranks):
         if rank in (None, number):
-            made = [[change(instruction) for instruction in thread] for thread in told.threads]
-            told = replace(
-                told,
+            made = [
+                [change(instruction) for instruction in thread] for thread in rank_program.threads
+            ]
+            rank_program = replace(
+                rank_program,
                 threads=tuple(tuple(each for each in thread if each) for thread in made),
             )
-        ranks.append(told)
+        ranks.append(rank_program)
     return Program(tuple(ranks))
 
 
