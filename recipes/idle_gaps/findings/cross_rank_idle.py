@@ -27,8 +27,8 @@ class PipelineRanks:
 
     Attributes:
         ends: The ranks of first and last stages; empty where ranks are no stages.
-        may_be_two: Two ranks send and receive, and are not idle at once more than chance would
-            have it: they may be stages, of which one works while the other waits.
+        may_be_two: Two ranks send and receive, and the one that is idle most is not so while the
+            other is: they may be stages, of which one works while the other waits.
     """
 
     ends: frozenset[int] = frozenset()
@@ -41,8 +41,18 @@ class PipelineRanks:
         places = end_stages(transfers_n.tolist())
         return cls(
             frozenset(int(transfers_n.index[place]) for place in places),
-            may_be_two_stages(transfers_n.tolist()) and _beyond_chance(tables, ALL_IDLE).empty,
+            may_be_two_stages(transfers_n.tolist()) and not _idle_at_once(tables),
         )
+
+
+def _idle_at_once(tables: Tables) -> bool:
+    """Return whether the rank that is idle most is so when the others are, beyond chance.
+
+    That a rank which is hardly idle is so at the same time says nothing of the other one's waits.
+    """
+    together_ns = _beyond_chance(tables, ALL_IDLE)["total_ns"].max()
+    idle_ns = tables["devices"].groupby("rank", sort=True)["idle_ns"].max().max()
+    return bool(together_ns >= TIED_SHARE * idle_ns)
 
 
 def late_rank_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
