@@ -128,7 +128,7 @@ def _on_axis(track: Track, on_axis: Callable[[IntArray], IntArray]) -> Track:
     length_ns = track.end_ns - track.start_ns
     differs = length_ns != end_ns - start_ns
     details = dict(track.details)
-    if differs.any():
+    if differs.any() and "duration_ns" not in details:
         details["duration_ns"] = np.where(differs, length_ns, NULL_INT)
     return replace(track, start_ns=start_ns, end_ns=end_ns, details=details)
 

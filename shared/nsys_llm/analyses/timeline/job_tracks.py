@@ -37,13 +37,13 @@ def path_tracks(clock: JobClock, rank: Rank, path: Sequence[Mapping[str, Any]]) 
     here = [row for row in path if row["file"] == rank.file and row["which"] == which[row["step"]]]
     for device in dict.fromkeys(sorted({row["device_id"] for row in here}, key=str)):
         rows = [row for row in here if row["device_id"] == device]
-        starts = [clock.own_ns(rank, row["start_ns"]) for row in rows]
-        length = [row["duration_ns"] for row in rows]
+        # Both edges on the job's clock: however a clock drifts, what follows begins where it ends.
+        times = [[clock.own_ns(rank, row[edge]) for edge in ("start_ns", "end_ns")] for row in rows]
         texts = (*sorted({row["class"] for row in rows}),)
         yield Track.plain(
             "critical path, host" if device is None else f"GPU {device} critical path",
             "path",
-            np.column_stack((starts, np.add(starts, length))).astype(np.int64),
+            np.array(times, dtype=np.int64),
             texts,
             np.array([texts.index(row["class"]) for row in rows], dtype=np.int64),
             {
@@ -51,5 +51,6 @@ def path_tracks(clock: JobClock, rank: Rank, path: Sequence[Mapping[str, Any]]) 
                 "edge": [row["edge"] for row in rows],
                 "certain": [str(row["certain"]).lower() for row in rows],
                 "step": [row["step"] for row in rows],
+                "duration_ns": [row["duration_ns"] for row in rows],
             },
         )
