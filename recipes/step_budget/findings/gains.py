@@ -51,6 +51,9 @@ _WAITING_CALLS: Final = {
     "Free": "idle:alloc",
 }
 
+#: Where time is: of all but stragglers, and how much later these are, on the path or not.
+_ON_PATH: Final = "on the path through the whole run"
+_LATER: Final = "later than the median rank, in all collectives and at the end"
 #: Names that a finding lists.
 _TOP: Final = 3
 _WHICH: Final = ("change", "name")
@@ -278,11 +281,11 @@ def _culprit(name: str, *, named: bool) -> str:
     return next(known, f"api:{name}")
 
 
-def _details(row: Record, unit: str) -> str:
+def _details(row: Record, unit: str, where: str = _ON_PATH) -> str:
     certain = row["certain_pct"]
     sure = "" if certain is None else f", {format_percent(certain)} of it certain"
     return (
-        f"{format_ns(row['path_ns'])} a {unit} on the path through the whole run{sure}; "
+        f"{format_ns(row['path_ns'])} a {unit} {where}{sure}; "
         f"{format_ns(row['worst_ns'])} in the worst {unit}."
     )
 
@@ -302,10 +305,7 @@ def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     return RULES["path_straggler"].finding(
         gain=gain,
         fields={"rank": gpu.rank, "unit": unit},
-        details=_details(row, unit).replace(
-            "on the path", "later than the median rank, on the path"
-        )
-        + reported,
+        details=_details(row, unit, _LATER) + reported,
         evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns", "certain_pct")) + cell,
         culprit=f"rank:{gpu.rank}",
         ranks=(gpu.rank,),
