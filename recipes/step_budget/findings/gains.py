@@ -51,6 +51,9 @@ _WAITING_CALLS: Final = {
     "Free": "idle:alloc",
 }
 
+#: Where time is: of all but stragglers, and how much later these are, on the path or not.
+_ON_PATH: Final = "on the path through the whole run"
+_LATER: Final = "later than the median rank, in all collectives and at the end"
 #: Names that a finding lists.
 _TOP: Final = 3
 _WHICH: Final = ("change", "name")
@@ -73,6 +76,7 @@ class Lever:
         about: What lists the details: another change of `ceilings`.
         beside: What stands beside it on the path, likewise.
         replay: The change of `what_if` that is the fix, with {name}; "" for none.
+        replayed_classes: Classes that a fix draws on, too, where a replay says what it gains.
     """
 
     rule: str
@@ -82,13 +86,16 @@ class Lever:
     about: str | None = None
     beside: str | None = None
     replay: str = ""
+    replayed_classes: tuple[str, ...] = ()
 
 
+#: What a host that launches earlier shortens: ranks wait for each other less, too.
+_HELD_UP: Final = (IDLE, COMMUNICATION)
 LEVERS: Final = (
-    Lever("path_host_work", "class", ("host_no_cuda",), (IDLE,), "range", "kernel"),
-    Lever("path_launch_calls", "class", ("launch_api",), (IDLE,), "api"),
-    Lever("path_allocations", "class", ("alloc",), (IDLE,), "api"),
-    Lever(WAITS, "wait", (), (IDLE,), replay="wait:{name}"),
+    Lever("path_host_work", "class", ("host_no_cuda",), _HELD_UP, "range", "kernel"),
+    Lever("path_launch_calls", "class", ("launch_api",), _HELD_UP, "api"),
+    Lever("path_allocations", "class", ("alloc",), _HELD_UP, "api"),
+    Lever(WAITS, "wait", (), (IDLE,), replay="wait:{name}", replayed_classes=(COMMUNICATION,)),
     Lever("path_transfer", "class", ("transfer",), (COMMUNICATION,)),
     Lever("path_copies", "class", ("copy",), (COPIES, IDLE), "copy", replay="copies=0"),
 )
@@ -229,7 +236,8 @@ def _steps_in(span_ns: int, tables: Tables) -> float | None:
 
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     replay = replayed(tables, lever.replay.format(name=row["name"]))
-    gain = _gain(row, gpu, lever.wall_classes, tables, n, replay)
+    drawn_on = lever.wall_classes + (lever.replayed_classes if replay is not None else ())
+    gain = _gain(row, gpu, drawn_on, tables, n, replay)
     named, unit = lever.change == "wait", step_unit(tables)
     words, of_replay = replay_words(replay, unit)
     most, of_most = _most(tables, lever.about, "path_ns", "Most of it")
@@ -273,11 +281,11 @@ def _culprit(name: str, *, named: bool) -> str:
     return next(known, f"api:{name}")
 
 
-def _details(row: Record, unit: str) -> str:
+def _details(row: Record, unit: str, where: str = _ON_PATH) -> str:
     certain = row["certain_pct"]
     sure = "" if certain is None else f", {format_percent(certain)} of it certain"
     return (
-        f"{format_ns(row['path_ns'])} a {unit} on the path through the whole run{sure}; "
+        f"{format_ns(row['path_ns'])} a {unit} {where}{sure}; "
         f"{format_ns(row['worst_ns'])} in the worst {unit}."
     )
 
@@ -297,10 +305,7 @@ def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     return RULES["path_straggler"].finding(
         gain=gain,
         fields={"rank": gpu.rank, "unit": unit},
-        details=_details(row, unit).replace(
-            "on the path", "later than the median rank, on the path"
-        )
-        + reported,
+        details=_details(row, unit, _LATER) + reported,
         evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns", "certain_pct")) + cell,
         culprit=f"rank:{gpu.rank}",
         ranks=(gpu.rank,),

@@ -109,6 +109,10 @@ def test_a_rank_as_early_as_the_median_one_gains_at_most_what_it_is_late(tmp_pat
     replayed = tables["what_if"].set_index("change")["gain_ns"]
     late = tables["ceilings"].query("change == 'straggler'").set_index("name")
     assert late["is_bound"].all()
+    # It is not only what the path shows, and nobody is told so.
+    rows = tables["findings"].query("rule == 'path_straggler'")
+    assert rows["details"].str.contains("later than the median rank, in all collectives").all()
+    assert not rows["details"].str.contains("on the path through").any()
     for label in labels:
         assert replayed[f"rank:{label}"] <= late["path_ns"].get(label, 0.0) + 1.0, label
 

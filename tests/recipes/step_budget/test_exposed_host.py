@@ -36,6 +36,29 @@ def late_anyway(ranks_n=1, steps_n=8, seed=0):
     return parts.ranked(ranks_n, steps_n, body, seed)
 
 
+def taking_turns(ranks_n=2, steps_n=8, seed=0):
+    """Return a job whose ranks prepare longer in turns, and the others wait in the reduction."""
+
+    def body(make, rank, step):
+        work = make.host(500_000 if step % ranks_n == rank else 60_000)
+        kernels = [make.kernel(parts.GEMM, 800_000), make.reduce(40_000)]
+        return [work, *kernels, Sync("device", fault="sync")]
+
+    return parts.ranked(ranks_n, steps_n, body, seed)
+
+
+def late_in_turns(host=1.0, steps_n=8, seed=0):
+    """Return a job of two hosts that are late in turns, whether they wait or not."""
+
+    def body(make, rank, step):
+        long_ns, short_ns = (900_000 * host, 300_000 * host)[:: 1 if step % 2 == rank else -1]
+        first = [make.host(long_ns), make.kernel(parts.GEMM, 100_000), make.reduce(40_000)]
+        then = [make.host(short_ns), make.kernel(parts.ATTENTION, 100_000), make.reduce(40_000)]
+        return [*first, *then, Sync("device", fault="sync")]
+
+    return parts.ranked(2, steps_n, body, seed)
+
+
 def shown(tables):
     told = ranked(findings(tables))
     check_findings(told, tables)
@@ -52,6 +75,29 @@ def test_host_work_that_a_wait_exposes_is_part_of_the_wait(tmp_path, seed, ranks
     assert OF_HOST.isdisjoint(told)
     gained_ns = outcome.wall_ns - simulate(changes.without_fault(program, "sync")).wall_ns
     assert 0.8 * gained_ns <= told["path_waits"].gain.gain_ns <= 1.25 * gained_ns
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wait_gains_what_gpus_wait_for_each_other_too(tmp_path, seed):
+    program = taking_turns(seed=seed)
+    outcome, tables = budget(tmp_path, program)
+    wait = shown(tables)["path_waits"].gain
+    gained_ns = outcome.wall_ns - simulate(changes.without_fault(program, "sync")).wall_ns
+    wall = tables["wall"].query("rank == 0")
+    assert gained_ns > 1.25 * wall.loc[wall["wall_class"] == "idle", "time_ns"].sum()
+    assert 0.8 * gained_ns <= wait.gain_ns <= 1.25 * gained_ns
+    assert wait.wall_classes == ("idle", "communication")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_host_work_gains_no_more_than_is_said_where_ranks_are_late_in_turns(tmp_path, seed):
+    _, tables = budget(tmp_path / "late", late_in_turns(seed=seed))
+    _, healed = budget(tmp_path / "healed", late_in_turns(host=0.0, seed=seed))
+    host = shown(tables)["path_host_work"]
+    spans_ns = healed["wall"].set_index("rank")["span_ns"]
+    assert host.gain.is_bound
+    assert host.gain.wall_classes == ("idle", "communication")
+    assert 0 < host.gain.span_ns - spans_ns[host.rank].iloc[0] <= host.gain.gain_ns
 
 
 @pytest.mark.parametrize("seed", range(3))
