@@ -8,6 +8,7 @@ from nsys_llm.manifest.what_if import COPIES, HOST, LAUNCHES, RANK, WAIT
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import format_percent, quoted
 
+from .replays import step_unit
 from .texts import LARGEST_CHANCE
 
 #: What is a fix, in words; that a category were faster, or the device, is none.
@@ -45,7 +46,8 @@ def first_fix(tables: Tables) -> str:
     most = "" if most_pct is None else f", at most {format_percent(most_pct)}"
     then = f"; then {quoted(row['next_limit'])} limits" if row["next_limit"] else ""
     fix = _FIXES[row["what"]].format(name=name)
-    return f"{fix} gains {format_percent(row['gain_pct'])} (replayed){most}{then}."
+    unit = step_unit(tables)
+    return f"{fix} shortens a {unit} by {format_percent(row['gain_pct'])} in a replay{most}{then}."
 
 
 def _ceilings(tables: Tables, change: str) -> list[Record]:

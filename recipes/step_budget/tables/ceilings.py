@@ -160,26 +160,33 @@ def _stragglers(paths: JobPaths, meetings: Meetings, labels: Sequence[str]) -> S
     No time is then earlier by more than this, since no collective is by more than its own lateness
     beyond what came before it.
     """
-    sums = _late_ns(paths, meetings)
-    return {label: (sums[place], sums[place]) for place, label in enumerate(labels)}
+    every = np.arange(meetings.last_ns.size)
+    late_ns = _late_ns(paths, meetings, every)
+    certain_ns = _late_ns(paths, meetings, every[meetings.is_clear.astype(bool)])
+    return {label: (late_ns[place], certain_ns[place]) for place, label in enumerate(labels)}
 
 
-def _late_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
+def _late_ns(paths: JobPaths, meetings: Meetings, met: IntArray) -> IntArray:
     """Return how much later ranks came last, shape (ranks, walks): to collectives, and to an end.
 
     A step ends with its last rank; of the walk through the run only the last end counts.
+
+    Args:
+        paths: Those of the job.
+        meetings: Its collectives.
+        met: The positions of those that count.
     """
     job, counted = paths.job, paths.job.counted
     steps_n = job.edge_ns.size - 1
     sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)
-    step = np.searchsorted(job.edge_ns, meetings.last_ns, side="left") - 1
-    inside = np.flatnonzero((step >= 0) & (step < steps_n))
-    late_ns = np.maximum(meetings.last_ns - meetings.median_ns, 0)
-    np.add.at(sums, (meetings.last_rank[inside], step[inside]), late_ns[inside])
+    step = np.searchsorted(job.edge_ns, meetings.last_ns[met], side="left") - 1
+    inside = (step >= 0) & (step < steps_n)
+    met, step = met[inside], step[inside]
+    late_ns = np.maximum(meetings.last_ns[met] - meetings.median_ns[met], 0)
+    np.add.at(sums, (meetings.last_rank[met], step), late_ns)
     sums[:, -1] = sums[:, counted[0] : counted[-1] + 1].sum(axis=1)
     end_ns = _ends_ns(paths, meetings)
-    median_ns = np.sort(end_ns, axis=0)[(len(paths.rows) - 1) // 2]
-    behind_ns = np.clip(job.edge_ns[1:] - median_ns, 0, np.diff(job.edge_ns))
+    behind_ns = np.clip(job.edge_ns[1:] - job.median_end_ns(end_ns), 0, np.diff(job.edge_ns))
     sums[job.end_rank, np.arange(steps_n)] += behind_ns
     sums[job.end_rank[counted[-1]], -1] += behind_ns[counted[-1]]
     return sums

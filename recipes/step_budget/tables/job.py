@@ -43,6 +43,17 @@ class Job:
         """The steps that count, by position."""
         return np.flatnonzero([mark == COUNTED for mark in self.mark])
 
+    def median_end_ns(self, end_ns: IntArray) -> IntArray:
+        """Return when steps end on the median rank of those that have them, shape (steps,).
+
+        Args:
+            end_ns: Shape (ranks, steps), on the common clock; whatever where a rank lacks a step.
+        """
+        has = self.step >= 0
+        known_ns = np.sort(np.where(has, end_ns, np.iinfo(np.int64).max), axis=0)
+        middle = (np.maximum(np.count_nonzero(has, axis=0), 1) - 1) // 2
+        return np.take_along_axis(known_ns, middle[None], axis=0)[0]
+
 
 def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | None]:
     """Return the steps of the job, or why there are none."""

@@ -112,17 +112,17 @@ def _edges(
             later = ended_ns > ends[place, has]
             ends[place, has] = np.where(later, ended_ns, ends[place, has])
             nodes[place, has] = np.where(later, node[:, None], nodes[place, has])
-    _clamp(ends, rows, late)
+    _clamp(ends, rows, job, late)
     rank_of = ends.argmax(axis=0)
     last = np.take_along_axis(nodes, rank_of[None], axis=0)[0]
     edge_ns = np.concatenate((np.min(begins, axis=0)[None], ends.max(axis=0)))
     return np.maximum.accumulate(edge_ns, axis=0), last
 
 
-def _clamp(ends: IntArray, rows: RankRows, late: Mapping[int, str]) -> None:
+def _clamp(ends: IntArray, rows: RankRows, job: Job, late: Mapping[int, str]) -> None:
     """Let ends of steps of a late rank be no later than the median rank's, in place."""
     labels = [rank.file for rank, _ in rows]
     for column, label in late.items():
-        median = np.sort(ends[:, :, column], axis=0)[(len(rows) - 1) // 2]
+        median = job.median_end_ns(ends[:, :, column])
         place = labels.index(label)
         ends[place, :, column] = np.minimum(ends[place, :, column], median)
