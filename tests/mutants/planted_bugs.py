@@ -35,8 +35,8 @@ _ALL: Final = (
         "all",
         "unions end with the last interval, not with the one that reaches furthest",
         "shared/nsys_llm/numeric/intervals.py",
-        "    reach = np.maximum.accumulate(ends)\n    opens =",
-        "    reach = ends\n    opens =",
+        "np.maximum(np.maximum.accumulate(ends[block]), reached_ns)",
+        "np.maximum(ends[block], reached_ns)",
         ("numeric/test_intervals.py",),
     ),
     Bug(

@@ -148,7 +148,6 @@ def test_a_local_cluster_whose_workers_die_for_good_ends_the_run(ranks, tmp_path
     said = (tmp_path / "background.log").read_text()
     ours = [line for line in said.splitlines() if line.startswith("error: ")]
     assert len(ours) == 1
-    # Dask's process managers say that they start workers again; nothing else is said.
     assert "Traceback" not in said
     assert "distributed.scheduler" not in said
     assert ours[0].startswith("error: no Dask worker was left, and none came within 3 s")

@@ -10,7 +10,7 @@ from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, TRANSFER
 from nsys_llm.view.text import (
     counted,
     format_bytes,
@@ -89,6 +89,8 @@ class Lever:
     replayed_classes: tuple[str, ...] = ()
 
 
+#: Communication that is not known to be transfer, beside the classes of a GPU.
+_WAITED: Final = "waited"
 #: What a host that launches earlier shortens: ranks wait for each other less, too.
 _HELD_UP: Final = (IDLE, COMMUNICATION)
 LEVERS: Final = (
@@ -181,6 +183,8 @@ def _gpu(tables: Tables, file: str) -> Gpu:
         if row["device_id"] == first["device_id"]:
             name = row["wall_class"]
             times[name] = times.get(name, 0) + row["time_ns"]
+            if name == COMMUNICATION and row["detail"] != TRANSFER:
+                times[_WAITED] = times.get(_WAITED, 0) + row["time_ns"]
     return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"])
 
 
@@ -199,7 +203,9 @@ def _gain(
     what goes away with it was not on the path (calls that wait for copies; what earlier steps left
     to do).
     """
-    most_ns = sum(gpu.times_ns.get(name, 0) for name in wall_classes)
+    # Who launches earlier is waited for less, and transfers nothing faster.
+    waited = {COMMUNICATION: _WAITED} if IDLE in wall_classes else {}
+    most_ns = sum(gpu.times_ns.get(waited.get(name, name), 0) for name in wall_classes)
 
     def won_ns(step_ns: float) -> int:
         return max(min(round(step_ns * n), most_ns), 0)

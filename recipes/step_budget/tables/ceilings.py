@@ -51,16 +51,24 @@ def _rows(paths: JobPaths, meetings: Meetings) -> list[dict[str, Any]]:
         for name, (time_ns, certain_ns) in sums.items():
             if int(time_ns[-1]) or int(time_ns[counted].sum()):
                 rows.append(_row(paths, counted, change, name, time_ns, certain_ns))
-    _add_chances(rows, _excess_ns(paths)[:, counted], [rank.file for rank, _ in paths.rows])
+    labels = [rank.file for rank, _ in paths.rows]
+    excess_ns, with_profiler_ns = _excess_ns(paths)
+    _add_chances(rows, excess_ns[:, counted], with_profiler_ns[:, counted], labels)
     return sorted(rows, key=lambda row: (-row["path_ns"], row["change"], row["name"]))
 
 
-def _add_chances(rows: list[dict[str, Any]], excess_ns: IntArray, labels: Sequence[str]) -> None:
+def _add_chances(
+    rows: list[dict[str, Any]],
+    excess_ns: IntArray,
+    with_profiler_ns: IntArray,
+    labels: Sequence[str],
+) -> None:
     """Put to ranks that came last how likely equal ranks show as much.
 
     Args:
         rows: Of the table.
-        excess_ns: Shape (ranks, counted steps).
+        excess_ns: Shape (ranks, counted steps), see `_excess_ns`.
+        with_profiler_ns: Likewise, with what the profiler did.
         labels: Of the ranks.
     """
     # One rank that stands out hides none: it is left out where the next is looked at.
@@ -73,6 +81,9 @@ def _add_chances(rows: list[dict[str, Any]], excess_ns: IntArray, labels: Sequen
     for nth in range(1, order.size):
         before, here = labels[order[nth - 1]], labels[order[nth]]
         known[here] = max(known[here], known[before])
+    # Of these the profiler is most of why they are late.
+    held = np.flatnonzero(2 * excess_ns.sum(axis=1) < with_profiler_ns.sum(axis=1))
+    known |= {labels[place]: 1.0 for place in held.tolist()}
     for row in rows:
         row["chance"] = known[row["name"]] if row["change"] == STRAGGLER else None
 
@@ -203,16 +214,19 @@ def _ends_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
     return ends
 
 
-def _excess_ns(paths: JobPaths) -> IntArray:
+def _excess_ns(paths: JobPaths) -> tuple[IntArray, IntArray]:
     """Return how much later ranks came last than the median rank, shape (ranks, walks).
 
-    What the profiler did on the way there is no lateness of the rank.
+    Returns:
+        That without what the profiler did on the way there, which is no lateness of the rank; and
+        that with it.
     """
     arrivals = paths.arrivals
-    late_ns = np.minimum(arrivals.late_ns, arrivals.path_ns) - _profiler_ns(paths)
-    sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)
-    np.add.at(sums, (arrivals.rank, arrivals.walk), np.maximum(late_ns, 0))
-    return sums
+    late_ns = np.minimum(arrivals.late_ns, arrivals.path_ns)
+    sums = np.zeros((2, len(paths.rows), len(paths.walks)), dtype=np.int64)
+    for total_ns, some_ns in zip(sums, (late_ns - _profiler_ns(paths), late_ns), strict=True):
+        np.add.at(total_ns, (arrivals.rank, arrivals.walk), np.maximum(some_ns, 0))
+    return sums[0], sums[1]
 
 
 def _profiler_ns(paths: JobPaths) -> IntArray:

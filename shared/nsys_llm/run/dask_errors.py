@@ -17,7 +17,7 @@ from nsys_llm.run.code_stamp import other_code
 _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
 #: The client prints tracebacks while it tries to reach a scheduler that is gone, and the scheduler
 #: of a local cluster every task that it cannot place.
-_LOGGERS: Final = ("distributed.client", "distributed.scheduler")
+_LOGGERS: Final = ("distributed.client", "distributed.nanny", "distributed.scheduler")
 _PACKAGE: Final = "nsys_llm"
 
 
