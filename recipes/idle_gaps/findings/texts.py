@@ -162,7 +162,7 @@ RULES: Final = rules_by_id(
     Rule(
         "launch_bound",
         scope="device",
-        title="Launch-bound: rank {rank}'s GPU idles {share}",
+        title="Short host gaps: rank {rank}'s GPU idles {share}",
         threshold=_LOST.format(
             "idle time in which the host is late, half of it or more in gaps below 100 us"
         ),
