@@ -98,8 +98,8 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="Rank {rank} works alone: the other GPUs idle {share}",
         threshold=_LOST.format("time in which only one of three or more ranks works")
-        + f"; {TIED_SHARE:.0%} of what is possible beyond chance, and more than with the ranks' "
-        "times shifted against each other",
+        + f"; at least {100 * TIED_SHARE:.0f} % of the largest possible excess over chance, and "
+        "more than after the timelines of the ranks are shifted against each other",
         source=_SOURCE,
         recommendation="Only this rank has work that the others wait for (sampling, logits, a "
         "pipeline stage): spread it over the ranks, or overlap it with the next step.",

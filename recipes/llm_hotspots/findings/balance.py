@@ -100,7 +100,7 @@ def _exposed_communication(
     yield RULES["exposed_communication"].finding(
         gain=gain,
         culprit="communication:transfer",
-        details=f"On device {device} of rank {rank}, communication runs for "
+        details=f"On GPU {device} of rank {rank}, communication runs for "
         f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', gain.span_ns)} "
         f"without overlapping computation. {waits}",
         evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),

@@ -82,7 +82,7 @@ def _finding(
         details=f"{numbers.counted('launches_n', launches_n, 'launch', 'launches')} of "
         f"{numbers.counted('kernels_n', len(rows), 'kernel')} take "
         f"{numbers.ns('exclusive_ns', times[gpu])} of {numbers.ns('span_ns', gain.span_ns)} on "
-        f"device {device} of rank {rank}. Most of it: {named}.{left}",
+        f"GPU {device} of rank {rank}. Most of it: {named}.{left}",
         evidence=tuple(
             cell
             for row in rows[:_NAMED]
@@ -103,4 +103,4 @@ def _left(lever: KernelLever, numbers: Numbers) -> str:
         return ""
     takes = "can take no less than" if lever.is_bound else "typically takes"
     left = numbers.percent("left_pct", 100.0 * lever.time_left)
-    return f" The faster kernel {takes} {left} of that."
+    return f" The faster kernel {takes} {left} of this time."

@@ -27,8 +27,8 @@ def caveats(tables: Tables) -> list[str]:
         )
     if len(ranks) and not ranks["event_rows"].any():
         texts.append(
-            "Events are not recorded, so waits of streams for each other are inferred, and marked "
-            "so: `--cuda-event-trace=true` makes them certain."
+            "CUDA events were not recorded, so waits between streams are inferred and marked as "
+            "inferred. Record them with `--cuda-event-trace=true`."
         )
     error_ns = int(ranks["clock_error_ns"].max()) if len(ranks) else 0
     if error_ns:
@@ -55,7 +55,7 @@ def _overlapping(tables: Tables) -> list[str]:
     row = max(apart, key=lambda row: abs(row["path_ns"] - means.get(row["name"], 0.0)))
     unit = step_unit(tables)
     return [
-        f"{unit.capitalize()}s overlap: the path of the whole run spends "
-        f"{format_ns(row['path_ns'])} a {unit} on {quoted(row['name'])}, the paths of single "
-        f"{unit}s {format_ns(means.get(row['name'], 0.0))}. Ceilings rest on the former."
+        f"{unit.capitalize()}s overlap: {quoted(row['name'])} takes {format_ns(row['path_ns'])} a "
+        f"{unit} on the path through the whole run and {format_ns(means.get(row['name'], 0.0))} on "
+        f"the paths of single {unit}s. Ceilings use the first number."
     ]

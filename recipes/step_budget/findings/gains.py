@@ -59,8 +59,8 @@ _TOP: Final = 3
 _WHICH: Final = ("change", "name")
 #: The time behind a wait is host time, too.
 _BEHIND: Final = (
-    " It is the host's time behind this wait while the GPU is idle, and part of the time of host "
-    "work and launches on the path: these gains do not add up."
+    " This is host time after the wait, while the GPU is idle. It is also part of host work and "
+    "launch calls on the path, so these gains do not add up."
 )
 
 

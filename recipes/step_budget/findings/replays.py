@@ -94,7 +94,12 @@ def exposed_words(exposed: Exposed) -> tuple[str, tuple[Evidence, ...]]:
     """Return what a wait exposes, as a sentence, and the cell with its number."""
     first, *others = [other.title for other in exposed.others]
     names = listed([first, *(f"{title[0].lower()}{title[1:]}" for title in others)])
+    noun = "findings" if others else "finding"
     are = "are" if others else "is"
     cell = cells("what_if", exposed.fast_host, ("change",), ("gain_pct",))
     share = format_percent(exposed.fast_host["gain_pct"])
-    return f" {names} {are} the same time: a host without any delay gains {share}.", cell
+    reported = (
+        f" This time includes the {noun} {names}, which {are} not listed separately. An infinitely "
+        f"fast host gains {share} in a replay."
+    )
+    return reported, cell

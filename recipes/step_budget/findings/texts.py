@@ -16,7 +16,7 @@ CERTAIN_PCT: Final = 90.0
 #: in fewer of all jobs than this. Ours.
 LARGEST_CHANCE: Final = 0.01
 
-_PAGE: Final = "the contract of the critical path (docs/step_budget.md)"
+_PAGE: Final = "the definition of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
 _SHOWS: Final = "the {unit} with most of it"
 

@@ -86,8 +86,8 @@ RULES: Final = rules_by_id(
         f"{_SHOWN}",
         source=OURS,
         recommendation="Look for what varies from step to step on each rank: sequence lengths, "
-        "routing of experts, host threads that share cores, garbage collection. Fewer and larger "
-        "collectives meet less often.",
+        "routing of experts, host threads that share cores, garbage collection. Use fewer, "
+        "larger collectives, so that ranks synchronize less often.",
         cases={
             "unknown": Case(
                 title="Waiting for unknown ranks: {waiting} in {collectives}",

@@ -14,9 +14,9 @@ _TITLE: Final = """# Findings
 
 <!-- Made by `python -m nsys_llm.install.derive` from findings/texts.py of each recipe. -->
 
-Every finding that a run can have: what makes it fire and with which severity, where the numbers of
-that come from, and what it advises. Words in braces, as `{rank}`, are filled in by the run. The id
-stands in the column `rule` of findings.parquet and in report.json.
+This page lists every finding: its condition and severity, the source of its thresholds, and its
+advice. A run fills in the words in braces, such as `{rank}`. The id is in the column `rule` of
+findings.parquet and in report.json.
 """
 
 
