@@ -32,8 +32,8 @@ def main() -> int:
         code = _TERMINATED
     if code in (_INTERRUPTED, _TERMINATED):
         _leave(code)
-    # What is left to do is the interpreter's: a further interrupt ends it, without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # What is left to do is the interpreter's: an interrupt ends it, and changes no outcome.
+    signal.signal(signal.SIGINT, lambda *_: _leave(code))
     return code
 
 
