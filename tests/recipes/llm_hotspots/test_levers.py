@@ -127,7 +127,7 @@ def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path, name
     # 19.5 of 312 TFLOP/s leave a sixteenth of 800 us.
     assert one.gain.gain_ns == 800_000 - 800_000 * 19.5 / 312
     assert (one.gain.is_bound, one.culprit, one.name) == (True, "kernel:gemm", "gemm")
-    assert "can take no less than 6.2 % of that" in one.details
+    assert "can take no less than 6.2 % of this time" in one.details
 
 
 def test_products_on_tensor_cores_have_nothing_faster(tmp_path):
