@@ -8,6 +8,7 @@ that chance or the scatter explains is none, and the line is the median distance
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,8 @@ _SURE: Final = 6.0
 _ERROR: Final = 1.4826 * 12**0.5
 #: A change over all the time that time stamps do not resolve.
 _LEAST_NS: Final = 1_000
+#: After so many, 200 ppm of a day are less than a nanosecond.
+_LOOKS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -117,3 +120,17 @@ def _rate(times_ns: IntArray, apart_ns: IntArray) -> float:
     slopes: npt.NDArray[np.float64] = rise[run > 0] / run[run > 0]
     rate = float(np.median(slopes)) if slopes.size else 0.0
     return rate if abs(rate) <= MOST_RATE else 0.0
+
+
+def own_times_ns(on_axis: Callable[[IntArray], IntArray], wanted_ns: IntArray) -> IntArray:
+    """Return the times of a clock that are at some times of an axis, shape (n,).
+
+    Args:
+        on_axis: Where times of the clock are on the axis; it drifts by `MOST_RATE` at most.
+        wanted_ns: Shape (n,), times of the axis.
+    """
+    own_ns = np.zeros_like(wanted_ns)
+    # Clocks drift: each look where the time seems to be leaves some ppm of the error.
+    for _ in range(_LOOKS):
+        own_ns = own_ns + wanted_ns - on_axis(own_ns)
+    return own_ns

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
-from nsys_llm.numeric.clock_lines import ClockLine
+from nsys_llm.numeric.clock_lines import ClockLine, own_times_ns
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import records
 from nsys_llm.trace.identity import Rank
@@ -24,8 +24,6 @@ from nsys_llm.view.text import format_ns
 _NO_CLOCK: Final = ("none", "off")
 _ONLY_NTP: Final = "utcEpochNs"
 _AS_RECORDED: Final = ClockLine(0)
-#: After so many, 200 ppm of a day are less than a nanosecond.
-_LOOKS: Final = 4
 
 Window = tuple[int, int]
 
@@ -60,12 +58,7 @@ class Axis:
 
     def own_window(self, window: Window) -> Window:
         """Return a window of the axis in the clock of the profile."""
-        wanted_ns = np.array(window)
-        own_ns = wanted_ns
-        # Clocks drift: each look where the window seems to be leaves some ppm of the error.
-        for _ in range(_LOOKS):
-            own_ns = own_ns + wanted_ns - self.on_axis(own_ns)
-        start_ns, end_ns = own_ns.tolist()
+        start_ns, end_ns = own_times_ns(self.on_axis, np.array(window)).tolist()
         return start_ns, end_ns
 
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
 from nsys_llm.analyses.wall.communication_split import communication_spans, staged_transfers
+from nsys_llm.numeric.clock_lines import own_times_ns
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank, RankKey
-
-#: After so many, 200 ppm of a day are less than a nanosecond.
-_LOOKS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,16 @@ class JobClock:
 
     def common_ns(self, rank: Rank, at_ns: int) -> int:
         """Return an instant of a rank's profile on the clock of the job."""
+        return int(self._common_ns(rank, np.array([at_ns]))[0])
+
+    def _common_ns(self, rank: Rank, at_ns: IntArray) -> IntArray:
         clock = self.collectives.clock_of[rank.key.path]
-        return int(self.collectives.common_ns(clock, np.array([at_ns]))[0]) - self.zero_ns
+        return self.collectives.common_ns(clock, at_ns) - self.zero_ns
 
     def own_ns(self, rank: Rank, common_ns: int) -> int:
         """Return an instant of the job in the clock of a rank's profile."""
-        own_ns = common_ns - self.common_ns(rank, 0)
-        # Clocks drift: each look where the instant seems to be leaves some ppm of the error.
-        for _ in range(_LOOKS):
-            own_ns += common_ns - self.common_ns(rank, own_ns)
-        return own_ns
+        wanted_ns = np.array([common_ns])
+        return int(own_times_ns(lambda at_ns: self._common_ns(rank, at_ns), wanted_ns)[0])
 
     def communication(self, rank: RankKey, device_id: int) -> dict[str, IntArray]:
         """Return when a device waits and transfers, in its profile's clock.
