@@ -172,15 +172,14 @@ def _stragglers(paths: JobPaths, meetings: Meetings, labels: Sequence[str]) -> S
     beyond what came before it.
     """
     every = np.arange(meetings.last_ns.size)
-    late_ns = _late_ns(paths, meetings, every)
-    certain_ns = _late_ns(paths, meetings, every[meetings.is_clear.astype(bool)])
+    to_end_ns = _late_to_end_ns(paths, meetings)
+    late_ns = to_end_ns + _late_ns(paths, meetings, every)
+    certain_ns = to_end_ns + _late_ns(paths, meetings, every[meetings.is_clear.astype(bool)])
     return {label: (late_ns[place], certain_ns[place]) for place, label in enumerate(labels)}
 
 
 def _late_ns(paths: JobPaths, meetings: Meetings, met: IntArray) -> IntArray:
-    """Return how much later ranks came last, shape (ranks, walks): to collectives, and to an end.
-
-    A step ends with its last rank; of the walk through the run only the last end counts.
+    """Return how much later ranks came last to collectives, shape (ranks, walks).
 
     Args:
         paths: Those of the job.
@@ -196,10 +195,21 @@ def _late_ns(paths: JobPaths, meetings: Meetings, met: IntArray) -> IntArray:
     late_ns = np.maximum(meetings.last_ns[met] - meetings.median_ns[met], 0)
     np.add.at(sums, (meetings.last_rank[met], step), late_ns)
     sums[:, -1] = sums[:, counted[0] : counted[-1] + 1].sum(axis=1)
+    return sums
+
+
+def _late_to_end_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
+    """Return how much later ranks ended a step last, shape (ranks, walks).
+
+    A step ends with its last rank; of the walk through the run only the last end counts.
+    """
+    job, last = paths.job, paths.job.counted[-1]
+    steps_n = job.edge_ns.size - 1
+    sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)
     end_ns = _ends_ns(paths, meetings)
     behind_ns = np.clip(job.edge_ns[1:] - job.median_end_ns(end_ns), 0, np.diff(job.edge_ns))
     sums[job.end_rank, np.arange(steps_n)] += behind_ns
-    sums[job.end_rank[counted[-1]], -1] += behind_ns[counted[-1]]
+    sums[job.end_rank[last], -1] += behind_ns[last]
     return sums
 
 
