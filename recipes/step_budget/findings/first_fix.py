@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.manifest.what_if import COPIES, HOST, LAUNCHES, RANK, WAIT
+from nsys_llm.report.gains import LIMITS_PCT
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import format_percent, quoted
 
-from .replays import step_unit
+from .replays import step_unit, waits_expose
 from .texts import LARGEST_CHANCE
 
 #: What is a fix, in words; that a category were faster, or the device, is none.
@@ -22,7 +23,7 @@ _FIXES: Final = {
 #: What bounds it in `ceilings`: change and name.
 _BOUNDS: Final = {RANK: "straggler", COPIES: "class"}
 #: Gains below this are not worth a sentence, percent; that of findings.
-_LEAST_PCT: Final = 1.0
+_LEAST_PCT: Final = min(LIMITS_PCT.values())
 
 
 def first_fix(tables: Tables) -> str:
@@ -37,7 +38,9 @@ def first_fix(tables: Tables) -> str:
     ]
     waits_ns = sum(row["gain_ns"] for row in fixes if row["what"] == WAIT)
     # Where waits expose the host's work, they are what to fix, as in the findings.
-    fixes = [row for row in fixes if row["what"] != HOST or 2 * waits_ns <= row["gain_ns"]]
+    fixes = [
+        row for row in fixes if row["what"] != HOST or not waits_expose(waits_ns, row["gain_ns"])
+    ]
     if not fixes:
         return ""
     row = max(fixes, key=lambda fix: fix["gain_pct"])

@@ -60,12 +60,19 @@ class Exposed:
     fast_host: Record
 
 
+def waits_expose(waits_ns: int, fast_host_ns: int) -> bool:
+    """Return whether waits are why the host's work is on the path, by what replays gain.
+
+    They are where replays without them gain more than half of what one with a host that takes no
+    time does; otherwise the host is late without a wait, too: two things to fix.
+    """
+    return 2 * waits_ns > fast_host_ns
+
+
 def exposed_host(tables: Tables, reported: Sequence[Finding]) -> Exposed | None:
     """Return the wait that is why the host's work is on the path, if waits are.
 
-    They are where replays without them gain more than half of what one with a host that takes no
-    time does; a finding on the host is the same time if it gains no more than twice what the wait
-    does. Otherwise the host is late without a wait, too: two things to fix.
+    A finding on the host is the same time if it gains no more than twice what the wait does.
     """
     fast = replayed(tables, FAST_HOST)
     rows = {
@@ -74,7 +81,7 @@ def exposed_host(tables: Tables, reported: Sequence[Finding]) -> Exposed | None:
         if _is_shown_wait(finding)
     }
     gains_ns = {name: row["gain_ns"] for name, row in rows.items() if row is not None}
-    if fast is None or not gains_ns or 2 * sum(gains_ns.values()) <= fast["gain_ns"]:
+    if fast is None or not waits_expose(sum(gains_ns.values()), fast["gain_ns"]):
         return None
     first = max((finding for finding in reported if finding.name in gains_ns), key=_gain_ns)
     others = [finding for finding in reported if finding.culprit == LATE_HOST and finding.severity]

@@ -27,7 +27,7 @@ OF_RULE: Final = "of the rule"
 
 
 class About(TypedDict, total=False):
-    """What a finding is about: fields of `Finding` that no rule knows."""
+    """What a finding is about: fields of `Finding` that no rule has."""
 
     gain: Gain | None
     evidence: tuple[Evidence, ...]
