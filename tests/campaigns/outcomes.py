@@ -65,12 +65,16 @@ def problems(ended: Ended, recipe: str, output: Path) -> list[str]:
 
 
 def _wrong_sums(recipe: str, output: Path) -> list[str]:
+    """Return what does not add up in a result, and in those of an overview's recipes."""
     written = {file.stem: pq.read_table(file) for file in sorted(output.glob("*.parquet"))}
-    found = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
+    problems = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
     tables = _Frames(written)
-    for name, check in {"coverage": _coverage, **_CHECKS.get(recipe, {})}.items():
-        found += [f"{name}: {problem}" for problem in check(tables[name], tables)]
-    return found
+    of_time: Mapping[str, Check] = {"wall": _wall} if "wall" in written else {}
+    for name, check in {"coverage": _coverage, **of_time, **_CHECKS[recipe]}.items():
+        problems += [f"{name}: {problem}" for problem in check(tables[name], tables)]
+    for part in sorted(set(_CHECKS) & {file.name for file in output.iterdir()}):
+        problems += [f"{part}/{problem}" for problem in _wrong_sums(part, output / part)]
+    return problems
 
 
 class _Frames:
@@ -198,7 +202,52 @@ def _collectives(table: pd.DataFrame, _: Tables) -> Iterator[str]:
     yield from _adds_up(known, "total_ns", "wait_ns", "transfer_rank_ns", "end_skew_ns")
 
 
+def _wall(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    gpus = table.groupby(["rank", "device_id"])
+    wrong = gpus["time_ns"].sum() != gpus["span_ns"].first()
+    if wrong.any():
+        yield f"the classes of {int(wrong.sum())} GPUs are not their span"
+
+
+_STATES = ("busy_compute_ns", "busy_communication_ns", "busy_copy_ns", "overhead_ns", "idle_ns")
+#: Columns of device_steps that are no class of time on the path.
+_NO_CLASSES = {*_STATES, "start_ns", "end_ns", "window_ns", "compute_absent_ns", "certain_ns"}
+
+
+def _classes(table: pd.DataFrame) -> list[str]:
+    return [
+        name for name in table if name.endswith("_ns") and name not in {*_NO_CLASSES, "wall_ns"}
+    ]
+
+
+def _job_steps(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    yield from _adds_up(table, "wall_ns", *_classes(table))
+    yield from _bounded(table, "certain_ns", "wall_ns")
+
+
+def _device_steps(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    yield from _adds_up(table, "window_ns", *_STATES)
+    yield from _adds_up(table, "window_ns", *_classes(table))
+    yield from _bounded(table, "certain_ns", "window_ns")
+
+
+def _bounded(table: pd.DataFrame, part: str, whole: str) -> Iterator[str]:
+    if ((table[part] < 0) | (table[part] > table[whole])).any():
+        yield f"{part} is below 0 or above {whole}"
+
+
+def _gpus(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    parts = ("compute_ns", "communication_ns", "copies_ns", "profiler_ns", "idle_ns")
+    yield from _adds_up(table, "span_ns", *parts)
+
+
+def _opportunities(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    yield from _bounded(table, "gain_ns", "span_ns")
+
+
 _CHECKS: Mapping[str, Mapping[str, Check]] = {
+    "llm_overview": {"ranks": _gpus, "opportunities": _opportunities},
+    "step_budget": {"job_steps": _job_steps, "device_steps": _device_steps},
     "llm_hotspots": {"kernels": _kernels, "overlap": _overlap, "rank_apis": _apis},
     "idle_gaps": {"devices": _idle_devices},
     "nvtx_phase_attribution": {"phases": _phases},

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from campaigns.faults import FAULTS, inject
 from campaigns.fuzz import run_case
+from campaigns.outcomes import Ended, problems
 from campaigns.targets import TARGETS
 
 #: Cases of each target, some seconds in all.
@@ -61,3 +66,30 @@ def test_nothing_is_lost_or_left_by_what_happens_to_a_run(tmp_path, name):
     work, references = tmp_path / "work", tmp_path / "references"
     work.mkdir()
     assert inject(name, "idle_gaps", "none", work, references, Random(0)) == []
+
+
+WRONG_NUMBERS = [
+    ("step_budget", "job_steps", "compute_ns"),
+    ("step_budget", "device_steps", "idle_ns"),
+    ("step_budget", "device_steps", "unknown_ns"),
+    ("llm_overview", "ranks", "copies_ns"),
+    ("llm_overview", "wall", "time_ns"),
+    ("llm_overview", "opportunities", "gain_ns"),
+    ("llm_overview", "step_budget/job_steps", "unknown_ns"),
+    ("llm_overview", "tail_stats/tails", "launches_n"),
+]
+
+
+@pytest.mark.parametrize(("recipe", "table", "column"), WRONG_NUMBERS)
+def test_a_wrong_number_in_a_table_is_reported(shared_runs, tmp_path, recipe, table, column):
+    ended, output = shared_runs.run("demo", recipe)
+    result = tmp_path / "out"
+    shutil.copytree(output, result)
+    assert problems(Ended(ended.code, ()), recipe, result) == []
+    file = result / f"{table}.parquet"
+    cells = pq.read_table(file)
+    numbers = cells[column].to_numpy().copy()
+    numbers[0] += 10**12
+    place = cells.column_names.index(column)
+    pq.write_table(cells.set_column(place, column, pa.array(numbers)), file)
+    assert any(Path(table).name in problem for problem in problems(Ended(0, ()), recipe, result))
