@@ -31,7 +31,7 @@ PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
 FIGURES_N = {"llm_overview": 3}
 #: Of which CI opens the notebook in JupyterLab; it looks at the page of every recipe.
-IN_LAB = ("idle_gaps", "llm_overview")
+IN_LAB = ("llm_overview",)
 DRAWN = "document.documentElement.dataset.drawn"
 #: What a script of a name would have left, and elements that only a name would bring.
 TRACES = """[...document.querySelectorAll(

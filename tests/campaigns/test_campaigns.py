@@ -13,6 +13,7 @@ from campaigns.faults import FAULTS, inject
 from campaigns.fuzz import run_case
 from campaigns.outcomes import Ended, problems
 from campaigns.targets import TARGETS
+from effort import nightly_but
 
 #: Cases of each target, some seconds in all.
 CASES = {
@@ -30,7 +31,7 @@ CASES = {
 #: Reported by long campaigns: (target, seed, number). The first: an index of a table WITHOUT ROWID
 #: covers the columns, and SQLite answers in its order unless asked for that of the key.
 REPEATED = [("sqlite-reader", 2611, 44)]
-#: The others start commands of their own.
+#: The others start commands of their own, some of these for CI as well.
 QUICK_FAULTS = (
     "killed between renames",
     "killed in mid-run",
@@ -60,7 +61,7 @@ def test_a_case_that_a_campaign_reported_stays_explained(tmp_path, target, seed,
     assert faults == [], what
 
 
-@pytest.mark.parametrize("name", QUICK_FAULTS)
+@pytest.mark.parametrize("name", nightly_but(QUICK_FAULTS, QUICK_FAULTS[:2]))
 def test_nothing_is_lost_or_left_by_what_happens_to_a_run(tmp_path, name):
     assert name in FAULTS
     work, references = tmp_path / "work", tmp_path / "references"

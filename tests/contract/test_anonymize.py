@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from command_line import rows, run
-from effort import a_few_recipes
+from effort import nightly_but
 from quick_run import quick_run
 
+from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -83,7 +84,7 @@ def command(recipe: str, home: Path, output: Path, *options: str) -> list[object
     return [*words, "--input", *inputs]
 
 
-@pytest.mark.parametrize("recipe", a_few_recipes())
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["llm_overview"]))
 def test_no_byte_of_any_output_names_the_owner(tmp_path, recipe):
     out = tmp_path / "out"
     ended = run(*command(recipe, tmp_path, out, "--anonymize"), recipe=recipe)
@@ -100,7 +101,7 @@ def test_no_byte_of_any_output_names_the_owner(tmp_path, recipe):
     assert [line for line in ended.errors if MARKER in line]
 
 
-@pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
+@pytest.mark.parametrize("recipe", nightly_but(["step_budget", "llm_overview"], ["step_budget"]))
 def test_no_byte_of_any_output_has_a_name_typed_for_a_replay(tmp_path, recipe):
     out = tmp_path / "out"
     asked = [f"kernel:{MARKER}=0.5", f"rank:{MARKER}_rank0", "host=0.5", f"kernel:{KERNEL}=0.5"]
@@ -114,7 +115,7 @@ def test_no_byte_of_any_output_has_a_name_typed_for_a_replay(tmp_path, recipe):
     assert record["options"]["what_if"][:3] == ["kernel:text-1=0.5", "rank:text-2", "host=0.5"]
 
 
-@pytest.mark.parametrize("recipe", a_few_recipes())
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["trace_diff"]))
 def test_without_it_they_are_there_and_no_folder_is(tmp_path, recipe):
     out = tmp_path / "out"
     assert run(*command(recipe, tmp_path, out), recipe=recipe).code == 0
@@ -127,7 +128,7 @@ def test_without_it_they_are_there_and_no_folder_is(tmp_path, recipe):
     assert {Path(name).suffix for name in holding} == {".nsys-analysis"}
 
 
-@pytest.mark.parametrize("recipe", ["llm_hotspots", "trace_diff"])
+@pytest.mark.parametrize("recipe", nightly_but(["llm_hotspots", "trace_diff"], ["trace_diff"]))
 def test_labels_are_the_only_difference(tmp_path, recipe):
     words = command(recipe, tmp_path, tmp_path / "plain")
     assert run(*words, recipe=recipe).code == 0

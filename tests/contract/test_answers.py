@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
+from effort import nightly_but
 from rendered import PLOTLY, Markup, read_notebook, shown_by
 from results import read_report
 from shared_runs import COLUMNS_N, LINES_N, whole_run
@@ -12,6 +14,8 @@ from shared_runs import COLUMNS_N, LINES_N, whole_run
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.findings import CAPTURE
 
+#: Recipes that CI runs on a real trace.
+REAL_IN_CI = ("llm_overview", "trace_diff")
 #: An end of a sentence before another; no number and no name has a blank after its full stop.
 SENTENCE = re.compile(r"\.\s+(?=[A-Z])")
 #: Above the findings: how many there are, or of the overview what their gains are part of.
@@ -23,20 +27,21 @@ KEPT = {"a", "b", "code", "details", "li", "p", "span", "summary", "table", "tbo
 KEPT |= {"tr", "ul"}
 
 
-@pytest.fixture(params=["demo", "names", "real"])
-def kind(request):
-    return request.param
-
-
 def real_run(recipe, traces, folder):
     ranks = traces / "h100_mfu_ranks"
     sides = ("before", "after") if recipe == "trace_diff" else ("before",)
     return whole_run(recipe, [ranks / side for side in sides], folder / "out"), folder / "out"
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+CASES = [*product(("demo", "names", "real"), recipe_names())]
+
+
+@pytest.mark.parametrize(
+    ("kind", "recipe"),
+    nightly_but(CASES, [case for case in CASES if case[0] != "real" or case[1] in REAL_IN_CI]),
+)
 def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
-    shared_runs, kind, recipe, request, tmp_path
+    shared_runs, request, tmp_path, kind, recipe
 ):
     if kind == "real":
         ended, out = real_run(recipe, request.getfixturevalue("traces"), tmp_path)

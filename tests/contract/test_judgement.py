@@ -89,7 +89,7 @@ def test_the_demo(demo_set, baseline, side):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("name", H100)
+@pytest.mark.parametrize("name", nightly_but(H100, H100[:2]))
 def test_real_traces(traces, name):
     judged(traces / name)
 
@@ -139,7 +139,7 @@ def test_how_slow_a_rank_is_reads_alike_in_all_recipes(baseline):
     assert len(set(percents)) == 1
 
 
-@pytest.mark.parametrize("seed", seeds(12, 5))
+@pytest.mark.parametrize("seed", seeds(12, 2))
 def test_random_jobs(tmp_path, seed):
     write_profiles(simulate(random_program(seed)), tmp_path)
     judged(tmp_path)
@@ -154,8 +154,8 @@ def true_gain_pct(program, healed):
     return 100.0 * (spans[0] - spans[1]) / spans[0]
 
 
-# The least slow one and the slowest.
-@pytest.mark.parametrize("seed", nightly_but([(0,), (1,), (2,), (3,)], [(0,), (3,)]))
+# In CI the least slow one.
+@pytest.mark.parametrize("seed", nightly_but([(0,), (1,), (2,), (3,)], [(0,)]))
 def test_a_slow_gpu_is_first_and_gains_at_most_what_is_told(tmp_path, seed):
     program = slow_gpu(seed=seed, rank=seed % 4, gpu_pct=(120, 130, 150, 200)[seed])
     write_profiles(simulate(program), tmp_path)
@@ -165,7 +165,7 @@ def test_a_slow_gpu_is_first_and_gains_at_most_what_is_told(tmp_path, seed):
     assert truth <= first["gain_pct"] <= 1.3 * truth
 
 
-@pytest.mark.parametrize("seed", seeds(4, 2))
+@pytest.mark.parametrize("seed", seeds(4, 1))
 def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     program = late_host(seed=seed, rank=seed % 4, late_ns=(80_000, 150_000)[seed % 2])
     write_profiles(simulate(program), tmp_path)
@@ -180,7 +180,7 @@ def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
 
 @pytest.mark.parametrize(
     ("innocent", "seed"),
-    nightly_but(product(INNOCENT, range(4)), product(INNOCENT, range(2))),
+    nightly_but(product(INNOCENT, range(4)), product(INNOCENT, range(1))),
 )
 def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     write_profiles(simulate(innocent(seed=seed)), tmp_path)
@@ -188,7 +188,7 @@ def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     assert not rows["culprit"].fillna("").str.startswith("rank:").any()
 
 
-@pytest.mark.parametrize("seed", seeds(12, 3))
+@pytest.mark.parametrize("seed", seeds(12, 1))
 @pytest.mark.parametrize(("ranks_n", "steps_n"), [(2, 6), (2, 20), (4, 6), (8, 6)])
 def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, seed):
     write_profiles(simulate(gpu_bound(ranks_n, steps_n, 100 + seed)), tmp_path)
@@ -197,7 +197,7 @@ def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, see
         assert not findings["culprit"].fillna("").str.startswith("rank:").any(), recipe
 
 
-@pytest.mark.parametrize("seed", seeds(4, 2))
+@pytest.mark.parametrize("seed", seeds(4, 1))
 def test_waits_for_a_slow_rank_are_its_opportunity_however_few(tmp_path, seed):
     write_profiles(simulate(slow_gpu(2, 2, seed, rank=seed % 2, gpu_pct=150)), tmp_path)
     findings = quick("tail_stats", tmp_path)["findings"]
@@ -207,7 +207,7 @@ def test_waits_for_a_slow_rank_are_its_opportunity_however_few(tmp_path, seed):
     assert not rows["culprit"].fillna("").str.startswith("communicator:").any()
 
 
-@pytest.mark.parametrize("seed", seeds(6, 2))
+@pytest.mark.parametrize("seed", seeds(6, 1))
 def test_a_rank_that_is_3_percent_slower_is_named(tmp_path, seed):
     write_profiles(simulate(slow_gpu(4, 20, seed, rank=seed % 4, gpu_pct=103)), tmp_path)
     finding_tables = [quick(name, tmp_path)["findings"] for name in ("step_budget", "tail_stats")]

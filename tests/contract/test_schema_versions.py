@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import rows, run
-from effort import nightly_but, pairwise
+from effort import nightly_but
 from quick_run import quick
 from results import plain
 
@@ -37,16 +38,22 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "device": ("--device", "1"),
 }
 
-# Every recipe, version and kind, in CI each pair of them; other options where the oldest and the
-# newest meet each reader, in CI each option with one of them.
+# Every recipe, version and kind, in CI each version and kind with one of the recipes in turn; other
+# options where the oldest and the newest meet each reader, in CI each option with one of them.
 PLAIN = [(recipe, *export, "plain") for recipe in RECIPES for export in EXPORTS]
 WITHOUT = [case for case in PLAIN if case[0] != OVERVIEW]
+PARTS = sorted({case[0] for case in WITHOUT})
+IN_TURN = [
+    (PARTS[(row + 2 * column) % len(PARTS)], version, kind, "plain")
+    for row, version in enumerate(VERSIONS)
+    for column, kind in enumerate(KINDS)
+]
 OF_OVERVIEW = [case for case in PLAIN if case[0] == OVERVIEW]
 ENDS = ((OLDEST, "sqlite_lazy"), (OLDEST, "parquet"), (NEWEST, "parquet"))
 WITH_OPTIONS = [("llm_hotspots", *export, name) for name in OPTIONS for export in ENDS][3:]
 CASES = [
-    *pairwise(WITHOUT),
-    *nightly_but(OF_OVERVIEW, [(OVERVIEW, *export, "plain") for export in ENDS]),
+    *nightly_but(WITHOUT, IN_TURN),
+    *nightly_but(OF_OVERVIEW, [(OVERVIEW, *ENDS[-1], "plain")]),
     *nightly_but(WITH_OPTIONS, [WITH_OPTIONS[3 * n + n % 3] for n in range(len(OPTIONS) - 1)]),
 ]
 # The code behind the options is one for all recipes.
@@ -232,7 +239,9 @@ def test_every_version_and_kind_gives_the_same_tables(
         assert table == same[name], name
 
 
-@pytest.mark.parametrize(("version", "kind"), EXPORTS)
+@pytest.mark.parametrize(
+    ("version", "kind"), nightly_but(EXPORTS, zip(VERSIONS, cycle(KINDS), strict=False))
+)
 def test_the_version_of_the_export_is_recorded(tmp_path, version, kind):
     exported(events(version, lazy=kind == "sqlite_lazy"), tmp_path / "r", "r", kind)
     (recorded,) = by_row(plain(quick("llm_hotspots", tmp_path / "r")["files"]))
@@ -242,7 +251,10 @@ def test_the_version_of_the_export_is_recorded(tmp_path, version, kind):
 
 @pytest.mark.parametrize(
     ("recipe", "kind"),
-    [*(("llm_hotspots", kind) for kind in KINDS), *((recipe, "parquet") for recipe in OTHERS)],
+    nightly_but(
+        [*(("llm_hotspots", kind) for kind in KINDS), *((recipe, "parquet") for recipe in OTHERS)],
+        [("llm_hotspots", KINDS[0]), ("trace_diff", "parquet")],
+    ),
 )
 def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, recipe, kind):
     exported(events(OLDEST, lazy=True), tmp_path / "ranks", "rank0", kind)
@@ -310,7 +322,7 @@ def newer(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", nightly_but(RECIPES, ("llm_overview", "trace_diff")))
 def test_a_newer_schema_gives_the_same_tables(newer, expected, recipe):
     assert results(recipe, newer) == expected(recipe, "plain")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from effort import nightly_but
 from results import run, tables_of
 
 from nsys_llm.taxonomy.names import strip_api_version
@@ -23,6 +24,7 @@ H100 = [
     "h100_mfu_ranks/after/rank0",
     "h100_mfu_ranks/after/rank1",
 ]
+IN_CI = [A100[0], H100[0], H100[3]]
 REPORTS = ("cuda_api_sum", "cuda_kern_exec_sum")
 
 # NVIDIA rounds its floats to one decimal.
@@ -33,7 +35,7 @@ STAGES = {"T": "overall", "A": "api", "Q": "queue", "K": "kernel"}
 STATISTICS = {"Avg": "mean", "Med": "p50", "Min": "min", "Max": "max", "StdDev": "std"}
 
 
-@pytest.fixture(scope="module", params=[*A100, *H100])
+@pytest.fixture(scope="module", params=nightly_but([*A100, *H100], IN_CI))
 def both(request, nsys, traces, tmp_path_factory):
     """Our tables of one trace, and NVIDIA's reports on it."""
     folder = tmp_path_factory.mktemp("host")

@@ -7,9 +7,11 @@ import io
 import sqlite3
 import subprocess
 from collections import Counter, defaultdict
+from functools import cache
 from itertools import pairwise
 
 import pytest
+from effort import nightly_but
 from results import rows, run, tables_of
 
 from nsys_llm.taxonomy.api_classes import classify_api
@@ -23,6 +25,9 @@ TRACES = {
     "before": "h100_mfu/before.sqlite",
     "after": "h100_mfu/after.sqlite",
 }
+
+#: Those that CI takes.
+IN_CI = ["serial", "before"]
 
 #: Gaps and their length, as measured apart from any of our code.
 GAPS = {
@@ -81,9 +86,7 @@ def exported(nsys, traces, tmp_path_factory):
 @pytest.fixture(scope="module")
 def ours(exported, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ours")
-    return {
-        name: tables_of(folder / name, path, recipe="idle_gaps") for name, path in exported.items()
-    }
+    return cache(lambda name: tables_of(folder / name, exported[name], recipe="idle_gaps"))
 
 
 def gpu_gaps(nsys, path):
@@ -102,37 +105,37 @@ def gpu_gaps(nsys, path):
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
 def test_gaps_are_those_of_nvidia_s_own_report(nsys, exported, ours, name):
     with sqlite3.connect(exported[name]) as database:
         query = "select distinct value from PROFILER_OVERHEAD o join StringIds s on s.id = o.nameId"
         overheads = {text for (text,) in database.execute(query)}
     assert not overheads & set(COUNTED), "this trace has overhead that NVIDIA takes for work"
     theirs = gpu_gaps(nsys, exported[name])
-    devices = ours[name]["devices"]
+    devices = ours(name)["devices"]
     assert {
         device: (n, idle + overhead)
         for device, n, idle, overhead in rows(devices, "device_id gaps_n idle_ns overhead_ns")
     } == {device: (len(gaps), sum(ns for _, ns in gaps)) for device, gaps in theirs.items()}
-    longest = ours[name]["gaps"].iloc[0]
+    longest = ours(name)["gaps"].iloc[0]
     assert (longest["start_ns"], longest["duration_ns"]) in theirs[longest["device_id"]]
     assert longest["duration_ns"] == max(ns for gaps in theirs.values() for _, ns in gaps)
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", GAPS)
+@pytest.mark.parametrize("name", nightly_but(GAPS, IN_CI))
 def test_gaps_are_those_measured_before(ours, name):
     names = "device_id gaps_n idle_ns overhead_ns"
     sums = {
-        device: (n, idle + over) for device, n, idle, over in rows(ours[name]["devices"], names)
+        device: (n, idle + over) for device, n, idle, over in rows(ours(name)["devices"], names)
     }
     assert sums == GAPS[name]
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
 def test_what_a_trace_is_made_of_adds_up(ours, name):
-    tables = ours[name]
+    tables = ours(name)
     for device in tables["devices"].to_dict("records"):
         parts = device["busy_ns"] + device["overhead_ns"] + device["idle_ns"]
         assert parts == device["window_ns"]
@@ -152,13 +155,13 @@ def test_what_a_trace_is_made_of_adds_up(ours, name):
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", PLAIN_MS)
+@pytest.mark.parametrize("name", nightly_but(PLAIN_MS, IN_CI))
 def test_the_plain_rule_gives_the_survey_s_figures_and_ours_splits_them(exported, ours, name):
     plain = plain_rule(exported[name], 0)
     assert {cause: round(ns / 1e6, 3) for cause, ns in plain.items()} == PLAIN_MS[name]
-    first = ours[name]["devices"].iloc[0]
+    first = ours(name)["devices"].iloc[0]
     assert sum(plain.values()) == first["idle_ns"] + first["overhead_ns"]
-    causes = ours[name]["rank_causes"]
+    causes = ours(name)["rank_causes"]
     causes = causes[(causes["rank"] == first["rank"]) & (causes["device_id"] == 0)]
     idle_by_cause = causes.groupby("cause")["idle_ns"].sum()
     # What has no launch has none under any rule; what was launched before the gap is latency
@@ -168,9 +171,9 @@ def test_the_plain_rule_gives_the_survey_s_figures_and_ours_splits_them(exported
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", ["serial", "streamed"])
+@pytest.mark.parametrize("name", nightly_but(["serial", "streamed"], ["serial"]))
 def test_time_on_a_core_is_that_of_the_recorded_switches(exported, ours, name):
-    gaps = ours[name]["gaps"]
+    gaps = ours(name)["gaps"]
     with sqlite3.connect(exported[name]) as database:
         query = "select start, isSchedIn, globalTid & 0xffffff from SCHED_EVENTS order by start"
         switches = database.execute(query).fetchall()

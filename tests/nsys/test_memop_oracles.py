@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from effort import nightly_but
 from results import rows, run, tables_of
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
@@ -26,6 +27,8 @@ ONE_PROCESS = [
     "h100_mfu_ranks/after/rank0",
     "h100_mfu_ranks/after/rank1",
 ]
+#: Those that CI takes; of each kind one.
+IN_CI = [A100[0], ONE_PROCESS[3]]
 RULES = ["cuda_memcpy_async", "cuda_memcpy_sync", "cuda_memset_sync"]
 
 #: NVIDIA's words for the kinds that occur in these traces.
@@ -64,7 +67,9 @@ def ours(exports, tmp_path_factory) -> Callable[[str], dict[str, pd.DataFrame]]:
     return cache(lambda trace: tables_of(folder / exports[trace].stem, exports[trace]))
 
 
-@pytest.mark.parametrize("trace", [*ONE_PROCESS, *TWO_PROCESSES])
+@pytest.mark.parametrize(
+    "trace", nightly_but([*ONE_PROCESS, *TWO_PROCESSES], [*IN_CI, TWO_PROCESSES[0]])
+)
 def test_times_and_sizes_equal_nsys_stats(nsys, exports, ours, trace, tmp_path):
     reports = ["--report", "cuda_gpu_mem_time_sum", "--report", "cuda_gpu_mem_size_sum"]
     form = ["--quiet", "--format", "csv:mem=B", "--output", tmp_path / "stats"]
@@ -100,7 +105,7 @@ def found_by_nsys(nsys: str, rule: str, export: Path, folder: Path) -> pd.DataFr
     return pd.read_csv(StringIO(table)) if table else pd.DataFrame({"Duration (ns)": []})
 
 
-@pytest.mark.parametrize("trace", ONE_PROCESS)
+@pytest.mark.parametrize("trace", nightly_but(ONE_PROCESS, IN_CI))
 @pytest.mark.parametrize("rule", RULES)
 def test_blocking_copies_are_those_of_nsys_analyze(nsys, exports, ours, trace, rule, tmp_path):
     theirs = found_by_nsys(nsys, rule, exports[trace], tmp_path)
@@ -117,7 +122,7 @@ def test_blocking_copies_are_those_of_nsys_analyze(nsys, exports, ours, trace, r
         assert row["window_start_ns"] == longest["Start (ns)"].iloc[0]
 
 
-@pytest.mark.parametrize("trace", TWO_PROCESSES)
+@pytest.mark.parametrize("trace", nightly_but(TWO_PROCESSES, TWO_PROCESSES[:1]))
 def test_of_two_processes_nsys_analyze_takes_calls_of_the_other_one(
     nsys, exports, ours, trace, tmp_path
 ):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from effort import nightly_but
 from results import plain, rows, run, tables_of
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
@@ -40,7 +41,7 @@ def queried(path: Path, query: str) -> list[tuple]:
         return database.execute(query).fetchall()
 
 
-@pytest.mark.parametrize("trace", A100)
+@pytest.mark.parametrize("trace", nightly_but(A100, A100[:1]))
 def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace, tmp_path):
     report = tmp_path / f"{trace}.nsys-rep"
     shutil.copyfile(traces / "a100_vector_add" / report.name, report)
@@ -72,7 +73,7 @@ def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace
     assert ((our_sizes.astype(float) / 1e6 - copies).abs() <= 0.0005 + 1e-9).all()
 
 
-@pytest.mark.parametrize("trace", H100)
+@pytest.mark.parametrize("trace", nightly_but(H100, H100[:1]))
 def test_launches_and_timelines_hold_every_row_of_the_report(traces, trace, tmp_path):
     path = traces / f"{trace}.sqlite"
     ours = tables_of(tmp_path / "o", path, options=ALL)
@@ -85,7 +86,7 @@ def test_launches_and_timelines_hold_every_row_of_the_report(traces, trace, tmp_
     assert sorted(rows(ours["watched_kernels"], names)) == sorted(queried(path, LAUNCHES))
 
 
-@pytest.mark.parametrize("trace", H100)
+@pytest.mark.parametrize("trace", nightly_but(H100, H100[:1]))
 def test_gaps_bins_durations_and_configurations_add_up(traces, trace, tmp_path):
     ours = tables_of(tmp_path / "o", traces / f"{trace}.sqlite", options=ALL)
     keys = ["rank", "device_id"]

@@ -143,14 +143,29 @@ def test_a_result_survives_the_way_between_processes(mixed):
 @pytest.fixture
 def faulty(monkeypatch) -> None:
     """Make the analysis of the rank with a kernel of 3 ns raise what nobody expects."""
+    put_in(monkeypatch, failing(KeyError("no such\nthing")))
+
+
+def failing(error: Exception) -> Any:
+    """Return an analysis of ranks that fails for the one with a kernel of 3 ns."""
 
     def map_rank(trace, rank, options):
         kernels = trace.tables["kernels"]
         if 3 in (kernels["end_ns"] - kernels["start_ns"]).tolist():
-            raise KeyError("no such\nthing")
+            raise error
         return ANALYSIS.map_rank(trace, rank, options)
 
-    put_in(monkeypatch, map_rank)
+    return map_rank
+
+
+def test_a_rank_that_needs_too_much_memory_is_no_fault(monkeypatch, mixed):
+    put_in(monkeypatch, failing(MemoryError("Unable to allocate 1.12 GiB")))
+    failed = {profile.label: profile for profile in mapped(mixed).profiles if profile.reason}
+    assert failed["rank1"].fault is None
+    assert failed["rank1"].reason == (
+        "rank1: needs more memory than is available; read fewer profiles at a time (--mode none), "
+        "or a part of this one (--filter-time)."
+    )
 
 
 @pytest.mark.usefixtures("faulty")
