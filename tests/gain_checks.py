@@ -27,18 +27,18 @@ def check_findings(findings: Sequence[Finding], tables: Mapping[str, pd.DataFram
             _check_gain(record, tables["wall"])
 
 
-def not_plain(found: Finding) -> Iterator[str]:
+def not_plain(finding: Finding) -> Iterator[str]:
     """Yield the fields of a finding whose values, or those in them, are of other than plain types.
 
     A numpy.float64 is a float to type checkers, and not to JSON or to all of Python's formats.
     """
-    fields = {**vars(found), **(vars(found.gain) if found.gain is not None else {})}
+    fields = {**vars(finding), **(vars(finding.gain) if finding.gain is not None else {})}
     del fields["gain"]
-    fields["evidence"] = [vars(cell) for cell in found.evidence]
+    fields["evidence"] = [vars(cell) for cell in finding.evidence]
     for name, value in fields.items():
         for inner in _inner(value):
             if type(inner) not in (int, float, str, bool, type(None)):
-                yield f"{found.rule}.{name}: {type(inner)}"
+                yield f"{finding.rule}.{name}: {type(inner)}"
 
 
 def _inner(value: Any) -> Iterator[Any]:

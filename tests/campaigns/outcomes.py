@@ -48,20 +48,20 @@ def run_recipe(recipe: str, *words: object) -> Ended:
 
 def problems(ended: Ended, recipe: str, output: Path) -> list[str]:
     """Return what is wrong with how a run ended; nothing, if it is as it should be."""
-    found = [f"said: {line}" for line in ended.said if not line.isprintable()]
-    found += [f"a long line: {line[:200]}" for line in ended.said if len(line) > _LONGEST_LINE]
-    found += [f"said: {line}" for line in ended.said if "fault of" in line or "Traceback" in line]
+    faults = [f"said: {line}" for line in ended.said if not line.isprintable()]
+    faults += [f"a long line: {line[:200]}" for line in ended.said if len(line) > _LONGEST_LINE]
+    faults += [f"said: {line}" for line in ended.said if "fault of" in line or "Traceback" in line]
     if ended.code == 2:
         if output.exists():
-            found.append("exit 2 with an output folder")
+            faults.append("exit 2 with an output folder")
         if not any("error: " in line for line in ended.said):
-            found.append(f"exit 2 without a line: {ended.said}")
+            faults.append(f"exit 2 without a line: {ended.said}")
     elif ended.code in (0, 3):
-        found += _wrong_sums(recipe, output)
+        faults += _wrong_sums(recipe, output)
     else:
-        found.append(f"exit {ended.code}: {ended.said}")
+        faults.append(f"exit {ended.code}: {ended.said}")
     left = [path.name for path in output.parent.iterdir() if path.name.startswith(".")]
-    return [*found, *(f"left behind: {name}" for name in left)]
+    return [*faults, *(f"left behind: {name}" for name in left)]
 
 
 def _wrong_sums(recipe: str, output: Path) -> list[str]:
@@ -110,9 +110,9 @@ def _adds_up(table: pd.DataFrame, whole: str, *parts: str) -> Iterator[str]:
         yield f"{whole} is not the sum of its parts in {len(wrong)} rows: {shown}"
 
 
-def _same_total(one: pd.DataFrame, other: pd.DataFrame, *columns: str) -> Iterator[str]:
+def _same_total(first: pd.DataFrame, other: pd.DataFrame, *columns: str) -> Iterator[str]:
     for column in columns:
-        left, right = (int(table[column].fillna(0).sum()) for table in (one, other))
+        left, right = (int(table[column].fillna(0).sum()) for table in (first, other))
         if left != right:
             yield f"{column}: {left} in all, and {right} in the parts"
 
@@ -185,8 +185,8 @@ def _diff_kernels(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
     columns = ("change_ns", "count_effect_ns", "per_call_effect_ns")
     yield from _same_total(table, tables["categories"], *columns)
     yield from _same_total(tables["ranks"], tables["rank_kernels"], *columns)
-    one, other = table["input_total_ns"].sum(), table["baseline_total_ns"].sum()
-    if int(one - other) != int(table["change_ns"].sum()):
+    input_ns, other = table["input_total_ns"].sum(), table["baseline_total_ns"].sum()
+    if int(input_ns - other) != int(table["change_ns"].sum()):
         yield "the change is not the difference of both runs"
 
 
@@ -275,13 +275,13 @@ def differs_from_rows(report: Path, output: Path) -> list[str]:
     coverage = pd.read_parquet(output / "coverage.parquet")
     kernels = coverage[coverage["op"] == "kernel"]
     counted = (int(kernels["total_n"].sum()), int(kernels["total_ns"].sum()))
-    found = []
+    faults = []
     if counted != (sane_n, total_ns):
-        found.append(f"{counted} kernels and ns are counted, the rows say {(sane_n, total_ns)}")
+        faults.append(f"{counted} kernels and ns are counted, the rows say {(sane_n, total_ns)}")
     if int(kernels["broken_n"].sum()) + sane_n != len(rows) and len(kernels):
         broken_n = int(kernels["broken_n"].sum())
-        found.append(f"of {len(rows)} rows {sane_n} are sound, {broken_n} broken")
-    return found
+        faults.append(f"of {len(rows)} rows {sane_n} are sound, {broken_n} broken")
+    return faults
 
 
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -51,14 +51,14 @@ def test_hostile_input_gives_right_numbers_or_one_line(tmp_path, target):
     for number in range(CASES[target]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        what, found = run_case(target, 0, number, folder)
-        assert found == [], f"case {number}: {what}"
+        what, faults = run_case(target, 0, number, folder)
+        assert faults == [], f"case {number}: {what}"
 
 
 @pytest.mark.parametrize(("target", "seed", "number"), REPEATED)
 def test_a_case_that_a_campaign_reported_stays_explained(tmp_path, target, seed, number):
-    what, found = run_case(target, seed, number, tmp_path)
-    assert found == [], what
+    what, faults = run_case(target, seed, number, tmp_path)
+    assert faults == [], what
 
 
 @pytest.mark.parametrize("name", nightly_but(QUICK_FAULTS, QUICK_FAULTS[:2]))

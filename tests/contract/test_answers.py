@@ -55,7 +55,7 @@ def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
     assert max(map(len, lines[:-1])) <= COLUMNS_N
     report = read_report(out)["report"]
     assert len(SENTENCE.split(report["answer"])) <= SENTENCES_N.get(recipe, 2)
-    if any(one["kind"] != CAPTURE for one in report["findings"]):
+    if any(finding["kind"] != CAPTURE for finding in report["findings"]):
         assert re.search(HEADING, shown, re.M)
     if kind != "names":
         head = re.split(HEADING, shown, maxsplit=1, flags=re.M)[0]
@@ -69,7 +69,7 @@ def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(shared_ru
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             assert set(re.findall(r"<(\w+)", cell.source)) <= KEPT
-    figures = [one for one in shown_by(notebook) if PLOTLY in one]
+    figures = [output for output in shown_by(notebook) if PLOTLY in output]
     # The overview's are those of its lead sections; the recipes' notebooks have the others.
     assert len(figures) >= (2 if recipe == "llm_overview" else 5)
     for shown in figures:

@@ -17,8 +17,10 @@ def culprits(folder, program):
     """Return whom the findings on time of all recipes blame, and the overview."""
     write_profiles(simulate(program), folder)
     done = quick_run("llm_overview", folder)
-    shown = [one for part in done.partial.parts.values() for one in part.report.opportunities]
-    return {one.culprit: one for one in shown if one.culprit is not None}
+    shown = [
+        finding for part in done.partial.parts.values() for finding in part.report.opportunities
+    ]
+    return {finding.culprit: finding for finding in shown if finding.culprit is not None}
 
 
 def blamed_ranks(folder, program):
@@ -57,9 +59,13 @@ def test_a_rank_on_which_the_profiler_flushes(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", seeds(6, 1))
 def test_a_wait_behind_which_the_profiler_flushes(tmp_path, seed):
-    told = culprits(tmp_path, flushed(seed, rank=None, held_ns=200_000, wait=True))
+    by_culprit = culprits(tmp_path, flushed(seed, rank=None, held_ns=200_000, wait=True))
     # Where launches behind the wait come late by themselves, that is a few percent.
-    late = [told[name].gain.gain_pct for name in ("idle:host_sync", "host:late") if name in told]
+    late = [
+        by_culprit[name].gain.gain_pct
+        for name in ("idle:host_sync", "host:late")
+        if name in by_culprit
+    ]
     assert max(late, default=0.0) < 10
 
 

@@ -42,16 +42,16 @@ def judged_run(done):
         check_findings(part.report.findings, part.tables)
         _check_wall(part.tables["wall"], tables["wall"])
         tables |= {f"{recipe}/{name}": table for name, table in part.tables.items()}
-    told = all_findings(done, tables)
-    check_findings(told, tables)
+    findings = all_findings(done, tables)
+    check_findings(findings, tables)
     _check_idle(tables["opportunities"])
     return tables["opportunities"]
 
 
 def _check_wall(wall, whole):
     """Fail unless a recipe splits each GPU as the overview does, which adds up to its span."""
-    sums = [one.groupby([*GPU, "wall_class"])["time_ns"].sum() for one in (wall, whole)]
-    nonzero = [one[one > 0] for one in sums]
+    sums = [table.groupby([*GPU, "wall_class"])["time_ns"].sum() for table in (wall, whole)]
+    nonzero = [sums_ns[sums_ns > 0] for sums_ns in sums]
     assert nonzero[0].equals(nonzero[1])
     spans = wall.groupby(GPU)["span_ns"].agg(["min", "max"])
     assert (wall.groupby(GPU)["time_ns"].sum() == spans["min"]).all()
@@ -97,12 +97,12 @@ def test_real_traces(traces, name):
 def check_numbers(baseline, compared):
     """Fail unless every number of a comparison's findings is a field, as report.json has it."""
     done = quick_run("trace_diff", f"--baseline={baseline}", compared)
-    found = all_findings(done, run_tables(done))
-    assert found
-    for one in found:
-        assert list(not_plain(one)) == []
-        record = json.loads(json.dumps(finding_record(one)))
-        assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
+    findings = all_findings(done, run_tables(done))
+    assert findings
+    for finding in findings:
+        assert list(not_plain(finding)) == []
+        record = json.loads(json.dumps(finding_record(finding)))
+        assert unexplained_numbers(record) == [], (finding.rule, finding.title, finding.details)
 
 
 def test_numbers_of_a_comparison_of_the_demo(demo_set):
@@ -129,14 +129,14 @@ def test_real_reports(nsys, traces, tmp_path, stem):
 
 
 def test_how_slow_a_rank_is_reads_alike_in_all_recipes(baseline):
-    told = [
-        re.search(r"straggler: compute ([\d.]+ %) longer", one.title)
+    matches = [
+        re.search(r"straggler: compute ([\d.]+ %) longer", finding.title)
         for part in baseline.partial.parts.values()
-        for one in part.report.findings
+        for finding in part.report.findings
     ]
-    told = [match[1] for match in told if match]
-    assert len(told) == 3
-    assert len(set(told)) == 1
+    percents = [match[1] for match in matches if match]
+    assert len(percents) == 3
+    assert len(set(percents)) == 1
 
 
 @pytest.mark.parametrize("seed", seeds(12, 2))
@@ -149,8 +149,8 @@ def true_gain_pct(program, healed):
     """Return by how much a job is shorter without its fault, in percent."""
     spans = []
     for outcome in (simulate(program), simulate(healed)):
-        every = [one for rank in outcome.operations for one in rank]
-        spans.append(max(one.end for one in every) - min(one.start for one in every))
+        every = [op for rank in outcome.operations for op in rank]
+        spans.append(max(op.end for op in every) - min(op.start for op in every))
     return 100.0 * (spans[0] - spans[1]) / spans[0]
 
 
@@ -173,8 +173,8 @@ def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     truth = true_gain_pct(program, without_fault(program, "late_host"))
     # The rank is late, or its host is: both are what was planted.
     rank = seed % 4
-    told = (first["culprit"], first["rank"])
-    assert first["culprit"] == f"rank:{rank}" or told == ("host:late", rank)
+    named = (first["culprit"], first["rank"])
+    assert first["culprit"] == f"rank:{rank}" or named == ("host:late", rank)
     assert first["gain_pct"] == pytest.approx(truth, rel=0.25)
 
 
@@ -193,15 +193,15 @@ def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
 def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, seed):
     write_profiles(simulate(gpu_bound(ranks_n, steps_n, 100 + seed)), tmp_path)
     for recipe in ("step_budget", "tail_stats"):
-        found = quick(recipe, tmp_path)["findings"]
-        assert not found["culprit"].fillna("").str.startswith("rank:").any(), recipe
+        findings = quick(recipe, tmp_path)["findings"]
+        assert not findings["culprit"].fillna("").str.startswith("rank:").any(), recipe
 
 
 @pytest.mark.parametrize("seed", seeds(4, 1))
 def test_waits_for_a_slow_rank_are_its_opportunity_however_few(tmp_path, seed):
     write_profiles(simulate(slow_gpu(2, 2, seed, rank=seed % 2, gpu_pct=150)), tmp_path)
-    told = quick("tail_stats", tmp_path)["findings"]
-    assert told["title"].str.startswith("Waiting for unknown ranks").any()
+    findings = quick("tail_stats", tmp_path)["findings"]
+    assert findings["title"].str.startswith("Waiting for unknown ranks").any()
     rows = judged(tmp_path)
     assert rows.iloc[0]["culprit"] == f"rank:{seed % 2}"
     assert not rows["culprit"].fillna("").str.startswith("communicator:").any()
@@ -210,8 +210,13 @@ def test_waits_for_a_slow_rank_are_its_opportunity_however_few(tmp_path, seed):
 @pytest.mark.parametrize("seed", seeds(6, 1))
 def test_a_rank_that_is_3_percent_slower_is_named(tmp_path, seed):
     write_profiles(simulate(slow_gpu(4, 20, seed, rank=seed % 4, gpu_pct=103)), tmp_path)
-    told = [quick(name, tmp_path)["findings"] for name in ("step_budget", "tail_stats")]
-    blamed = {one for found in told for one in found["culprit"].dropna() if one.startswith("rank:")}
+    finding_tables = [quick(name, tmp_path)["findings"] for name in ("step_budget", "tail_stats")]
+    blamed = {
+        culprit
+        for findings in finding_tables
+        for culprit in findings["culprit"].dropna()
+        if culprit.startswith("rank:")
+    }
     assert blamed == {f"rank:{seed % 4}"}
 
 

@@ -149,8 +149,8 @@ def results(recipe: str, folder: Path, *options: str) -> dict[str, dict[str, lis
         frames["comparability"] = checks[~checks["check"].isin(OWN_CHECKS)]
     tables = {name: plain(frame) for name, frame in frames.items()}
     return {
-        name: {key: cells for key, cells in one.items() if key not in OWN_FACTS.get(name, ())}
-        for name, one in tables.items()
+        name: {key: cells for key, cells in table.items() if key not in OWN_FACTS.get(name, ())}
+        for name, table in tables.items()
     }
 
 
@@ -222,20 +222,20 @@ def test_what_versions_write_in_ways_of_their_own_is_in_the_expected_tables(expe
     assert hotspots["memory"]["rank"]
     assert hotspots["gpu_metrics"]["rank"]
     # g3 of both ranks, by the range in which it was captured.
-    phases = {one["phase"]: one["gpu_ns"] for one in by_row(expected(PHASES, "plain")["phases"])}
+    phases = {row["phase"]: row["gpu_ns"] for row in by_row(expected(PHASES, "plain")["phases"])}
     assert phases["prefill"] == 2
     parts = by_row(expected(PHASES, "plain")["attribution"])
-    assert [one["gpu_ns"] for one in parts if one["part"] == "graph_capture"] == [1, 1]
+    assert [row["gpu_ns"] for row in parts if row["part"] == "graph_capture"] == [1, 1]
 
 
 @pytest.mark.parametrize(("recipe", "version", "kind", "options"), CASES)
 def test_every_version_and_kind_gives_the_same_tables(
     exports, expected, recipe, version, kind, options
 ):
-    found = results(recipe, exports[version, kind], *OPTIONS[options])
+    tables = results(recipe, exports[version, kind], *OPTIONS[options])
     same = expected(recipe, options)
-    assert found.keys() == same.keys()
-    for name, table in found.items():
+    assert tables.keys() == same.keys()
+    for name, table in tables.items():
         assert table == same[name], name
 
 
@@ -270,7 +270,7 @@ def test_a_graph_counts_once_or_is_known_to_be_hidden(tmp_path, version, mode):
     report.graph_launch([("g1", 10, 13), ("g2", 14, 20)], launch=(1, 5), mode=mode)
     report.kernel("k", start_ns=30, duration_ns=2, launch=(6, 7))
     tables = quick("llm_hotspots", report.write_sqlite(tmp_path / "r.sqlite"))
-    covered = {one["op"]: one for one in by_row(plain(tables["coverage"]))}
+    covered = {row["op"]: row for row in by_row(plain(tables["coverage"]))}
     graph, kernel = covered["graph"], covered["kernel"]
     (busy_ns,) = tables["devices"]["busy_ns"]
     if mode == "node":
@@ -286,12 +286,12 @@ def test_a_graph_counts_once_or_is_known_to_be_hidden(tmp_path, version, mode):
 
 def test_runs_of_the_oldest_and_the_newest_version_compare_as_equal(exports):
     tables = quick("trace_diff", exports[OLDEST, "parquet"], exports[NEWEST, "sqlite_lazy"])
-    checks = {one["check"]: one for one in by_row(plain(tables["comparability"]))}
+    checks = {row["check"]: row for row in by_row(plain(tables["comparability"]))}
     assert (checks["export schema"]["baseline"], checks["export schema"]["input"]) == (
         OLDEST,
         NEWEST,
     )
-    assert {name for name, one in checks.items() if one["status"] != "same"} <= OWN_CHECKS
+    assert {name for name, check in checks.items() if check["status"] != "same"} <= OWN_CHECKS
     assert set(tables["kernels"]["change_ns"]) == {0}
     assert set(tables["metrics"]["change"].dropna()) == {0.0}
 
@@ -330,7 +330,7 @@ def test_a_newer_schema_gives_the_same_tables(newer, expected, recipe):
 @pytest.mark.parametrize("recipe", nightly_but(RECIPES, ("llm_hotspots", "trace_diff")))
 def test_a_newer_schema_is_read_with_a_note(tmp_path, newer, recipe):
     sides = [newer, newer] if load_manifest(recipe).sided else [newer]
-    found = run("--input", *sides, "--output", tmp_path / "out", recipe=recipe)
-    assert (found.code, found.errors) == (0, [])
-    assert [line for line in found.said if "4.1.0" in line]
-    assert {one["schema_version"] for one in rows(tmp_path / "out", "files")} == {"4.1.0"}
+    ended = run("--input", *sides, "--output", tmp_path / "out", recipe=recipe)
+    assert (ended.code, ended.errors) == (0, [])
+    assert [line for line in ended.said if "4.1.0" in line]
+    assert {row["schema_version"] for row in rows(tmp_path / "out", "files")} == {"4.1.0"}

@@ -67,7 +67,7 @@ def test_more_than_wheels_ever_have_is_refused_before_anything_is_written(tmp_pa
 
 def test_more_files_than_there_are_wheels_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(wheelhouse, "_MOST_MEMBERS", 2)
-    path = archive(tmp_path, *(member(f"{one}.whl") for one in range(3)))
+    path = archive(tmp_path, *(member(f"{number}.whl") for number in range(3)))
     assert "refused, it holds more than" in refused(path, tmp_path)
 
 

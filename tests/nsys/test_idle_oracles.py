@@ -95,11 +95,13 @@ def gpu_gaps(nsys, path):
     done = run([nsys, *words, path], path.parent)
     assert done.returncode == 0, done.stdout
     text = done.stdout[done.stdout.index("Row#") :]
-    found = defaultdict(list)
+    by_device = defaultdict(list)
     for row in csv.DictReader(io.StringIO(text)):
         if row["Duration (ns)"]:
-            found[int(row["Device ID"])].append((int(row["Start (ns)"]), int(row["Duration (ns)"])))
-    return found
+            by_device[int(row["Device ID"])].append(
+                (int(row["Start (ns)"]), int(row["Duration (ns)"]))
+            )
+    return by_device
 
 
 @pytest.mark.nsys
@@ -124,10 +126,10 @@ def test_gaps_are_those_of_nvidia_s_own_report(nsys, exported, ours, name):
 @pytest.mark.parametrize("name", nightly_but(GAPS, IN_CI))
 def test_gaps_are_those_measured_before(ours, name):
     names = "device_id gaps_n idle_ns overhead_ns"
-    found = {
+    sums = {
         device: (n, idle + over) for device, n, idle, over in rows(ours(name)["devices"], names)
     }
-    assert found == GAPS[name]
+    assert sums == GAPS[name]
 
 
 @pytest.mark.nsys
@@ -137,11 +139,13 @@ def test_what_a_trace_is_made_of_adds_up(ours, name):
     for device in tables["devices"].to_dict("records"):
         parts = device["busy_ns"] + device["overhead_ns"] + device["idle_ns"]
         assert parts == device["window_ns"]
-        own = tables["rank_causes"]
-        own = own[(own["rank"] == device["rank"]) & (own["device_id"] == device["device_id"])]
-        assert own["idle_ns"].sum() == device["idle_ns"]
-        assert own["overhead_ns"].sum() == device["overhead_ns"]
-        assert own["gaps_n"].sum() == device["gaps_n"]
+        causes = tables["rank_causes"]
+        causes = causes[
+            (causes["rank"] == device["rank"]) & (causes["device_id"] == device["device_id"])
+        ]
+        assert causes["idle_ns"].sum() == device["idle_ns"]
+        assert causes["overhead_ns"].sum() == device["overhead_ns"]
+        assert causes["gaps_n"].sum() == device["gaps_n"]
         parts = tables["idle_map"]
         parts = parts[(parts["rank"] == device["rank"])]
         assert parts["idle_ns"].sum() == device["idle_ns"]
@@ -159,11 +163,11 @@ def test_the_plain_rule_gives_the_survey_s_figures_and_ours_splits_them(exported
     assert sum(plain.values()) == first["idle_ns"] + first["overhead_ns"]
     causes = ours(name)["rank_causes"]
     causes = causes[(causes["rank"] == first["rank"]) & (causes["device_id"] == 0)]
-    found = causes.groupby("cause")["idle_ns"].sum()
+    idle_by_cause = causes.groupby("cause")["idle_ns"].sum()
     # What has no launch has none under any rule; what was launched before the gap is latency
     # there, and queued, or time in a call that still ran, here.
-    assert found.get("no_api", 0) == plain.get("no_api", 0)
-    assert 0 < found["queued"] <= plain["launch_latency"]
+    assert idle_by_cause.get("no_api", 0) == plain.get("no_api", 0)
+    assert 0 < idle_by_cause["queued"] <= plain["launch_latency"]
 
 
 @pytest.mark.nsys
@@ -173,17 +177,19 @@ def test_time_on_a_core_is_that_of_the_recorded_switches(exported, ours, name):
     with sqlite3.connect(exported[name]) as database:
         query = "select start, isSchedIn, globalTid & 0xffffff from SCHED_EVENTS order by start"
         switches = database.execute(query).fetchall()
-    found = []
+    on_core_ns = []
     for gap in gaps.to_dict("records"):
         # From the last switch before the gap on, each state lasts until the next one.
-        own = [(at, on) for at, on, tid in switches if tid == gap["tid"]]
-        last = [on for at, on in own if at <= gap["start_ns"]][-1]
-        inside = [one for one in own if gap["start_ns"] < one[0] < gap["end_ns"]]
+        thread_switches = [(at, on) for at, on, tid in switches if tid == gap["tid"]]
+        last = [on for at, on in thread_switches if at <= gap["start_ns"]][-1]
+        inside = [
+            switch for switch in thread_switches if gap["start_ns"] < switch[0] < gap["end_ns"]
+        ]
         edges = [(gap["start_ns"], last), *inside, (gap["end_ns"], 0)]
-        found.append(sum((b - a) * on for (a, on), (b, _) in pairwise(edges)))
-    assert gaps["on_core_ns"].tolist() == found
+        on_core_ns.append(sum((b - a) * on for (a, on), (b, _) in pairwise(edges)))
+    assert gaps["on_core_ns"].tolist() == on_core_ns
     # One polls all the time, the other waits for its copies.
-    assert (sum(found) == gaps["duration_ns"].sum()) == (name == "streamed")
+    assert (sum(on_core_ns) == gaps["duration_ns"].sum()) == (name == "streamed")
 
 
 def plain_rule(path, device):

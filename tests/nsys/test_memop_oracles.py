@@ -47,17 +47,17 @@ ROUNDING = 0.05 + 1e-9
 def exports(nsys, traces, tmp_path_factory) -> dict[str, Path]:
     """Every real trace as a SQLite export that may be written beside."""
     folder = tmp_path_factory.mktemp("exports")
-    found = {}
+    copied = {}
     for number, name in enumerate([*ONE_PROCESS, *TWO_PROCESSES]):
-        found[name] = folder / f"{number}.sqlite"
+        copied[name] = folder / f"{number}.sqlite"
         if name in A100:
             report = folder / f"{number}.nsys-rep"
             shutil.copyfile(traces / "a100_vector_add" / f"{name}.nsys-rep", report)
             command = [nsys, "export", "--type", "sqlite", "--lazy", "false", report]
             assert run(command, folder).returncode == 0
         else:
-            shutil.copyfile(traces / f"{name}.sqlite", found[name])
-    return found
+            shutil.copyfile(traces / f"{name}.sqlite", copied[name])
+    return copied
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +80,16 @@ def test_times_and_sizes_equal_nsys_stats(nsys, exports, ours, trace, tmp_path):
         for what in ("time", "size")
     )
     tables = ours(trace)
-    mine = tables["all_memops"].set_index("kind").rename(index=WORDS)
-    assert mine.index.is_unique
-    assert sorted(mine.index) == sorted(times.index) == sorted(sizes.index)
-    times, sizes = times.loc[mine.index], sizes.loc[mine.index]
+    memops = tables["all_memops"].set_index("kind").rename(index=WORDS)
+    assert memops.index.is_unique
+    assert sorted(memops.index) == sorted(times.index) == sorted(sizes.index)
+    times, sizes = times.loc[memops.index], sizes.loc[memops.index]
     for name, theirs in (("total_ns", "Total Time"), ("min_ns", "Min"), ("max_ns", "Max")):
-        assert mine[name].tolist() == times[f"{theirs} (ns)"].tolist()
-    assert mine["ops_n"].tolist() == times["Count"].tolist() == sizes["Count"].tolist()
-    assert np.abs(mine["p50_ns"] - times["Med (ns)"]).max() <= ROUNDING
+        assert memops[name].tolist() == times[f"{theirs} (ns)"].tolist()
+    assert memops["ops_n"].tolist() == times["Count"].tolist() == sizes["Count"].tolist()
+    assert np.abs(memops["p50_ns"] - times["Med (ns)"]).max() <= ROUNDING
     for name, theirs in (("size", "Total"), ("min", "Min"), ("max", "Max"), ("median", "Med")):
-        assert mine[f"{name}_bytes"].tolist() == sizes[f"{theirs} (B)"].tolist()
+        assert memops[f"{name}_bytes"].tolist() == sizes[f"{theirs} (B)"].tolist()
     # Each rank's rows add up to the same.
     sums = tables["memops"].groupby("kind")[["total_ns", "size_bytes", "ops_n"]].sum()
     assert sums["total_ns"].rename(index=WORDS).to_dict() == times["Total Time (ns)"].to_dict()
@@ -110,15 +110,15 @@ def found_by_nsys(nsys: str, rule: str, export: Path, folder: Path) -> pd.DataFr
 def test_blocking_copies_are_those_of_nsys_analyze(nsys, exports, ours, trace, rule, tmp_path):
     theirs = found_by_nsys(nsys, rule, exports[trace], tmp_path)
     blocking = ours(trace)["blocking_memops"]
-    mine = blocking[blocking["rule"] == rule]
+    flagged = blocking[blocking["rule"] == rule]
     # No driver calls are in these traces; ours count them too.
-    assert mine["api"].str.startswith("cuda").all()
-    assert mine["ops_n"].sum() == len(theirs)
-    assert mine["total_ns"].sum() == theirs["Duration (ns)"].sum()
-    assert mine["max_ns"].max() == theirs["Duration (ns)"].max() or theirs.empty
+    assert flagged["api"].str.startswith("cuda").all()
+    assert flagged["ops_n"].sum() == len(theirs)
+    assert flagged["total_ns"].sum() == theirs["Duration (ns)"].sum()
+    assert flagged["max_ns"].max() == theirs["Duration (ns)"].max() or theirs.empty
     if not theirs.empty:
         longest = theirs.sort_values(["Duration (ns)", "Start (ns)"], ascending=[False, True])
-        row = mine.loc[mine["max_ns"].idxmax()]
+        row = flagged.loc[flagged["max_ns"].idxmax()]
         assert row["window_start_ns"] == longest["Start (ns)"].iloc[0]
 
 

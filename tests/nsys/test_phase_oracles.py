@@ -75,8 +75,8 @@ def stats(nsys, report, path, first):
     words = [nsys, "stats", "--report", report, "--format", "csv", "--quiet", path]
     done = run(words, path.parent)
     assert done.returncode == 0, done.stdout
-    found = pd.read_csv(io.StringIO(done.stdout[done.stdout.index(first) :]))
-    return found.dropna(how="all")
+    table = pd.read_csv(io.StringIO(done.stdout[done.stdout.index(first) :]))
+    return table.dropna(how="all")
 
 
 def named(frame, column, kind="push_pop"):
@@ -114,7 +114,7 @@ def nested(path, name):
             key
             for _, ops in plain_ranges.read(path).values()
             for op in ops
-            for key, n in Counter(one.key[2] for one in op.around).items()
+            for key, n in Counter(outer.key[2] for outer in op.around).items()
             if n > 1
         }
     return name in _NESTED[path]
@@ -129,10 +129,10 @@ def test_ranges_are_as_many_and_as_long_as_nvidia_says(nsys, exported, ours, nam
     keys = [normalize_range(str(text)) for text in theirs["Range"]]
     groups = theirs.groupby(keys)
     ranges = ours(name)["ranges"]
-    found = named(ranges, "instances_n")
+    counts = named(ranges, "instances_n")
     # NVIDIA leaves out nothing; a range that ends where it starts is none of ours.
     empty_n = int(ours(name)["marks"]["empty_n"].sum())
-    assert groups["Instances"].sum().sum() == sum(found.values()) + empty_n
+    assert groups["Instances"].sum().sum() == sum(counts.values()) + empty_n
     wall = named(ranges, "wall_ns")
     theirs_ns = groups["Total Time (ns)"].sum().to_dict()
     assert all(wall[key] <= theirs_ns[key] for key in wall)
@@ -159,10 +159,10 @@ def test_kernels_of_ranges_are_those_of_nvidia(nsys, exported, ours, name):
 
 
 def test_spans_are_those_of_nvidia_s_recipe(ours):
-    found = Counter()
+    spans = Counter()
     for name in ("before0", "before1"):
-        found.update(named(ours(name)["ranges"], "span_ns"))
-    assert {name: found[name] for name in PROJECTED_NS} == PROJECTED_NS
+        spans.update(named(ours(name)["ranges"], "span_ns"))
+    assert {name: spans[name] for name in PROJECTED_NS} == PROJECTED_NS
 
 
 @pytest.mark.parametrize("mode", nightly_but(["none", "concurrent", "dask-futures"], ["none"]))

@@ -17,7 +17,7 @@ def columns(seed):
         "rank": random.integers(0, 3, 40),
         "name": text.tolist(),
         "object": text.astype(object),
-        "host": [None if one == "ab" else one for one in text.tolist()],
+        "host": [None if host == "ab" else host for host in text.tolist()],
         "total_ns": random.integers(0, 4, 40) * 2**60,
         "mean_ns": random.choice([0.0, -0.0, 1.5, np.nan], 40),
         "start_ns": nullable(random.choice([NULL_INT, 2**53, 2**53 + 1], 40)),

@@ -116,7 +116,7 @@ def test_values_and_nulls_come_back_exactly(tmp_path):
 
 
 def test_pandas_restores_types_from_the_record_that_it_would_have_written(tmp_path):
-    optional = [Column(f"{one.name}_2", one.dtype, "X.", True) for one in TABLE.columns]
+    optional = [Column(f"{column.name}_2", column.dtype, "X.", True) for column in TABLE.columns]
     table = TableWrite("kernels", "one kernel", (*TABLE.columns, *optional))
     cells = {column.name: CELLS[column.name.removesuffix("_2")] for column in table.columns}
     for rows_n in (0, 1, 2):

@@ -60,9 +60,9 @@ def test_a_class_has_one_row_or_one_for_each_detail_and_all_add_up_to_the_span()
 
 def test_details_of_a_recipe_take_the_place_of_their_class():
     causes = {"idle": {"host_no_cuda": 200, "queued": 50, "alloc": 0}}
-    told = parts(table_of({(KEY, 0): causes}))
-    assert told[-2:] == [("idle", "host_no_cuda", 200), ("idle", "queued", 50)]
-    assert len(told) == 8
+    listed = parts(table_of({(KEY, 0): causes}))
+    assert listed[-2:] == [("idle", "host_no_cuda", 200), ("idle", "queued", 50)]
+    assert len(listed) == 8
 
 
 def test_details_that_do_not_add_up_to_their_class_are_refused():
@@ -70,19 +70,19 @@ def test_details_that_do_not_add_up_to_their_class_are_refused():
         table_of({(KEY, 0): {"idle": {"host_no_cuda": 200, "queued": 49}}})
 
 
-def line_of(*told, covered=(), gpus=("rank0",)):
+def line_of(*details, covered=(), gpus=("rank0",)):
     """Return the line of GPUs of 1000 ns: (class, detail, ns) of each."""
     some = [
         {"wall_class": name, "detail": detail, "time_ns": ns, "span_ns": 1000, "file": file}
         for file in gpus
-        for name, detail, ns in told
+        for name, detail, ns in details
     ]
     tables = {"wall": frame_of("wall", some), "coverage": frame_of("coverage", covered)}
     return wall_lines(tables)[0]
 
 
 @pytest.mark.parametrize(
-    ("some", "told"),
+    ("some", "expected"),
     [
         (
             [("compute", "gemm", 700), ("communication", None, 200), ("idle", None, 100)],
@@ -132,8 +132,8 @@ def line_of(*told, covered=(), gpus=("rank0",)):
         ),
     ],
 )
-def test_the_largest_group_bounds_the_run(some, told):
-    assert line_of(*some).bound.text == told
+def test_the_largest_group_bounds_the_run(some, expected):
+    assert line_of(*some).bound.text == expected
 
 
 def test_time_in_which_graphs_ran_that_are_not_recorded_is_not_known():

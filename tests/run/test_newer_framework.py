@@ -258,7 +258,7 @@ def under(
 
 
 def test_a_stand_in_is_there_for_each_release_that_is_said_to_be_tested():
-    assert {one.release for one in frameworks()} <= RELEASES.keys()
+    assert {framework.release for framework in frameworks()} <= RELEASES.keys()
 
 
 @pytest.mark.parametrize(("recipe", "release", "mode"), nightly_but(CASES, IN_CI))

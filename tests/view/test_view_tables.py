@@ -351,8 +351,8 @@ def test_instants_are_shown_so_that_they_can_be_found_again():
 def test_columns_that_differ_in_their_unit_alone_are_told_apart():
     units = {"cause": None, "cause_ns": "ns", "peak_ns": "ns", "peak_bytes": "bytes", "n": "count"}
     fields = {name: Field(name, unit, "", True) for name, unit in units.items()}
-    told = ["cause", "cause time", "peak time", "peak size", "n"]
-    assert headings(fields, list(units)) == told
+    expected = ["cause", "cause time", "peak time", "peak size", "n"]
+    assert headings(fields, list(units)) == expected
     # Alone each says enough.
     assert headings(fields, ["cause_ns", "peak_bytes"]) == ["cause", "peak"]
 

@@ -21,8 +21,10 @@ def idle_of_gaps(path, row):
     """Return the idle time that idle_gaps finds on a device between two instants."""
     window = f"--filter-time={row['start_ns']}ns/{row['end_ns']}ns"
     devices = quick("idle_gaps", path, window)["devices"]
-    own = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
-    return int(own["idle_ns"].iloc[0])
+    device_rows = devices[
+        (devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])
+    ]
+    return int(device_rows["idle_ns"].iloc[0])
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -30,10 +32,10 @@ def test_everything_adds_up_on_real_traces(traces, name):
     tables = quick("step_budget", traces / name)
     check_identities(tables)
     devices = tables["device_steps"]
-    for _, own in devices.groupby(["rank", "device_id"]):
-        first, last = own.iloc[0], own.iloc[-1]
+    for _, device_rows in devices.groupby(["rank", "device_id"]):
+        first, last = device_rows.iloc[0], device_rows.iloc[-1]
         run = {**first.to_dict(), "end_ns": int(last["end_ns"])}
-        assert int(own["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
+        assert int(device_rows["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
 
 
 @pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "h100_mfu_ranks/after"])

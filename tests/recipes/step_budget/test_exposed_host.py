@@ -60,9 +60,9 @@ def late_in_turns(host=1.0, steps_n=8, seed=0):
 
 
 def shown(tables):
-    told = ranked(findings(tables))
-    check_findings(told, tables)
-    return {one.rule: one for one in told if one.kind == "performance"}
+    listed = ranked(findings(tables))
+    check_findings(listed, tables)
+    return {finding.rule: finding for finding in listed if finding.kind == "performance"}
 
 
 @pytest.mark.parametrize("ranks_n", [1, 2])
@@ -70,11 +70,11 @@ def shown(tables):
 def test_host_work_that_a_wait_exposes_is_part_of_the_wait(tmp_path, seed, ranks_n):
     program = exposing(ranks_n, seed=seed)
     outcome, tables = budget(tmp_path, program)
-    told = shown(tables)
-    assert told["path_waits"].name == WAIT
-    assert OF_HOST.isdisjoint(told)
+    by_rule = shown(tables)
+    assert by_rule["path_waits"].name == WAIT
+    assert OF_HOST.isdisjoint(by_rule)
     gained_ns = outcome.wall_ns - simulate(changes.without_fault(program, "sync")).wall_ns
-    assert 0.8 * gained_ns <= told["path_waits"].gain.gain_ns <= 1.25 * gained_ns
+    assert 0.8 * gained_ns <= by_rule["path_waits"].gain.gain_ns <= 1.25 * gained_ns
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -104,9 +104,9 @@ def test_host_work_gains_no_more_than_is_said_where_ranks_are_late_in_turns(tmp_
 def test_a_host_that_is_late_without_the_wait_too_is_a_finding_of_its_own(tmp_path, seed):
     program = late_anyway(seed=seed)
     outcome, tables = budget(tmp_path, program)
-    told = shown(tables)
-    assert told["path_waits"].name == WAIT
-    assert "path_host_work" in told
+    by_rule = shown(tables)
+    assert by_rule["path_waits"].name == WAIT
+    assert "path_host_work" in by_rule
     # Without its wait the host is late still, and with a fast host the wait costs nothing more.
     healed = simulate(changes.without_fault(program, "sync"))
     fast = simulate(changes.with_fast_host(program))
@@ -129,8 +129,8 @@ def test_the_overview_has_one_opportunity_for_one_idle_time_and_two_for_two(tmp_
 @pytest.mark.traces
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_one_idle_time_of_a_real_trace_is_one_finding(traces, run):
-    told = shown(quick("step_budget", traces / "h100_mfu_ranks" / run))
-    assert told["path_waits"].name == "cudaStreamSynchronize"
-    assert OF_HOST.isdisjoint(told)
+    by_rule = shown(quick("step_budget", traces / "h100_mfu_ranks" / run))
+    assert by_rule["path_waits"].name == "cudaStreamSynchronize"
+    assert OF_HOST.isdisjoint(by_rule)
     culprits = quick("llm_overview", traces / "h100_mfu_ranks" / run)["opportunities"]["culprit"]
     assert "host:late" not in set(culprits)

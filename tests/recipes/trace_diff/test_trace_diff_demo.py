@@ -63,8 +63,8 @@ def test_planted_copies_and_fills_are_counted(demo, tables):
     planted, ranks_n = demo.planted, len(demo.baseline)
     rows = tables["memops"].set_index("kind")
     for kind, numbers in (("DtoD", planted.device_copies), ("memset", planted.memsets)):
-        found = rows.loc[kind, ["baseline_operations_n", "input_operations_n"]].tolist()
-        assert found == [ranks_n * n for n in numbers]
+        counts = rows.loc[kind, ["baseline_operations_n", "input_operations_n"]].tolist()
+        assert counts == [ranks_n * n for n in numbers]
 
 
 def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
@@ -85,7 +85,7 @@ def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, 
     assert answer.startswith("OTHER WORK  ")
     assert "Problem sizes changed: " in answer
     # Tables are written all the same; only sentences of effect are withheld.
-    assert not [one for one in report["findings"] if one["kind"] == "performance"]
+    assert not [finding for finding in report["findings"] if finding["kind"] == "performance"]
     assert demo.planted.longer_kernel not in answer
 
 
@@ -94,7 +94,7 @@ def results(demo, words):
     given = {"input": [str(path) for path in demo.after], "baseline": words[1:]}
     options = resolved_options(load_manifest(RECIPE), given)
     inputs, _ = expand_sides(entries_by_side(options))
-    return options, [map_profiles([one], recipe=RECIPE, options=options) for one in inputs]
+    return options, [map_profiles([profile], recipe=RECIPE, options=options) for profile in inputs]
 
 
 def made(results, order):
@@ -112,10 +112,10 @@ def test_the_order_of_merging_changes_nothing(results):
 
 def test_merging_is_associative_and_has_an_identity(results):
     _, parts = results
-    one, two, three, four = (parts[at].partial for at in (0, 5, 2, 7))
+    first, two, three, four = (parts[at].partial for at in (0, 5, 2, 7))
     merge = ANALYSIS.merge
-    left = merge([merge([merge([one, two]), ANALYSIS.partial()]), merge([three, four])])
-    right = merge([one, merge([merge([four, two]), three])])
+    left = merge([merge([merge([first, two]), ANALYSIS.partial()]), merge([three, four])])
+    right = merge([first, merge([merge([four, two]), three])])
     assert left.sides.keys() == right.sides.keys() == {"baseline", "input"}
     for side, part in left.sides.items():
         other = right.sides[side]
