@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nsys_llm.manifest.what_if import COPIES as COPIES_FREE
+from nsys_llm.manifest.what_if import RANK
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
@@ -27,9 +29,11 @@ from .replays import (
     Exposed,
     exposed_host,
     exposed_words,
+    limit_words,
     replay_words,
     replayed,
     step_unit,
+    steps_in,
 )
 from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
 
@@ -93,6 +97,8 @@ class Lever:
 _WAITED: Final = "waited"
 #: What a host that launches earlier shortens: ranks wait for each other less, too.
 _HELD_UP: Final = (IDLE, COMMUNICATION)
+#: What a rank that is earlier shortens on its GPU.
+_LATENESS: Final = (COMPUTE, COPIES, IDLE)
 LEVERS: Final = (
     Lever("path_host_work", "class", ("host_no_cuda",), _HELD_UP, "range", "kernel"),
     Lever("path_launch_calls", "class", ("launch_api",), _HELD_UP, "api"),
@@ -207,18 +213,21 @@ def _gain(
     waited = {COMMUNICATION: _WAITED} if IDLE in wall_classes else {}
     most_ns = sum(gpu.times_ns.get(waited.get(name, name), 0) for name in wall_classes)
 
+    has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
+    # Without steps the run is one.
+    steps_n = steps_in(gpu.span_ns, tables) if has_steps else n
+
     def won_ns(step_ns: float) -> int:
-        return max(min(round(step_ns * n), most_ns), 0)
+        return max(min(round(step_ns * steps_n), most_ns), 0)
 
     gain_ns, is_bound, beside_pct = won_ns(row["path_ns"]), bool(row["is_bound"]), None
     basis = "path"
-    if replay is not None and is_bound and round(replay["gain_ns"] * n) <= gain_ns:
+    if replay is not None and is_bound and round(replay["gain_ns"] * steps_n) <= gain_ns:
         beside_pct = 100.0 * won_ns(replay["gain_ns"]) / gpu.span_ns if gpu.span_ns else None
     elif replay is not None:
         gain_ns, is_bound, basis = won_ns(replay["gain_ns"]), False, "replay"
     worst_ns = int(tables["job_steps"]["wall_ns"].max())
-    has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
-    # Without steps the run is one: there is no rare slow one among them.
+    # Of a run that is one step there is no rare slow one.
     rare = has_steps and worst_ns > 0 and gain_ns > 0
     return Gain(
         gain_ns=gain_ns,
@@ -226,26 +235,19 @@ def _gain(
         wall_classes=wall_classes,
         basis=basis,
         is_bound=is_bound,
-        steps_n=_steps_in(gpu.span_ns, tables) if has_steps else None,
+        steps_n=steps_n if has_steps else None,
         step_unit=step_unit(tables),
         tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
         replayed_pct=beside_pct,
     )
 
 
-def _steps_in(span_ns: int, tables: Tables) -> float | None:
-    """Return how many mean steps a span is as long as, so that shares of both are the same."""
-    steps = tables["job_steps"]
-    mean_ns = float(steps.loc[steps["mark"] == "", "wall_ns"].mean())
-    return span_ns / mean_ns if mean_ns > 0 else None
-
-
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     replay = replayed(tables, lever.replay.format(name=row["name"]))
-    drawn_on = lever.wall_classes + (lever.replayed_classes if replay is not None else ())
-    gain = _gain(row, gpu, drawn_on, tables, n, replay)
+    gain = _gain(row, gpu, _drawn_on(lever, replay), tables, n, replay)
     named, unit = lever.change == "wait", step_unit(tables)
     words, of_replay = replay_words(replay, unit)
+    limit, limit_numbers = limit_words(gain, row, replay, tables)
     most, of_most = _most(tables, lever.about, "path_ns", "Most of it")
     beside, of_beside = _most(
         tables, lever.beside, "worst_ns", f"Most of a single {unit}'s path is taken by the kernels"
@@ -254,8 +256,9 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
     return RULES[lever.rule].finding(
         gain=gain,
         fields={"name": quoted(row["name"]), "unit": unit},
-        details=_details(row, unit) + (_BEHIND if named else "") + words + most + beside,
+        details=_details(row, unit) + (_BEHIND if named else "") + words + limit + most + beside,
         evidence=evidence + of_replay + of_most + of_beside,
+        numbers=limit_numbers,
         culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
         rank=gpu.rank,
@@ -264,6 +267,32 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
         window_ns=_window(tables, gpu, row["worst_step"]),
         impact_ns=round(row["path_ns"] * n),
     )
+
+
+def _drawn_on(lever: Lever, replay: Record | None) -> tuple[str, ...]:
+    return lever.wall_classes + (lever.replayed_classes if replay is not None else ())
+
+
+def fix_gain(tables: Tables, replay: Record) -> Gain:
+    """Return what a fix that is replayed gains on a GPU, as the finding on it has it.
+
+    Args:
+        tables: All tables of the run; there is a step that counts.
+        replay: Row of what_if, with a gain.
+    """
+    rows, what = records(tables["ceilings"]), replay["what"]
+    file, change, drawn_on = _critical_file(tables, rows), "", _HELD_UP
+    lever = next((lever for lever in LEVERS if lever.replay.startswith(what)), None)
+    if what == RANK:
+        file, change, drawn_on = replay["name"], "straggler", _LATENESS
+    elif lever is not None:
+        change, drawn_on = lever.change, _drawn_on(lever, replay)
+    name = "copy" if what == COPIES_FREE else replay["name"]
+    # A fix without such a row is an estimate alone.
+    estimate = {"path_ns": replay["gain_ns"], "is_bound": False, "worst_ns": 0}
+    row = next((row for row in rows if (row["change"], row["name"]) == (change, name)), estimate)
+    n = int((tables["job_steps"]["mark"] == "").sum())
+    return _gain(row, _gpu(tables, file), drawn_on, tables, n, replay)
 
 
 def _most(
@@ -305,14 +334,16 @@ def _late(rows: Sequence[Record]) -> list[Record]:
 def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     gpu = _gpu(tables, row["name"])
     replay = replayed(tables, f"rank:{row['name']}")
-    gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n, replay)
+    gain = _gain(row, gpu, _LATENESS, tables, n, replay)
     unit = step_unit(tables)
     reported, cell = replay_words(replay, unit)
+    limit, limit_numbers = limit_words(gain, row, replay, tables)
     return RULES["path_straggler"].finding(
         gain=gain,
         fields={"rank": gpu.rank, "unit": unit},
-        details=_details(row, unit, _LATER) + reported,
+        details=_details(row, unit, _LATER) + reported + limit,
         evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns", "certain_pct")) + cell,
+        numbers=limit_numbers,
         culprit=f"rank:{gpu.rank}",
         ranks=(gpu.rank,),
         rank=gpu.rank,
