@@ -95,7 +95,8 @@ def _exposed_communication(
     if coupled and most != gpu:
         waits = (
             f"Rank {numbers.count('waiting_rank', most[0])} has "
-            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of it: the excess is waiting."
+            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of exposed communication: the "
+            "difference is time in which it waits for other ranks."
         )
     yield RULES["exposed_communication"].finding(
         gain=gain,

@@ -33,6 +33,7 @@ from .replays import (
     replay_words,
     replayed,
     step_unit,
+    steps_gained,
     steps_in,
 )
 from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
@@ -215,7 +216,7 @@ def _gain(
 
     has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
     # Without steps the run is one.
-    steps_n = steps_in(gpu.span_ns, tables) if has_steps else n
+    steps_n = steps_gained(gpu.span_ns, tables) if has_steps else n
 
     def won_ns(step_ns: float) -> int:
         return max(min(round(step_ns * steps_n), most_ns), 0)
@@ -235,7 +236,7 @@ def _gain(
         wall_classes=wall_classes,
         basis=basis,
         is_bound=is_bound,
-        steps_n=steps_n if has_steps else None,
+        steps_n=steps_in(gpu.span_ns, tables) if has_steps else None,
         step_unit=step_unit(tables),
         tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
         replayed_pct=beside_pct,
@@ -281,7 +282,8 @@ def fix_gain(tables: Tables, replay: Record) -> Gain:
         replay: Row of what_if, with a gain.
     """
     rows, what = records(tables["ceilings"]), replay["what"]
-    file, change, drawn_on = _critical_file(tables, rows), "", _HELD_UP
+    file, change = _critical_file(tables, rows), ""
+    drawn_on: tuple[str, ...] = _HELD_UP
     lever = next((lever for lever in LEVERS if lever.replay.startswith(what)), None)
     if what == RANK:
         file, change, drawn_on = replay["name"], "straggler", _LATENESS

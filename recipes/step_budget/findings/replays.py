@@ -50,16 +50,27 @@ def replay_words(row: Record | None, unit: str) -> tuple[str, tuple[Evidence, ..
 
 
 def steps_in(span_ns: int, tables: Tables) -> float:
+    """Return how many mean steps a span is as long as, so that shares of both are the same."""
+    steps_n, whole_ns = _counted(tables)
+    return span_ns * steps_n / whole_ns if whole_ns else float(steps_n)
+
+
+def steps_gained(span_ns: int, tables: Tables) -> float:
     """Return how many steps of a GPU's span a gain is of.
 
     Those that count; where they fill the span but for steps that its ends cut, these in proportion,
     too, so that a gain is the same share of the span as of a step.
     """
+    steps_n, _ = _counted(tables)
+    fitting_n = steps_in(span_ns, tables)
+    return fitting_n if 0 <= fitting_n - steps_n < _CUT_STEPS else float(steps_n)
+
+
+def _counted(tables: Tables) -> tuple[int, int]:
+    """Return the number of steps that count, and their time."""
     steps = tables["job_steps"]
     counted_ns = steps.loc[steps["mark"] == "", "wall_ns"]
-    steps_n, whole_ns = len(counted_ns), int(counted_ns.sum())
-    filled = abs(span_ns - whole_ns) * steps_n < _CUT_STEPS * whole_ns
-    return span_ns * steps_n / whole_ns if filled else float(steps_n)
+    return len(counted_ns), int(counted_ns.sum())
 
 
 def limit_words(
@@ -76,12 +87,11 @@ def limit_words(
         tables: All tables of the run.
     """
     step_ns = row["path_ns"] if gain.basis == "path" or replay is None else replay["gain_ns"]
-    if round(step_ns * (gain.steps_n or 1)) > gain.gain_ns:
+    steps_n = 1 if gain.steps_n is None else steps_gained(gain.span_ns, tables)
+    if round(step_ns * steps_n) > gain.gain_ns:
         most = f"{format_ns(gain.gain_ns)}, the {_time_words(gain.wall_classes)} of this GPU"
         return f" The gain is limited to {most}.", {}
-    steps = tables["job_steps"]
-    counted_ns = steps.loc[steps["mark"] == "", "wall_ns"]
-    n, whole_ns = len(counted_ns), int(counted_ns.sum())
+    n, whole_ns = _counted(tables)
     if format_percent(100.0 * step_ns * n / whole_ns) == format_percent(gain.gain_pct):
         return "", {}
     takes = "takes" if n == 1 else "take"

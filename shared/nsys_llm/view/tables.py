@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -63,11 +64,15 @@ class Field:
     def heading(self) -> str:
         """The column's name as people read it: the unit stands in the cells."""
         name = self.name
+        if self.unit == "ratio":
+            return _RATIO.sub(r"\1 / \2", name).replace("_", " ")
         for suffix in ("_ns", "_bytes", "_pct", "_gb_s", "_n"):
             name = name.removesuffix(suffix)
         return name.replace("_", " ") + (" %" if self.name.endswith("_pct") else "")
 
 
+#: The name of a ratio of a time and a median: `p99_p50`, `most_over_p50`, `p50_all_p50`.
+_RATIO: Final = re.compile(r"^(p50|.+?)_(?:over_)?((?:(?:all|others)_)?p50)$")
 #: What tells two columns apart that differ in their unit alone.
 _OF_UNIT: Final = {"ns": "time", "bytes": "size", "count": "count", "GB/s": "rate"}
 
