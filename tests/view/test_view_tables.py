@@ -280,6 +280,14 @@ def test_a_heading_leaves_the_unit_to_the_cells(column, heading):
     assert Field(column, None, "", True).heading == heading
 
 
+def test_of_an_answer_the_first_sentence_is_shown_with_all_its_numbers():
+    fields = {"answer": Field("answer", None, "What it answers.", False)}
+    first = f"Idle for {'12.5 % of the time, ' * 12}and 3.25 ms in all."
+    page = drawn(frame(answer=[f"{first} `gemm` takes 1 ms."]), fields, ["answer"], 10)
+    assert f">{first}<" in page
+    assert f'title="{first} `gemm` takes 1 ms."' in page
+
+
 @pytest.mark.parametrize(
     ("column", "heading"),
     [

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .text import counted, format_instant, format_value, shortened, told_apart
+from .text import counted, first_sentence, format_instant, format_value, shortened, told_apart
 
 #: Of a name; and of all names of a row, where it has several. None is cut below the last.
 _NAME_LENGTH: Final = 64
@@ -22,6 +22,8 @@ _LEAST_LENGTH: Final = 28
 #: Columns of sentences, which wrap and are cut much later.
 PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "input"})
 _PROSE_LENGTH: Final = 200
+#: Likewise; of several sentences the first is shown, and never cut amid its numbers.
+ANSWERS: Final = frozenset({"answer"})
 _FORMULA: Final = frozenset("$\\")
 #: Integers stay integers beside a null.
 _NULLABLE: Final = {
@@ -264,6 +266,8 @@ def _cells(values: Sequence[Any], field: Field, length: int) -> list[tuple[str, 
     whole = [shown(value, field) for value in values]
     if field.numeric:
         return list(zip(whole, whole, strict=True))
+    if field.name in ANSWERS:
+        return [(first_sentence(text), text) for text in whole]
     if field.name in PROSE:
         return [(shortened(text, _PROSE_LENGTH), text) for text in whole]
     return list(zip(told_apart(whole, length), whole, strict=True))
