@@ -188,6 +188,14 @@ def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     assert not rows["culprit"].fillna("").str.startswith("rank:").any()
 
 
+@pytest.mark.parametrize("seed", seeds(4, 1))
+def test_equal_ranks_of_two_devices_each_are_not_to_blame(tmp_path, seed):
+    # One device of each rank has longer kernels of the same configuration than the other.
+    write_profiles(simulate(two_devices(4, 12, 5069 + seed)), tmp_path)
+    found = quick("tail_stats", tmp_path)["findings"]
+    assert not found["culprit"].fillna("").str.startswith("rank:").any()
+
+
 @pytest.mark.parametrize("seed", seeds(12, 3))
 @pytest.mark.parametrize(("ranks_n", "steps_n"), [(2, 6), (2, 20), (4, 6), (8, 6)])
 def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, seed):

@@ -70,7 +70,7 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     more_pct = _longer_pct(tables, rank, ratio)
     every = every[~every["communication"].astype(bool)]
     chosen = _is_of(every, rank)
-    excess_ns = _excess_ns(every[chosen], every[~chosen])
+    excess_ns = _excess_ns(every[chosen], every[~chosen & _at_place(every, devices, rank)])
     compared = every[chosen & (every["others_p50_ns"] > 0).fillna(False)]
     sums = compared.assign(
         own_ns=compared["launches_n"] * compared["p50_ns"],
@@ -127,6 +127,19 @@ def _usual_means(rows: pd.DataFrame) -> pd.Series[float]:
 
 def _is_of(table: pd.DataFrame, rank: Record) -> pd.Series[bool]:
     return (table["rank"] == rank["rank"]) & (table["device_id"] == rank["device_id"])
+
+
+def _at_place(rows: pd.DataFrame, devices: pd.DataFrame, rank: Record) -> pd.Series[bool]:
+    """Return which rows are of devices at the same position in their rank as that of a rank.
+
+    Devices of one process have different work as a rule.
+    """
+    sorted_ids = devices.sort_values("device_id")
+    place = sorted_ids.assign(place=sorted_ids.groupby("rank").cumcount())
+    places = place.set_index(["rank", "device_id"])["place"]
+    of_rows = places.reindex(pd.MultiIndex.from_frame(rows[["rank", "device_id"]]))
+    same = of_rows.to_numpy() == places[rank["rank"], rank["device_id"]]
+    return pd.Series(same, index=rows.index)
 
 
 def _ratio(values: pd.Series) -> float:
