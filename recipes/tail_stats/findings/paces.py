@@ -5,9 +5,12 @@ A slow GPU is slow in most kernels; more work shows in those that do it. Reads f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.device.longer_compute import longer_pct
@@ -21,6 +24,13 @@ from .texts import MOST_KERNELS, SLOW_RATIO
 _TELLING_SHARE: Final = 0.005
 #: As many launches as on the others, within this share; as llm_hotspots.
 _SAME_LAUNCHES: Final = 0.01
+#: Share of all jobs with equal ranks in which one is named all the same; as step_budget.
+_LARGEST_CHANCE: Final = 0.01
+#: Quartiles of a normal distribution are so many standard deviations apart, and the error of its
+#: median is that of its mean times this.
+_QUARTILES_SIGMA: Final = 1.349
+_MEDIAN_ERROR: Final = 1.2533
+_SPREAD: Final = ("q1_ns", "q3_ns", "others_p50_ns", "launches_n", "total_ns")
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,30 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     uneven = tuple((str(name), float(times[name])) for name in names)
     uneven_ns = round(float(more_ns.sum()))
     return Pace(ratio, uneven, len(kernels), uneven_ns, excess_ns, more_pct)
+
+
+def beyond_chance(tables: Tables, rank: Record) -> bool:
+    """Return whether a row's medians are farther above the others' than those of equal ranks are.
+
+    By the quartiles of its launches, as if they were independent and normal; of as many ranks as
+    are compared, `_LARGEST_CHANCE` allows one.
+
+    Args:
+        tables: tail_ranks and rank_tails.
+        rank: Which; it has p50_others_p50.
+    """
+    rows = tables["rank_tails"]
+    rows = rows[_is_of(rows, rank) & ~rows["communication"].astype(bool)]
+    rows = rows[(rows["others_p50_ns"] > 0).fillna(False)]
+    numbers = {name: rows[name].astype("float64") for name in _SPREAD}
+    sigma_ns = (numbers["q3_ns"] - numbers["q1_ns"]) / _QUARTILES_SIGMA
+    error_ns = _MEDIAN_ERROR * sigma_ns / np.sqrt(numbers["launches_n"].clip(lower=1.0))
+    # The median that it is compared with has an error, too, of one other rank as large.
+    shares = math.sqrt(2) * error_ns / numbers["others_p50_ns"] * numbers["total_ns"]
+    total_ns = float(numbers["total_ns"].sum())
+    limit = NormalDist().inv_cdf(1.0 - _LARGEST_CHANCE / len(tables["tail_ranks"]))
+    more = float(rank["p50_others_p50"]) - 1.0
+    return more * total_ns > limit * math.sqrt(float((shares**2).sum()))
 
 
 def _longer_pct(tables: Tables, rank: Record, ratio: float) -> float:
