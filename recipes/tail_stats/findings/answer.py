@@ -111,8 +111,8 @@ def _slow(judged: Judged) -> str:
     least = min(LIMITS_PCT.values())
     if not judged.slow:
         return (
-            "No kernel has launches of more than twice its median duration, apart from first "
-            "launches and second modes."
+            "No compute kernel takes more than twice its median in any launch, apart from first "
+            "launches and kernels with two typical durations."
         )
     worst = judged.slow[0]
     name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]

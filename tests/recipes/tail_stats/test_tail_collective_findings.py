@@ -271,4 +271,4 @@ def test_kernels_without_a_partner_are_said_from_a_tenth_on(lost_n, ranks_n, tol
 def test_no_collectives_give_no_finding_and_no_word():
     given = tables(sequences=[], devices=[device(0)], walls=wall(0))
     assert findings(given) == []
-    assert answer(given).startswith("No kernel has launches of more than twice its median duration")
+    assert answer(given).startswith("No compute kernel takes more than twice its median")
