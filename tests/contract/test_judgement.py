@@ -24,9 +24,9 @@ from nsys_llm.testing.machine.changes import without_fault, without_slow_rank
 from nsys_llm.testing.machine.scenarios import gpu_bound, late_host, overlap, slow_gpu, two_devices
 
 H100 = ["h100_mfu_ranks/before", "h100_mfu_ranks/after", "h100_mfu/before.sqlite"]
-#: All traces of it, and pairs to compare: a change, back, and a run with itself.
+#: All traces of it, and pairs to compare: a change, and back.
 EVERY_H100 = [*H100, "h100_mfu/after.sqlite"]
-H100_PAIRS = [(H100[0], H100[1]), (H100[1], H100[0]), (H100[0], H100[0])]
+H100_PAIRS = [(H100[0], H100[1]), (H100[1], H100[0])]
 A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 GPU = ["rank", "device_id"]
 #: Jobs in which no rank is slower than another.
