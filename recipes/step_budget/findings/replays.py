@@ -145,7 +145,7 @@ def exposed_host(tables: Tables, reported: Sequence[Finding]) -> Exposed | None:
         if _is_shown_wait(finding)
     }
     gains_ns = {name: row["gain_ns"] for name, row in rows.items() if row is not None}
-    if fast is None or not waits_expose(sum(gains_ns.values()), fast["gain_ns"]):
+    if fast is None or not gains_ns or not waits_expose(sum(gains_ns.values()), fast["gain_ns"]):
         return None
     first = max((finding for finding in reported if finding.name in gains_ns), key=_gain_ns)
     others = [finding for finding in reported if finding.culprit == LATE_HOST and finding.severity]

@@ -13,7 +13,7 @@ from quick_run import quick
 from nsys_llm.recipes.step_budget.findings.answer import answer
 from nsys_llm.recipes.step_budget.findings.gains import findings
 from nsys_llm.report.findings import ranked
-from nsys_llm.testing.machine import changes, parts, simulate, write_profiles
+from nsys_llm.testing.machine import changes, parts, random_program, simulate, write_profiles
 from nsys_llm.testing.machine.program import Program, Sync
 from nsys_llm.view.text import format_ns, format_percent
 
@@ -125,6 +125,13 @@ def test_a_host_that_is_late_without_the_wait_too_is_a_finding_of_its_own(tmp_pa
     fast = simulate(changes.with_fast_host(program))
     gains_ns = [outcome.wall_ns - other.wall_ns for other in (healed, fast)]
     assert 2 * gains_ns[0] < gains_ns[1]
+
+
+def test_without_a_wait_none_exposes_a_host_that_gains_nothing(tmp_path):
+    # Replayed, its infinitely fast host is a little slower.
+    _, tables = budget(tmp_path, random_program(6032))
+    assert tables["what_if"].set_index("change").loc["host=0", "gain_ns"] < 0
+    assert "path_waits" not in shown(tables)
 
 
 def test_the_overview_has_one_opportunity_for_one_idle_time_and_two_for_two(tmp_path):
