@@ -255,7 +255,7 @@ def test_the_answer_tells_fewer_steps_from_waiting(mfu):
     answer = report["answer"]
     assert (
         "communication takes +8.34 ms (waiting between ranks that send and receive +9.11 ms, "
-        "+3.2 ms of it the profiler's own work)" in answer
+        "+3.2 ms of it the profiler's own work), summed over all GPUs" in answer
     )
     told = next(one["details"] for one in report["findings"] if one["rule"] == "pair_waiting")
     assert "send and receive +9.11 ms, +3.2 ms of it the profiler's own work" in told
