@@ -12,7 +12,7 @@ from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, TRANSFER
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import (
     counted,
     format_bytes,
@@ -22,6 +22,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
+from .on_gpu import Gpu, critical_file, gain_on, gpu_of_file
 from .replays import (
     EXPOSED_PCT,
     LATE_HOST,
@@ -33,8 +34,6 @@ from .replays import (
     replay_words,
     replayed,
     step_unit,
-    steps_gained,
-    steps_in,
 )
 from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
 
@@ -94,8 +93,6 @@ class Lever:
     replayed_classes: tuple[str, ...] = ()
 
 
-#: Communication that is not known to be transfer, beside the classes of a GPU.
-_WAITED: Final = "waited"
 #: What a host that launches earlier shortens: ranks wait for each other less, too.
 _HELD_UP: Final = (IDLE, COMMUNICATION)
 #: What a rank that is earlier shortens on its GPU.
@@ -108,17 +105,6 @@ LEVERS: Final = (
     Lever("path_transfer", "class", ("transfer",), (COMMUNICATION,)),
     Lever("path_copies", "class", ("copy",), (COPIES, IDLE), "copy", replay="copies=0"),
 )
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """The GPU whose time a finding is about: that of the rank with most of the path."""
-
-    rank: int
-    file: str
-    device_id: int
-    times_ns: dict[str, int]
-    span_ns: int
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -137,7 +123,7 @@ def findings(tables: Tables) -> list[Finding]:
 
 
 def _levers(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
-    critical = _gpu(tables, _critical_file(tables, rows))
+    critical = gpu_of_file(tables, critical_file(tables, rows))
     return [
         _finding(lever, row, critical, tables, n)
         for lever in LEVERS
@@ -172,80 +158,9 @@ def _with_host(tables: Tables, exposed: Exposed) -> Finding:
     )
 
 
-def _critical_file(tables: Tables, rows: Sequence[Record]) -> str:
-    """Return the label of the rank with most of the path."""
-    ranks = [row for row in rows if row["change"] == "rank"]
-    if ranks:
-        return str(ranks[0]["name"])
-    return str(tables["device_steps"]["file"].iloc[0])
-
-
-def _gpu(tables: Tables, file: str) -> Gpu:
-    """Return a rank's first device."""
-    wall = tables["wall"]
-    rank_rows = records(wall[wall["file"] == file])
-    first = rank_rows[0]
-    times: dict[str, int] = {}
-    for row in rank_rows:
-        if row["device_id"] == first["device_id"]:
-            name = row["wall_class"]
-            times[name] = times.get(name, 0) + row["time_ns"]
-            if name == COMMUNICATION and row["detail"] != TRANSFER:
-                times[_WAITED] = times.get(_WAITED, 0) + row["time_ns"]
-    return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"])
-
-
-def _gain(
-    row: Record,
-    gpu: Gpu,
-    wall_classes: tuple[str, ...],
-    tables: Tables,
-    n: int,
-    replay: Record | None = None,
-) -> Gain:
-    """Return the gain of a change, as far as that GPU can win it.
-
-    Its time on the path is a bound, with the replay beside it. The replay is the gain, and an
-    estimate, where that is no bound: of what takes an edge away, and where a replay gains more, as
-    what goes away with it was not on the path (calls that wait for copies; what earlier steps left
-    to do).
-    """
-    # Who launches earlier is waited for less, and transfers nothing faster.
-    waited = {COMMUNICATION: _WAITED} if IDLE in wall_classes else {}
-    most_ns = sum(gpu.times_ns.get(waited.get(name, name), 0) for name in wall_classes)
-
-    has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
-    # Without steps the run is one.
-    steps_n = steps_gained(gpu.span_ns, tables) if has_steps else n
-
-    def won_ns(step_ns: float) -> int:
-        return max(min(round(step_ns * steps_n), most_ns), 0)
-
-    gain_ns, is_bound, beside_pct = won_ns(row["path_ns"]), bool(row["is_bound"]), None
-    basis = "path"
-    if replay is not None and is_bound and round(replay["gain_ns"] * steps_n) <= gain_ns:
-        beside_pct = 100.0 * won_ns(replay["gain_ns"]) / gpu.span_ns if gpu.span_ns else None
-    elif replay is not None:
-        gain_ns, is_bound, basis = won_ns(replay["gain_ns"]), False, "replay"
-    worst_ns = int(tables["job_steps"]["wall_ns"].max())
-    # Of a run that is one step there is no rare slow one.
-    rare = has_steps and worst_ns > 0 and gain_ns > 0
-    return Gain(
-        gain_ns=gain_ns,
-        span_ns=gpu.span_ns,
-        wall_classes=wall_classes,
-        basis=basis,
-        is_bound=is_bound,
-        steps_n=steps_in(gpu.span_ns, tables) if has_steps else None,
-        step_unit=step_unit(tables),
-        tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
-        replayed_pct=beside_pct,
-    )
-
-
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     replay = replayed(tables, lever.replay.format(name=row["name"]))
-    gain = _gain(row, gpu, _drawn_on(lever, replay), tables, n, replay)
+    gain = gain_on(row, gpu, _drawn_on(lever, replay), tables, n, replay)
     named, unit = lever.change == "wait", step_unit(tables)
     words, of_replay = replay_words(replay, unit)
     limit, limit_numbers = limit_words(gain, row, replay, tables)
@@ -282,7 +197,7 @@ def fix_gain(tables: Tables, replay: Record) -> Gain:
         replay: Row of what_if, with a gain.
     """
     rows, what = records(tables["ceilings"]), replay["what"]
-    file, change = _critical_file(tables, rows), ""
+    file, change = critical_file(tables, rows), ""
     drawn_on: tuple[str, ...] = _HELD_UP
     lever = next((lever for lever in LEVERS if lever.replay.startswith(what)), None)
     if what == RANK:
@@ -294,7 +209,7 @@ def fix_gain(tables: Tables, replay: Record) -> Gain:
     estimate = {"path_ns": replay["gain_ns"], "is_bound": False, "worst_ns": 0}
     row = next((row for row in rows if (row["change"], row["name"]) == (change, name)), estimate)
     n = int((tables["job_steps"]["mark"] == "").sum())
-    return _gain(row, _gpu(tables, file), drawn_on, tables, n, replay)
+    return gain_on(row, gpu_of_file(tables, file), drawn_on, tables, n, replay)
 
 
 def _most(
@@ -334,9 +249,9 @@ def _late(rows: Sequence[Record]) -> list[Record]:
 
 
 def _straggler(row: Record, tables: Tables, n: int) -> Finding:
-    gpu = _gpu(tables, row["name"])
+    gpu = gpu_of_file(tables, row["name"])
     replay = replayed(tables, f"rank:{row['name']}")
-    gain = _gain(row, gpu, _LATENESS, tables, n, replay)
+    gain = gain_on(row, gpu, _LATENESS, tables, n, replay)
     unit = step_unit(tables)
     reported, cell = replay_words(replay, unit)
     limit, limit_numbers = limit_words(gain, row, replay, tables)
@@ -362,10 +277,10 @@ def _repeated(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
     if not edges or not on_path:
         return []
     edge = max(edges, key=lambda row: row["repeated_ns"])
-    gpu, step_ns = _gpu(tables, edge["file"]), edge["repeated_ns"] / n
+    gpu, step_ns = gpu_of_file(tables, edge["file"]), edge["repeated_ns"] / n
     path_ns = min(sum(row["path_ns"] for row in on_path), step_ns)
     copies = {**on_path[0], "path_ns": path_ns}
-    gain = _gain(copies, gpu, (COPIES, IDLE), tables, n)
+    gain = gain_on(copies, gpu, (COPIES, IDLE), tables, n)
     size = format_bytes(edge["repeated_bytes"])
     reported = counted(edge["repeated_copies_n"], "copy", "copies")
     return [
