@@ -24,7 +24,7 @@ def check_findings(findings: Sequence[Finding], tables: Mapping[str, pd.DataFram
         if finding.kind == "capture":
             assert (finding.severity, finding.gain) == (None, None)
         else:
-            _check_gain(record, tables["wall"])
+            check_gain(record, tables["wall"])
 
 
 def not_plain(finding: Finding) -> Iterator[str]:
@@ -50,7 +50,13 @@ def _inner(value: Any) -> Iterator[Any]:
         yield from _inner(item)
 
 
-def _check_gain(record: Mapping[str, Any], wall: pd.DataFrame) -> None:
+def check_gain(record: Mapping[str, Any], wall: pd.DataFrame) -> None:
+    """Fail unless a gain fits into its GPU, has its severity, and its cause is the wall's.
+
+    Args:
+        record: A finding, as report.json has it.
+        wall: Table of the run whose time is gained.
+    """
     gpu = wall[(wall["rank"] == record["rank"]) & (wall["device_id"] == record["device_id"])]
     classes = gpu[gpu["wall_class"].isin(record["wall_classes"])]
     assert 0 < record["gain_ns"] <= classes["time_ns"].sum()

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 from effort import nightly_but, seeds
 from finding_numbers import unexplained_numbers
-from gain_checks import check_findings, not_plain
+from gain_checks import check_findings, check_gain, not_plain
 from quick_run import quick, quick_run
 from results import run
 
@@ -21,9 +21,12 @@ from nsys_llm.testing import demo
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.machine import random_program, simulate, write_profiles
 from nsys_llm.testing.machine.changes import without_fault, without_slow_rank
-from nsys_llm.testing.machine.scenarios import gpu_bound, late_host, slow_gpu, two_devices
+from nsys_llm.testing.machine.scenarios import gpu_bound, late_host, overlap, slow_gpu, two_devices
 
 H100 = ["h100_mfu_ranks/before", "h100_mfu_ranks/after", "h100_mfu/before.sqlite"]
+#: All traces of it, and pairs to compare: a change, and back.
+EVERY_H100 = [*H100, "h100_mfu/after.sqlite"]
+H100_PAIRS = [(H100[0], H100[1]), (H100[1], H100[0])]
 A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 GPU = ["rank", "device_id"]
 #: Jobs in which no rank is slower than another.
@@ -89,7 +92,7 @@ def test_the_demo(demo_set, baseline, side):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("name", nightly_but(H100, H100[:2]))
+@pytest.mark.parametrize("name", nightly_but(EVERY_H100, H100[:2]))
 def test_real_traces(traces, name):
     judged(traces / name)
 
@@ -97,12 +100,16 @@ def test_real_traces(traces, name):
 def check_numbers(baseline, compared):
     """Fail unless every number of a comparison's findings is a field, as report.json has it."""
     done = quick_run("trace_diff", f"--baseline={baseline}", compared)
-    findings = all_findings(done, run_tables(done))
+    tables = run_tables(done)
+    findings = all_findings(done, tables)
     assert findings
+    wall = tables["wall"]
     for finding in findings:
         assert list(not_plain(finding)) == []
         record = json.loads(json.dumps(finding_record(finding)))
         assert unexplained_numbers(record) == [], (finding.rule, finding.title, finding.details)
+        if record["gain_ns"] is not None and record["severity"] is not None:
+            check_gain(record, wall[wall["run"] == "input"])
 
 
 def test_numbers_of_a_comparison_of_the_demo(demo_set):
@@ -113,8 +120,9 @@ def test_numbers_of_a_comparison_of_the_demo(demo_set):
 
 
 @pytest.mark.traces
-def test_numbers_of_a_comparison_of_real_traces(traces):
-    check_numbers(traces / H100[0], traces / H100[1])
+@pytest.mark.parametrize(("baseline", "compared"), nightly_but(H100_PAIRS, H100_PAIRS[:1]))
+def test_numbers_of_a_comparison_of_real_traces(traces, baseline, compared):
+    check_numbers(traces / baseline, traces / compared)
 
 
 @pytest.mark.nsys
@@ -186,6 +194,21 @@ def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     write_profiles(simulate(innocent(seed=seed)), tmp_path)
     rows = judged(tmp_path)
     assert not rows["culprit"].fillna("").str.startswith("rank:").any()
+
+
+@pytest.mark.parametrize("seed", seeds(4, 1))
+def test_equal_ranks_of_two_devices_each_are_not_to_blame(tmp_path, seed):
+    # One device of each rank has longer kernels of the same configuration than the other.
+    write_profiles(simulate(two_devices(4, 12, 5069 + seed)), tmp_path)
+    findings = quick("tail_stats", tmp_path)["findings"]
+    assert not findings["culprit"].fillna("").str.startswith("rank:").any()
+
+
+@pytest.mark.parametrize("seed", seeds(6, 1))
+def test_few_launches_of_equal_ranks_are_not_uneven_work(tmp_path, seed):
+    write_profiles(simulate(overlap(4, 6, 5081 + seed)), tmp_path)
+    findings = quick("tail_stats", tmp_path)["findings"]
+    assert not findings["culprit"].fillna("").str.startswith("rank:").any()
 
 
 @pytest.mark.parametrize("seed", seeds(12, 1))

@@ -86,12 +86,12 @@ def line_of(*details, covered=(), gpus=("rank0",)):
     [
         (
             [("compute", "gemm", 700), ("communication", None, 200), ("idle", None, 100)],
-            "COMPUTE-BOUND, 50.0 points ahead of communication",
+            "COMPUTE-BOUND, 50.0 points more than communication",
         ),
         # Undivided idle time is named as such: nobody looked the cause up.
         (
             [("compute", "gemm", 300), ("idle", None, 700)],
-            "IDLE, 40.0 points ahead of compute",
+            "IDLE, 40.0 points more than compute",
         ),
         # All causes of the host are one group, and each alone would be smaller than the kernels.
         (
@@ -101,11 +101,11 @@ def line_of(*details, covered=(), gpus=("rank0",)):
                 ("idle", "launch_api", 200),
                 ("idle", "queued", 240),
             ],
-            "HOST-BOUND, 16.0 points ahead of compute",
+            "HOST-BOUND, 16.0 points more than compute",
         ),
         (
             [("communication", "waiting", 500), ("communication", "transfer", 300)],
-            "STRAGGLER-BOUND, 20.0 points ahead of transfer",
+            "STRAGGLER-BOUND, 20.0 points more than transfer",
         ),
         (
             [("compute", "gemm", 350), ("copies", None, 345), ("idle", "module_load", 305)],
@@ -114,7 +114,7 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         # The profiler is not the program.
         (
             [("compute", "gemm", 300), ("profiler", None, 500), ("copies", None, 200)],
-            "COMPUTE-BOUND, 10.0 points ahead of copies",
+            "COMPUTE-BOUND, 10.0 points more than copies",
         ),
         # Idle time without a known cause could be the host's.
         (
@@ -123,7 +123,7 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         ),
         (
             [("compute", "gemm", 600), ("idle", "host_no_cuda", 300), ("idle", "no_api", 100)],
-            "COMPUTE-BOUND, 30.0 points ahead of host",
+            "COMPUTE-BOUND, 30.0 points more than host",
         ),
         # What runs in whole graphs may communicate.
         (
@@ -150,7 +150,7 @@ def test_the_line_is_of_all_gpus_together():
     line = line_of(*some, gpus=("rank0", "rank1"))
     assert line.text == (
         "wall, mean of 2 GPUs: GEMM 60.0 % | idle 25.0 % | pointwise and norm 15.0 %. "
-        "COMPUTE-BOUND, 50.0 points ahead of idle."
+        "COMPUTE-BOUND, 50.0 points more than idle."
     )
     assert [part.text for part in line.classes] == ["compute 75.0 %", "idle 25.0 %"]
 

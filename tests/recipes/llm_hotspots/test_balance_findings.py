@@ -72,7 +72,7 @@ def test_a_rank_whose_kernels_take_longer_is_slow_and_its_victims_are_not(found_
     # What the others have more of it is waiting, which no faster transfer takes away.
     exposed = by_rule["exposed_communication"]
     assert (exposed.rank, exposed.gain.gain_ns, exposed.severity) == (2, 10, None)
-    assert "Rank 0 has 310 ns of it: the excess is waiting." in exposed.details
+    assert "Rank 0 has 310 ns of exposed communication: the difference is" in exposed.details
 
 
 def test_a_rank_that_joins_late_is_named_and_the_gain_is_on_the_gpu_that_waits(found_in):

@@ -305,6 +305,18 @@ def test_findings_on_one_culprit_are_one_opportunity_led_by_the_largest():
     assert groups_of(small, other, large) == [["large", "small"], ["other"]]
 
 
+def test_waits_for_a_rank_cost_no_more_than_it_is_late_on_the_path():
+    waits = finding(100, title="waits", culprit="rank:7", rank=0)
+    late = Gain(87, 1_000, ("compute", "copies", "idle"), "path", is_bound=True)
+    path = finding(87, title="path", culprit="rank:7", rank=7, gain=late)
+    other = finding(95, title="other", culprit="rank:1", rank=0)
+    assert groups_of(waits, path, other) == [["other"], ["path", "waits"]]
+    # Longer kernels of the rank are a part of why it is late.
+    computes = Gain(60, 1_000, ("compute",), "device", is_bound=True)
+    slow = finding(60, title="slow", culprit="rank:7", rank=7, gain=computes)
+    assert groups_of(waits, slow, other) == [["waits", "slow"], ["other"]]
+
+
 def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
     here = {"culprit": "rank:2", "rank": 0, "device_id": 0}
     lead = finding(90, title="lead", **here)

@@ -90,7 +90,7 @@ def test_the_demo_adds_up_and_blames_the_rank_that_is_slow(tmp_path):
     fix = answer(tables).split("; ")[-2:]
     gain = tables["what_if"].set_index("change")["gain_pct"]["rank:rank2"]
     most = 100 * late["path_ns"] / late["wall_ns"]
-    begin = f"Making `rank2` as early as the median rank shortens a step by {gain:.1f} %"
+    begin = f"Making `rank2` as early as the median rank gains about {gain:.1f} %"
     assert f"{begin} in a replay" in fix[0]
     assert fix[0].endswith(f", at most {most:.1f} %")
     assert fix[1] == "then `compute` limits."

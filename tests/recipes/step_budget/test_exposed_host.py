@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from gain_checks import check_findings
 from path_truth import budget
 from quick_run import quick
 
+from nsys_llm.recipes.step_budget.findings.answer import answer
 from nsys_llm.recipes.step_budget.findings.gains import findings
 from nsys_llm.report.findings import ranked
-from nsys_llm.testing.machine import changes, parts, simulate, write_profiles
-from nsys_llm.testing.machine.program import Sync
+from nsys_llm.testing.machine import changes, parts, random_program, simulate, write_profiles
+from nsys_llm.testing.machine.program import Program, Sync
+from nsys_llm.view.text import format_ns, format_percent
 
 WAIT = "cudaDeviceSynchronize"
 OF_HOST = {"path_host_work", "path_launch_calls"}
@@ -57,6 +62,14 @@ def late_in_turns(host=1.0, steps_n=8, seed=0):
         return [*first, *then, Sync("device", fault="sync")]
 
     return parts.ranked(2, steps_n, body, seed)
+
+
+def with_start_up(program):
+    """Return a job of one rank with work before its first step that is as long as ten of them."""
+    (rank,) = program.ranks
+    make = parts.Maker(0, 1)
+    first = (make.kernel(parts.POINTWISE, 10_000_000), Sync("device"))
+    return Program((replace(rank, threads=((*first, *rank.threads[0]), *rank.threads[1:])),))
 
 
 def shown(tables):
@@ -114,6 +127,13 @@ def test_a_host_that_is_late_without_the_wait_too_is_a_finding_of_its_own(tmp_pa
     assert 2 * gains_ns[0] < gains_ns[1]
 
 
+def test_without_a_wait_none_exposes_a_host_that_gains_nothing(tmp_path):
+    # Replayed, its infinitely fast host is a little slower.
+    _, tables = budget(tmp_path, random_program(6032))
+    assert tables["what_if"].set_index("change").loc["host=0", "gain_ns"] < 0
+    assert "path_waits" not in shown(tables)
+
+
 def test_the_overview_has_one_opportunity_for_one_idle_time_and_two_for_two(tmp_path):
     for name, program in (("exposing", exposing(2)), ("late_anyway", late_anyway(2))):
         write_profiles(simulate(program), tmp_path / name)
@@ -124,6 +144,50 @@ def test_the_overview_has_one_opportunity_for_one_idle_time_and_two_for_two(tmp_
     assert "idle:host_sync" in culprits["exposing"]
     assert "host:late" not in culprits["exposing"]
     assert {"idle:host_sync", "host:late"} <= culprits["late_anyway"]
+
+
+def first_line_pct(tables):
+    """Return what the first line says that waits gain."""
+    return re.search(
+        r"Removing the waits of .* gains about ([\d.]+ %) in a replay", answer(tables)
+    )[1]
+
+
+def test_time_outside_of_steps_is_why_a_gain_is_less_of_a_run_than_of_a_step(tmp_path):
+    _, tables = budget(tmp_path, with_start_up(exposing()))
+    wait = shown(tables)["path_waits"]
+    of_step_pct = tables["what_if"].set_index("change").loc[f"wait:{WAIT}", "gain_pct"]
+    assert wait.gain.gain_pct < 0.6 * of_step_pct
+    whole_ns = wait.numbers["whole_steps_ns"]
+    assert wait.gain.gain_ns == pytest.approx(of_step_pct / 100 * whole_ns, abs=1)
+    said = f"that of 8 whole steps, which take {format_ns(whole_ns)}; the span of this GPU is"
+    assert said in wait.details
+    assert first_line_pct(tables) == format_percent(wait.gain.gain_pct)
+
+
+def test_what_a_gpu_has_to_gain_limits_a_gain_and_is_said(tmp_path):
+    _, tables = budget(tmp_path, exposing())
+    wall = tables["wall"]
+    idle = wall["wall_class"] == "idle"
+    short = wall.assign(time_ns=wall["time_ns"].where(~idle, wall["time_ns"] // 10))
+    wait = shown({**tables, "wall": short})["path_waits"]
+    idle_ns = int(short.loc[idle, "time_ns"].sum())
+    assert wait.gain.gain_ns == idle_ns
+    assert (
+        f"limited to {format_ns(idle_ns)}, the idle and waiting time of this GPU." in wait.details
+    )
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("run", ["before", "after"])
+def test_the_first_line_gains_what_its_finding_does_of_a_window_that_cuts_layers(traces, run):
+    tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
+    wait, steps = shown(tables)["path_waits"], tables["job_steps"]
+    mean_ns = steps.loc[steps["mark"] == "", "wall_ns"].mean()
+    assert first_line_pct(tables) == format_percent(wait.gain.gain_pct)
+    assert 100 * wait.gain.gain_step_ns / mean_ns == pytest.approx(wait.gain.gain_pct)
+    of_step_pct = tables["what_if"].set_index("change").loc[f"wait:{wait.name}", "gain_pct"]
+    assert wait.gain.gain_pct == pytest.approx(of_step_pct)
 
 
 @pytest.mark.traces

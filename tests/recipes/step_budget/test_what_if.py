@@ -16,7 +16,8 @@ from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.what_if import parse_change
-from nsys_llm.recipes.step_budget.findings.gains import Gpu, _gain, findings
+from nsys_llm.recipes.step_budget.findings.gains import findings
+from nsys_llm.recipes.step_budget.findings.on_gpu import Gpu, gain_on
 from nsys_llm.recipes.step_budget.tables import meetings
 from nsys_llm.report.findings import ranked
 from nsys_llm.report.gains import gain_words
@@ -271,7 +272,7 @@ def late_row(gain_ns, gain_pct):
         "job_steps": pd.DataFrame({"mark": [""], "wall_ns": [1000]}),
     }
     ceiling = {"path_ns": 100.0, "is_bound": True, "worst_ns": 100}
-    return _gain(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
+    return gain_on(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
 
 
 @pytest.mark.parametrize(

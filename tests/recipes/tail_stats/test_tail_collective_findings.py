@@ -243,7 +243,8 @@ def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     assert (finding.culprit, finding.rank) == (f"communicator:{first['communicator']}", 0)
     assert "rank 1" not in finding.details
     assert answer(given).startswith(
-        "No rank is late beyond chance; rank 0 waits 11 ms in 33 all-reduces (11.0 % of its span)."
+        "No rank is late more often than chance explains; rank 0 waits 11 ms in 33 all-reduces "
+        "(11.0 % of its span)."
     )
 
 
@@ -263,7 +264,9 @@ def test_few_collectives_are_said_where_ranks_wait_in_them():
     few = {"pattern": "inconclusive", "collectives_n": 14}
     by_rule = findings_by_rule(tables(rank(0, **few), rank(1, **few)))
     assert set(by_rule) == {"few_collectives", "collective_waits"}
-    assert by_rule["collective_waits"].details.startswith("There are too few collectives")
+    assert by_rule["collective_waits"].details.startswith(
+        "Among ranks `0-3`, there are too few collectives"
+    )
     assert by_rule["collective_waits"].title.startswith("Waiting for unknown ranks: ")
     little = {**few, "wait_ns": 3 * MS}
     assert "few_collectives" not in findings_by_rule(tables(rank(0, **little), rank(1, **little)))
@@ -301,4 +304,4 @@ def test_kernels_without_a_partner_are_said_from_a_tenth_on(lost_n, ranks_n, is_
 def test_no_collectives_give_no_finding_and_no_word():
     given = tables(sequences=[], devices=[device(0)], walls=wall(0))
     assert findings(given) == []
-    assert answer(given).startswith("No kernel has launches over twice its median")
+    assert answer(given).startswith("No compute kernel takes more than twice its median")

@@ -247,7 +247,7 @@ def test_the_answer_says_what_slow_launches_cost_one_gpu():
         "median, in `k` on rank 0."
     )
     rows["rank_tails"] = []
-    assert answer(made(**rows)).startswith("No kernel has launches over twice its median")
+    assert answer(made(**rows)).startswith("No compute kernel takes more than twice its median")
 
 
 def test_captures_with_little_to_count_are_told():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from finding_numbers import checked
+from quick_run import quick
 from results import analyse, assert_same, read_frames, read_report
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.recipes.trace_diff.analysis import ANALYSIS
+from nsys_llm.recipes.trace_diff.tables import collectives, wall
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_bulk import base_name
@@ -131,3 +133,16 @@ def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
     options = [*words, "--mode", mode]
     analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
     assert_same(out, tmp_path / "out", recipe=RECIPE)
+
+
+def test_collectives_are_matched_once_a_run(demo, monkeypatch):
+    match, calls = wall.match_collectives, []
+
+    def counting(*words):
+        calls.append(words)
+        return match(*words)
+
+    for module in (wall, collectives):
+        monkeypatch.setattr(module, "match_collectives", counting, raising=False)
+    quick(RECIPE, f"--baseline={demo.baseline[0].parent}", *demo.after)
+    assert len(calls) == 2

@@ -257,7 +257,7 @@ def test_the_answer_tells_fewer_steps_from_waiting(mfu):
     answer = report["answer"]
     assert (
         "communication takes +8.34 ms (waiting between ranks that send and receive +9.11 ms, "
-        "+3.2 ms of it the profiler's own work)" in answer
+        "+3.2 ms of it the profiler's own work), summed over all GPUs" in answer
     )
     details = next(
         finding["details"] for finding in report["findings"] if finding["rule"] == "pair_waiting"
