@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_llm.numeric import distributions
 from nsys_llm.numeric.distributions import (
     PERCENTS,
     Moments,
@@ -83,6 +85,32 @@ def test_counting_finds_each_value_as_often_as_a_dictionary_does(pairs):
     for pair in pairs:
         expected[pair] = expected.get(pair, 0) + 1
     assert triples(counts(pairs)) == [(*pair, n) for pair, n in sorted(expected.items())]
+
+
+@given(rows)
+def test_counting_in_blocks_equals_counting_at_once(pairs):
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    with (
+        mock.patch.object(distributions, "_BLOCK", 2),
+        mock.patch.object(distributions, "_FEWEST_REPEATS", 1),
+    ):
+        counted = ValueCounts.in_blocks(
+            len(table), lambda rows: (table[rows, 0].copy(), table[rows, 1].copy())
+        )
+    assert triples(counted) == triples(counts(pairs))
+
+
+def test_what_hardly_repeats_is_counted_at_once():
+    values, asked = np.arange(9), []
+
+    def of(rows):
+        asked.append(rows)
+        return values[rows] * 0, values[rows]
+
+    with mock.patch.object(distributions, "_BLOCK", 4):
+        counted = ValueCounts.in_blocks(9, of)
+    assert triples(counted) == [(0, value, 1) for value in range(9)]
+    assert asked == [slice(0, 4), slice(0, 9)]
 
 
 @given(rows, rows, rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,3 +70,20 @@ def test_a_thread_belongs_to_its_process_and_null_to_none(tid):
     pid = (5 << 56) | (4101 << 24)
     processes = process_of_thread(np.array([pid | tid, NULL_INT, -1], dtype=np.int64))
     assert processes.tolist() == [pid, NULL_INT, ~0xFFFFFF]
+
+
+def test_narrow_columns_are_asked_for_as_int64_and_wide_only_while_somebody_uses_them():
+    stored = {"id": np.array([1, -2], dtype=np.int8), "start_ns": np.array([5, 2**40])}
+    table = Table.stored(stored)
+    first, second = table["id"], table["id"]
+    assert (first.dtype, first.tolist(), len(table)) == (np.int64, [1, -2], 2)
+    assert first is second
+    assert table["start_ns"] is stored["start_ns"]
+    assert set(table.columns) == set(stored)
+    assert len(table.columns) == 2
+    gone = weakref.ref(first)
+    del first, second
+    assert gone() is None
+    further = table.plus(launch_row=np.array([0, -1], dtype=np.int32))
+    assert further["launch_row"].dtype == np.int64
+    assert further.take(np.array([False, True]))["id"].tolist() == [-2]

@@ -5,13 +5,13 @@ A rank keeps its costliest patterns and adds the others up, so that all sums sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts, interpolate
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -26,11 +26,14 @@ PATTERNS_KEPT: Final = 256
 _CAUSES_N: Final = len(CAUSE_NAMES)
 #: Between two names in a key; neither can hold it.
 _BETWEEN: Final = "\x1f"
+#: So many gaps are looked at together: what is made of them on the way stays small.
+_BLOCK: Final = 1 << 18
+
+#: Operations of each device, and the cause that each of its gaps is named after.
+_Devices = Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]]
 
 
-def map_patterns(
-    devices: Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]], names: OpNames
-) -> tuple[RankPatterns, HistogramByName]:
+def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, HistogramByName]:
     """Return the patterns of one rank, and how often a gap of each had which length.
 
     Args:
@@ -38,38 +41,33 @@ def map_patterns(
         names: Of the operations.
     """
     names_n = max(len(names.texts), 1)
-    short = [_short(ops, named, names_n) for ops, named in devices]
-    pair, length, cause = (
-        short[0] if len(short) == 1 else (joined([part[at] for part in short]) for at in range(3))
-    )
-    del short
-    keys, code = distinct_codes(pair)
-    del pair  # as long as the trace
-    total = exact_sums(code, length, len(keys))
+    keys, total = _pairs(devices, names_n)
     # Of equal ones, the first by name: kernels' names are sorted, and codes follow them.
     kept = np.argsort(-total, kind="stable")[:PATTERNS_KEPT]
     place = np.full(len(keys), -1, dtype=np.int64)
     place[kept] = np.arange(kept.size)
-    at = place[code]
-    del code
-    inside = at >= 0
-    others_n, others_ns = int((~inside).sum()), int(length[~inside].sum())
-    if others_n:
+    gaps_n, cause_ns = np.zeros(kept.size, np.int64), np.zeros(kept.size * _CAUSES_N, np.int64)
+    others_n = others_ns = 0
+    counts = []
+    for pair, length, cause in _short(devices, names_n):
+        at = place[np.searchsorted(keys, pair)]
+        inside = at >= 0
+        others_n += int((~inside).sum())
+        others_ns += int(length[~inside].sum())
         at, length, cause = at[inside], length[inside], cause[inside]
-    pairs = [
-        tuple(names.texts[item] for item in divmod(key, names_n)) for key in keys[kept].tolist()
-    ]
-    of_cause = at * _CAUSES_N + cause
+        gaps_n += np.bincount(at, minlength=kept.size)
+        cause_ns += exact_sums(at * _CAUSES_N + cause, length, cause_ns.size)
+        counts.append(ValueCounts.from_values(at, length))
+    pairs = [divmod(key, names_n) for key in keys[kept].tolist()]
     patterns = RankPatterns(
-        pairs=tuple((pair[0], pair[1]) for pair in pairs),
-        gaps_n=np.bincount(at, minlength=kept.size).astype(np.int64),
+        pairs=tuple((names.texts[before], names.texts[after]) for before, after in pairs),
+        gaps_n=gaps_n,
         total_ns=total[kept],
-        cause_ns=exact_sums(of_cause, length, kept.size * _CAUSES_N).reshape(-1, _CAUSES_N),
+        cause_ns=cause_ns.reshape(-1, _CAUSES_N),
         others_n=others_n,
         others_ns=others_ns,
     )
-    counts = ValueCounts.from_values(at, length)
-    return patterns, _named([_key(pair) for pair in patterns.pairs], counts)
+    return patterns, _named([_key(pair) for pair in patterns.pairs], ValueCounts.merge(counts))
 
 
 def pattern_columns(
@@ -106,17 +104,27 @@ def pattern_columns(
     }
 
 
-def _short(
-    ops: DeviceOps, named: np.ndarray[Any, Any], names_n: int
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Return pair, length and cause of the short gaps between two operations."""
-    gaps = ops.gaps
-    length = gaps.end_ns - gaps.start_ns
-    rows = np.flatnonzero((length < MICRO_GAP_NS) & (gaps.before >= 0) & (gaps.after >= 0))
-    pair = ops.name[gaps.before[rows]]
-    pair *= names_n
-    pair += ops.name[gaps.after[rows]]
-    return pair, length[rows], named[rows].astype(np.int64)
+def _pairs(devices: _Devices, names_n: int) -> tuple[IntArray, IntArray]:
+    """Return the pairs of names with a short gap between them, sorted, and the time of each."""
+    keys, sums = [], []
+    for pair, length, _ in _short(devices, names_n):
+        used, code = distinct_codes(pair)
+        keys.append(used)
+        sums.append(exact_sums(code, length, used.size))
+    used, code = distinct_codes(joined(keys))
+    return used, summed(code, joined(sums), used.size)
+
+
+def _short(devices: _Devices, names_n: int) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
+    """Yield pair, length and cause of the short gaps between two operations, some at a time."""
+    for ops, named in devices:
+        for first in range(0, len(ops.gaps), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            gaps = ops.gaps.take(block)
+            length = gaps.end_ns - gaps.start_ns
+            rows = np.flatnonzero((length < MICRO_GAP_NS) & (gaps.before >= 0) & (gaps.after >= 0))
+            pair = ops.name[gaps.before[rows]] * names_n + ops.name[gaps.after[rows]]
+            yield pair, length[rows], named[block][rows].astype(np.int64)
 
 
 def _key(pair: tuple[str, str]) -> str:

@@ -157,9 +157,10 @@ def _steady(
 ) -> tuple[IntArray, IntArray, int, int]:
     """Return number and time of the calls in the steady part, its length, and the window's."""
     from_ns, to_ns, window_ns, steady_window_ns = _steady_part(trace)
-    rows = np.flatnonzero(inside & (start_ns >= from_ns) & (start_ns < to_ns))
-    calls_n = np.bincount(code[rows], minlength=len(of_name))
-    total_ns = summed(code[rows], whole_ns[rows], len(of_name))
+    steady = inside & (start_ns >= from_ns) & (start_ns < to_ns)
+    steady_code = code[steady]
+    calls_n = np.bincount(steady_code, minlength=len(of_name))
+    total_ns = summed(steady_code, whole_ns[steady], len(of_name))
     return (
         _by_class(calls_n, of_name),
         _by_class(total_ns, of_name),

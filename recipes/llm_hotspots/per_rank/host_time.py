@@ -250,7 +250,7 @@ def _nested(
     for index in range(threads_n):
         selected = rows.between(index, index + 1) if threads_n > 1 else slice(None)
         starts, ends = start_ns[selected], end_ns[selected]
-        if (np.diff(starts) < 0).any():
+        if (starts[1:] < starts[:-1]).any():
             order = np.lexsort((ends, starts))
             starts, ends = starts[order], ends[order]
         nested[index] = bool((starts[1:] < ends[:-1]).any())

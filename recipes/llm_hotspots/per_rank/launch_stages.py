@@ -130,17 +130,25 @@ def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
 
 
 def _stage_counts(kernels: Table, calls: Table, group: IntArray) -> dict[str, ValueCounts]:
-    call_start_ns = calls["start_ns"][kernels["launch_row"]]
-    call_end_ns = calls["end_ns"][kernels["launch_row"]]
-    queue_ns = kernels["start_ns"] - call_end_ns
-    queued = queue_ns >= 0
-    queue = (group, queue_ns) if queued.all() else (group[queued], queue_ns[queued])
-    counts = {
-        "api": ValueCounts.from_values(group, call_end_ns - call_start_ns),
-        "queue": ValueCounts.from_values(*queue),
-        "kernel": ValueCounts.from_values(group, kernels["end_ns"] - kernels["start_ns"]),
-    }
-    end_ns = np.maximum(kernels["end_ns"], call_end_ns)
-    # At least the call: so it is not negative even where the clocks of host and GPU disagree.
-    counts["overall"] = ValueCounts.from_values(group, end_ns - call_start_ns)
-    return counts
+    """Count the lengths of each stage; none of them is there for all kernels at a time."""
+    starts, ends, row = kernels["start_ns"], kernels["end_ns"], kernels["launch_row"]
+    call_starts, call_ends = calls["start_ns"], calls["end_ns"]
+
+    def api(rows: slice) -> tuple[IntArray, IntArray]:
+        return group[rows], call_ends[row[rows]] - call_starts[row[rows]]
+
+    def queue(rows: slice) -> tuple[IntArray, IntArray]:
+        queue_ns = starts[rows] - call_ends[row[rows]]
+        queued = queue_ns >= 0
+        return group[rows][queued], queue_ns[queued]
+
+    def kernel(rows: slice) -> tuple[IntArray, IntArray]:
+        return group[rows], ends[rows] - starts[rows]
+
+    def overall(rows: slice) -> tuple[IntArray, IntArray]:
+        # At least the call: so it is not negative even where the clocks of host and GPU disagree.
+        end_ns = np.maximum(ends[rows], call_ends[row[rows]])
+        return group[rows], end_ns - call_starts[row[rows]]
+
+    stages = {"api": api, "queue": queue, "kernel": kernel, "overall": overall}
+    return {name: ValueCounts.in_blocks(len(kernels), of) for name, of in stages.items()}

@@ -216,8 +216,9 @@ def _split(gaps: IntArray, at_ns: IntArray) -> IntArray:
 def _call_times(launched: Table, trace: RankTrace, held: HeldCalls) -> CallTimes:
     graph, inside = launched["graph"], trace.starts_inside(launched)
     whole_ns = launched["end_ns"] - launched["start_ns"]
-    clipped_ns = trace.clipped_ns(launched)
-    starting_ns = whole_ns[inside]
+    # Without a time filter all three are the same, and as long as the trace.
+    clipped_ns = whole_ns if trace.windows_ns is None else trace.clipped_ns(launched)
+    starting_ns = whole_ns if inside.all() else whole_ns[inside]
     over_ns = BLOCKED_NS
     if len(starting_ns):
         over_ns = max(int(_BLOCKED_TIMES * np.median(starting_ns)), BLOCKED_NS)
@@ -228,7 +229,7 @@ def _call_times(launched: Table, trace: RankTrace, held: HeldCalls) -> CallTimes
     held_up = waited.take(waited["profiler_ns"] > 0)
     spans = intersect_intervals(union_intervals(held_up["start_ns"], held_up["end_ns"]), held.spans)
     profiler_busy_ns, profiler_idle_ns = _beside_gpu(spans, trace)
-    net_ns = whole_ns - launched["profiler_ns"]
+    net_ns = whole_ns - launched["profiler_ns"] if held.row.size else whole_ns
     longest_ns = int(net_ns[inside].max(initial=-1))
     longest = inside & (net_ns == longest_ns)
     return CallTimes(

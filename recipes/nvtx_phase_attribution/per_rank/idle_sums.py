@@ -20,6 +20,8 @@ from .rank_ops import RankOps
 from .sums_by_key import SumsByKey
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
+#: So many gaps are looked at together: what is made of them on the way stays small.
+_BLOCK: Final = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -118,19 +120,28 @@ def _phase_sums(line: _Line, names: tuple[str, ...], overhead_ns: IntArray) -> S
     gaps = line.gaps
     if not line.phase.size:
         return SumsByKey()
-    of_gap = line.phase[np.where(gaps.after < 0, gaps.before, gaps.after)].astype(np.int64)
-    same = (gaps.before >= 0) & (line.phase[gaps.before] == of_gap)
-    length_ns = gaps.end_ns - gaps.start_ns
-    idle_ns = length_ns - overhead_ns
-    longest = np.zeros(len(names), dtype=np.int64)
-    np.maximum.at(longest, of_gap, length_ns)
+    phases_n = len(names)
+    gaps_n, idle_ns, within_ns, profiler_ns, longest_ns = np.zeros((5, phases_n), dtype=np.int64)
+    for first in range(0, len(gaps), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        some, overhead = gaps.take(block), overhead_ns[block]
+        ends_gap = np.where(some.after < 0, some.before, some.after)
+        of_gap = line.phase[ends_gap].astype(np.int64)
+        same = (some.before >= 0) & (line.phase[some.before] == of_gap)
+        length = some.end_ns - some.start_ns
+        idle = length - overhead
+        gaps_n += np.bincount(of_gap, minlength=phases_n)
+        idle_ns += exact_sums(of_gap, idle, phases_n)
+        within_ns += exact_sums(of_gap[same], idle[same], phases_n)
+        profiler_ns += exact_sums(of_gap, overhead, phases_n)
+        np.maximum.at(longest_ns, of_gap, length)
     return SumsByKey.of(
         [(name,) for name in names],
         {
-            "gaps_n": np.bincount(of_gap, minlength=len(names)).astype(np.int64),
-            "idle_ns": exact_sums(of_gap, idle_ns, len(names)),
-            "within_ns": exact_sums(of_gap[same], idle_ns[same], len(names)),
-            "overhead_ns": exact_sums(of_gap, overhead_ns, len(names)),
+            "gaps_n": gaps_n,
+            "idle_ns": idle_ns,
+            "within_ns": within_ns,
+            "overhead_ns": profiler_ns,
         },
-        {"longest_ns": longest},
+        {"longest_ns": longest_ns},
     )

@@ -30,6 +30,8 @@ START_END: Final = "start_end"
 
 #: Paths that a rank keeps; the deepest go first.
 _MOST_PATHS: Final = 4096
+#: So many operations are looked at together: what is made of them on the way stays small.
+_BLOCK: Final = 1 << 18
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -196,11 +198,13 @@ def _by_label(
 
 def _by_method(ops: RankOps, labels: _Labels, owner: IntArray) -> dict[str, IntArray]:
     """Return the GPU time of each label's own by how it was attributed."""
-    rows = np.flatnonzero(owner >= 0)
-    method = ops.ranged.selected.method[rows].astype(np.int64)
-    method[(method == LAUNCH) & (owner[rows] >= ops.ranged.tree.pushed_n)] = START_END_METHOD
-    code = labels.code[owner[rows]] * NO_RANGE + method
-    sums = exact_sums(code, ops.clipped_ns[rows], len(labels.keys) * NO_RANGE)
+    sums = np.zeros(len(labels.keys) * NO_RANGE, dtype=np.int64)
+    for first in range(0, owner.size, _BLOCK):
+        rows = first + np.flatnonzero(owner[first : first + _BLOCK] >= 0)
+        method = ops.ranged.selected.method[rows].astype(np.int64)
+        method[(method == LAUNCH) & (owner[rows] >= ops.ranged.tree.pushed_n)] = START_END_METHOD
+        code = labels.code[owner[rows]] * NO_RANGE + method
+        sums += exact_sums(code, ops.clipped_ns[rows], sums.size)
     by_method = sums.reshape(len(labels.keys), NO_RANGE)
     return {f"{name}_ns": by_method[:, code] for code, name in enumerate(METHODS[:NO_RANGE])}
 

@@ -209,7 +209,7 @@ def _read(
         for column, parts in words.items():
             parts.append(texts(data.column(source.columns[column])))
     no_words = np.empty(0, dtype=object)
-    return Table(
+    return Table.stored(
         {
             column: integers[column].rows()
             if column in integers

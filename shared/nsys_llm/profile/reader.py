@@ -76,15 +76,16 @@ def read_table(report: ParquetReport | SqliteReport, table: str, columns: Sequen
             f"{report.path.name}: table {source.nsys} lacks the column {', '.join(needed)}; "
             "export the profile with the Nsight Systems that made it."
         )
-    rows = report.read(table, present) if present else Table.empty(columns)
-    nulls = {column: _nulls(column, len(rows)) for column in missing}
-    return Table({column: rows[column] if column in rows else nulls[column] for column in columns})
+    if not present:
+        return Table.empty(columns)
+    rows = report.read(table, present)
+    return rows.plus(**{column: _nulls(column, len(rows)) for column in missing})
 
 
 def _nulls(column: str, rows_n: int) -> npt.NDArray[Any]:
-    if TableSource.is_text(column):
-        return np.full(rows_n, None, dtype=object)
-    return np.full(rows_n, NULL_INT, dtype=np.int64)
+    """Return a column of NULL, which takes no memory."""
+    null = np.array(None, dtype=object) if TableSource.is_text(column) else np.int64(NULL_INT)
+    return np.broadcast_to(null, (rows_n,))
 
 
 def _referenced(tables: Mapping[str, Table]) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,35 @@ class TableSource:
     def is_flag(column: str) -> bool:
         """Return whether a column holds 0 and 1, which parquet exports write as truth values."""
         return column in _FLAG_COLUMNS
+
+
+class StoredColumns(Mapping[str, npt.NDArray[Any]]):
+    """Columns as they are kept, integers in any width; whoever asks for some gets int64.
+
+    Wide ones last as long as anybody uses them: half of the columns are looked at once.
+    """
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._stored = columns
+        self._wide: WeakValueDictionary[str, npt.NDArray[Any]] = WeakValueDictionary()
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        stored = self._stored[name]
+        if stored.dtype.kind != "i" or stored.dtype == np.int64:
+            return stored
+        wide = self._wide.get(name)
+        if wide is None:  # two threads may both make it: equal values
+            wide = self._wide[name] = stored.astype(np.int64)
+        return wide
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stored
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
 
 
 class _TakenColumns(Mapping[str, npt.NDArray[Any]]):
@@ -96,6 +126,11 @@ class Table:
     rows_n: int | None = None
 
     @classmethod
+    def stored(cls, columns: Mapping[str, npt.NDArray[Any]]) -> Table:
+        """Return a table of these columns, at least one, integers of any width."""
+        return cls(StoredColumns(columns), len(next(iter(columns.values()))))
+
+    @classmethod
     def empty(cls, names: Sequence[str]) -> Table:
         """Return a table of these columns without rows."""
         return cls({name: _empty(name) for name in names})
@@ -127,8 +162,9 @@ class Table:
         return Table(_TakenColumns(self.columns, rows, taken_n), taken_n)
 
     def plus(self, **columns: npt.NDArray[Any]) -> Table:
-        """Return the same rows with further columns."""
-        return Table(ChainMap(columns, self.columns), len(self))  # type: ignore[arg-type]
+        """Return the same rows with further columns, integers of any width."""
+        further = StoredColumns(columns)
+        return Table(ChainMap(further, self.columns), len(self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

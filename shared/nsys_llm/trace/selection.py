@@ -194,7 +194,8 @@ def _with_launches(op: Table, calls: Table | None) -> Table:
     else:
         starts = calls.columns.get("start_ns")
         rows = join_launches(op["correlation_id"], calls["correlation_id"], starts)
-    return op.plus(launch_row=rows)
+    # Kept as long as the trace: a table of 2^31 rows does not fit into memory.
+    return op.plus(launch_row=rows.astype(np.int32))
 
 
 def _without_nodes(ops: Mapping[str, Table]) -> Table:

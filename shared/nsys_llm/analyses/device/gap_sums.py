@@ -26,8 +26,8 @@ LENGTH_EDGES_NS: Final = log_edges(1 << 53)
 
 _CAUSES_N: Final = len(CAUSE_NAMES)
 _BINS_N: Final = len(LENGTH_EDGES_NS) - 1
-# So many gaps and all causes stay in the processor's cache (7 MB).
-_BLOCK: Final = 1 << 16
+# So many gaps and all causes stay in the processor's cache (2 MB).
+_BLOCK: Final = 1 << 14
 
 
 @dataclass(frozen=True)

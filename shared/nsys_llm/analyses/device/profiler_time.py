@@ -53,6 +53,8 @@ class HeldCalls:
 
     def each(self, calls_n: int) -> IntArray:
         """Return the profiler's part of every call, shape (calls_n,), ns."""
+        if not self.row.size:
+            return np.broadcast_to(np.int64(0), (calls_n,))
         by_call_ns = np.zeros(calls_n, dtype=np.int64)
         by_call_ns[self.row] = self.held_ns
         return by_call_ns

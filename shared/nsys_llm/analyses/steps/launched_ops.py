@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -12,6 +14,27 @@ from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+#: So many operations are looked at together: what is made of them on the way stays small.
+_BLOCK: Final = 1 << 18
+
+
+class OpBlock(NamedTuple):
+    """Neighboring operations; arrays of shape (rows,), as those of `LaunchedOps`.
+
+    Attributes:
+        rows: Where they stand among all.
+        device_id: CUDA device id.
+        start_ns: When each began on the GPU.
+        end_ns: When each ended.
+        launched_ns: When the launching call of each began; NULL_INT without one.
+    """
+
+    rows: slice
+    device_id: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    launched_ns: IntArray
 
 
 @dataclass(frozen=True)
@@ -49,6 +72,20 @@ class LaunchedOps:
         """Return the same without the arrays, which are as long as the trace."""
         return LaunchedOps(self.tables, self.calls, self.last_ns)
 
+    def blocks(self) -> Iterator[OpBlock]:
+        """Yield all operations, some at a time: none of the arrays is made for all of them."""
+        first = 0
+        for table in self.tables:
+            device_id, starts, ends, row = (
+                table[name] for name in ("device_id", "start_ns", "end_ns", "launch_row")
+            )
+            for low in range(0, len(table), _BLOCK):
+                some = slice(low, min(low + _BLOCK, len(table)))
+                rows = slice(first + some.start, first + some.stop)
+                launched_ns = self._launched_ns(row[some])
+                yield OpBlock(rows, device_id[some], starts[some], ends[some], launched_ns)
+            first += len(table)
+
     @cached_property
     def start_ns(self) -> IntArray:
         """When each began on the GPU."""
@@ -75,11 +112,14 @@ class LaunchedOps:
     @cached_property
     def launched_ns(self) -> IntArray:
         """When the launching call of each began; NULL_INT without one."""
+        return self._launched_ns(self.launch_row)
+
+    def _launched_ns(self, row: IntArray) -> IntArray:
         if self.calls is None:
-            return np.full(self.launch_row.shape, NULL_INT, dtype=np.int64)
-        at_ns: IntArray = self.calls["start_ns"][self.launch_row]
-        if self.launch_row.size and int(self.launch_row.min()) < 0:
-            at_ns = np.where(self.launch_row < 0, NULL_INT, at_ns)
+            return np.full(row.shape, NULL_INT, dtype=np.int64)
+        at_ns: IntArray = self.calls["start_ns"][row]
+        if row.size and int(row.min()) < 0:
+            at_ns = np.where(row < 0, NULL_INT, at_ns)
         return at_ns
 
     @cached_property

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
+from nsys_llm.numeric.grouping import distinct, joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.ranges import Ranges
 
@@ -112,7 +113,8 @@ class Steps:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """The CUDA devices on which an operation of a step ran, sorted."""
-        return tuple(np.unique(self.ops.device_id[self.step >= 0]).tolist())
+        used = [distinct(some.device_id[self.step[some.rows] >= 0]) for some in self.ops.blocks()]
+        return tuple(np.unique(joined(used)).tolist())
 
     def windows_ns(self, device_id: int) -> IntArray:
         """Return the window [E_(k-1), E_k) of each step on a device, shape (steps, 2).
@@ -121,23 +123,18 @@ class Steps:
         of what was launched before it, whichever is later: windows add up, however steps
         interleave. A step without an operation that ends later than all before has length 0.
         """
-        ops = self.ops
-        rows = ops.device_id == device_id
-        step, ends = self.step[rows], ops.end_ns[rows]
         latest = np.full(len(self), NULL_INT, dtype=np.int64)
-        inside = step >= 0
-        np.maximum.at(latest, step[inside], ends[inside])
-        begin_ns = self._begin_ns(rows, inside)
+        first_ns = int(self.span_start_ns[0])
+        begin_ns = first_ns  # E_-1
+        for some in self.ops.blocks():
+            rows, step = some.device_id == device_id, self.step[some.rows]
+            inside = rows & (step >= 0)
+            np.maximum.at(latest, step[inside], some.end_ns[inside])
+            at_ns = np.where(some.launched_ns == NULL_INT, some.start_ns, some.launched_ns)
+            before = rows & (step < 0) & (at_ns < first_ns)
+            begin_ns = int(some.end_ns[before].max(initial=begin_ns))
         edges = np.maximum.accumulate(np.concatenate(([begin_ns], latest)))
         return np.column_stack((edges[:-1], edges[1:]))
-
-    def _begin_ns(self, rows: _Mask, inside: _Mask) -> int:
-        """Return E_-1 of a device."""
-        starts, ends = self.ops.start_ns[rows], self.ops.end_ns[rows]
-        first_ns = int(self.span_start_ns[0])
-        launched_ns = self.ops.launched_ns[rows]
-        at_ns = np.where(launched_ns == NULL_INT, starts, launched_ns)
-        return int(ends[~inside & (at_ns < first_ns)].max(initial=first_ns))
 
 
 def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows
@@ -42,7 +43,7 @@ _LEAST_CELL_BYTES: Final = 6
 
 def read_integers(
     path: Path, root_page: int, fields_n: int, columns: Sequence[int], most_rows: int
-) -> list[IntArray]:
+) -> list[npt.NDArray[Any]]:
     """Read columns of all rows, in the order of row ids; NULL is `NULL_INT`.
 
     Args:
@@ -53,8 +54,8 @@ def read_integers(
         most_rows: What the table has at most, from its row ids.
 
     Returns:
-        Each of shape (rows,), int64; a column with one value throughout is a view of that one, and
-        takes no memory.
+        Each of shape (rows,), int64 or narrower; a column with one value throughout is a view of
+        that one, and takes no memory.
 
     Raises:
         UnexpectedCell: The file has to be read by SQLite itself, or has changed meanwhile.

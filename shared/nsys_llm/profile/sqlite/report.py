@@ -238,11 +238,11 @@ class SqliteReport:
         arrays = self._from_pages(source, shape, integers, span.high - span.low + 1)
         if texts := [column for column in columns if column not in arrays]:
             arrays |= self._bulk(source, shape, texts, span).columns
-        table = Table({column: arrays[column] for column in columns})
         asked = [selected(source, column) for column in columns]
-        if not sample_agrees(self._database, shape, asked, span, list(table.columns.values())):
+        in_order = [arrays[column] for column in columns]
+        if not sample_agrees(self._database, shape, asked, span, in_order):
             raise UnexpectedCell
-        return table
+        return Table.stored(dict(zip(columns, in_order, strict=True)))
 
     def _from_pages(
         self, source: TableSource, shape: TableShape, columns: Sequence[str], most_rows: int

@@ -1,0 +1,39 @@
+"""What is added up in blocks gives the same numbers however small the blocks are."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pandas as pd
+import pytest
+from quick_run import quick
+
+from nsys_llm.testing.demo import write_demo
+
+BLOCKS = (
+    "analyses.device.gap_sums",
+    "analyses.steps.launched_ops",
+    "numeric.distributions",
+    "recipes.idle_gaps.per_rank.patterns",
+    "recipes.nvtx_phase_attribution.per_rank.idle_sums",
+    "recipes.nvtx_phase_attribution.per_rank.ranges",
+)
+
+
+@pytest.fixture(scope="module")
+def rank(tmp_path_factory):
+    return write_demo(tmp_path_factory.mktemp("demo"), scale=0.02).after[0]
+
+
+@pytest.mark.parametrize(
+    "recipe", ["llm_hotspots", "tail_stats", "idle_gaps", "nvtx_phase_attribution"]
+)
+def test_tables_are_the_same_in_blocks_of_any_size(rank, monkeypatch, recipe):
+    whole = quick(recipe, rank)
+    for module in BLOCKS:
+        monkeypatch.setattr(import_module(f"nsys_llm.{module}"), "_BLOCK", 37)
+    monkeypatch.setattr(import_module("nsys_llm.numeric.distributions"), "_FEWEST_REPEATS", 1)
+    in_blocks = quick(recipe, rank)
+    assert in_blocks.keys() == whole.keys()
+    for name, table in whole.items():
+        pd.testing.assert_frame_equal(in_blocks[name], table)
