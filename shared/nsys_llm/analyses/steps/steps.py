@@ -122,22 +122,19 @@ class Steps:
         interleave. A step without an operation that ends later than all before has length 0.
         """
         ops = self.ops
-        rows = ops.device_id == device_id
-        step, ends = self.step[rows], ops.end_ns[rows]
+        of_device, launched = ops.device_id == device_id, self.step >= 0
+        inside = np.flatnonzero(of_device & launched)
         latest = np.full(len(self), NULL_INT, dtype=np.int64)
-        inside = step >= 0
-        np.maximum.at(latest, step[inside], ends[inside])
-        begin_ns = self._begin_ns(rows, inside)
+        np.maximum.at(latest, self.step[inside], ops.end_ns[inside])
+        begin_ns = self._begin_ns(np.flatnonzero(of_device & ~launched))
         edges = np.maximum.accumulate(np.concatenate(([begin_ns], latest)))
         return np.column_stack((edges[:-1], edges[1:]))
 
-    def _begin_ns(self, rows: _Mask, inside: _Mask) -> int:
-        """Return E_-1 of a device."""
-        starts, ends = self.ops.start_ns[rows], self.ops.end_ns[rows]
-        first_ns = int(self.span_start_ns[0])
-        launched_ns = self.ops.launched_ns[rows]
-        at_ns = np.where(launched_ns == NULL_INT, starts, launched_ns)
-        return int(ends[~inside & (at_ns < first_ns)].max(initial=first_ns))
+    def _begin_ns(self, outside: IntArray) -> int:
+        """Return E_-1 of a device; `outside` are its operations that no step launched."""
+        first_ns, launched_ns = int(self.span_start_ns[0]), self.ops.launched_ns[outside]
+        at_ns = np.where(launched_ns == NULL_INT, self.ops.start_ns[outside], launched_ns)
+        return int(self.ops.end_ns[outside[at_ns < first_ns]].max(initial=first_ns))
 
 
 def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:
