@@ -70,7 +70,9 @@ class PathForest:
         ends[1:] = self.begin_ns[:-1]
         ends[self.first[:-1]] = self.top_ns
         state = {**vars(self), "begin_ns": np.where(is_open, 0, ends - self.begin_ns)}
-        state["open"] = np.flatnonzero(is_open)
+        state |= {"open": np.flatnonzero(is_open), "first": np.diff(self.first)}
+        state["doubtful"] = np.packbits(self.doubtful)
+        del state["member"]  # follows from the segments of members
         return {name: _shortened(value) for name, value in state.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -80,9 +82,15 @@ class PathForest:
             if isinstance(value, np.ndarray) and value.dtype.kind == "i" and name != "code":
                 values[name] = value.astype(np.int64)
         values["code"] = values["code"].astype(np.int32)
-        spent, first = np.cumsum(values["begin_ns"]), values["first"]
+        spent, sizes = np.cumsum(values["begin_ns"]), values["first"]
+        values["first"] = first = np.concatenate(([0], np.cumsum(sizes)))
         before = np.concatenate(([0], spent))[first[:-1]]
-        values["begin_ns"] = np.repeat(values["top_ns"] + before, np.diff(first)) - spent
+        values["begin_ns"] = np.repeat(values["top_ns"] + before, sizes) - spent
+        bits = np.unpackbits(values["doubtful"], count=spent.size)
+        values["doubtful"] = bits.astype(bool)
+        values["member"] = np.full(sizes.size, -1, dtype=np.int64)
+        segments = values["member_segment"]
+        values["member"][segments] = np.arange(segments.size)
         values["begin_ns"][values.pop("open")] = OPEN_NS
         vars(self).update(values)
 
